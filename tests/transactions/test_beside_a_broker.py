@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from tests.against.brokers import Broker, Unavailable, chosen
 from tests.broker.hostile.wire import Client, Target
-from tests.transactions.asking import NEW, OLD, Asked, add_request, end_request
+from tests.transactions.harness import NEW, OLD, TransactionHarness, add_request, end_request
 
 from konvene.codec import batches as rb
 from konvene.codec.schema import Struct
@@ -80,7 +80,7 @@ class Walk:
         """A coordinator of Kafka's hears of a feature some time later, and tells nobody when."""
         self.random = random.Random(seed)
         self.client = client
-        self.asked = Asked(settings={"offsets.topic.num.partitions": "4"})
+        self.harness = TransactionHarness(settings={"offsets.topic.num.partitions": "4"})
         self.names: list[str] = []
         """Ids of this level alone: Kafka's do not come down a level with what newer clients left of them."""
         self.theirs: dict[int, int] = {}
@@ -100,13 +100,13 @@ class Walk:
         update = FeatureUpdateKey(
             feature="transaction.version",
             max_version_level=level,
-            upgrade_type=UPGRADE if level > self.asked.level else SAFE_DOWNGRADE,
+            upgrade_type=UPGRADE if level > self.harness.level else SAFE_DOWNGRADE,
         )
         answer = self.client.ask(UpdateFeaturesRequest(feature_updates=(update,)), 1)
         assert answer.error_code == Errors.NONE, answer
         time.sleep(self.hears_within_s)
-        self.asked.level = level
-        self.names = [f"t-{len(self.asked.log)}"] * 3 + [f"u-{len(self.asked.log)}"]
+        self.harness.level = level
+        self.names = [f"t-{len(self.harness.log)}"] * 3 + [f"u-{len(self.harness.log)}"]
 
     # --- one step ---
 
@@ -120,13 +120,13 @@ class Walk:
     def both(self, name: str, producer: Producer, make: Callable[[Producer], Struct], version: int) -> Any:
         """Ask both. The answer is the shard's."""
         told = self.client.ask(make((self.theirs.get(producer[0], producer[0]), producer[1])), version)
-        self.asked.now_ms = int(time.time() * 1000)
+        self.harness.now_ms = int(time.time() * 1000)
         try:
-            own = self.asked.ask(make(producer), version)
+            own = self.harness.ask(make(producer), version)
         except TransactionError as refused:
             own = ListTransactionsResponse(error_code=refused.error)
-        self.asked.write_markers()
-        assert seen(told) == seen(own), (make(producer), version, self.asked.shard.transactions.get(name))
+        self.harness.write_markers()
+        assert seen(told) == seen(own), (make(producer), version, self.harness.shard.transactions.get(name))
         if isinstance(told, InitProducerIdResponse | EndTxnResponse):
             self._same(told.producer_id, own.producer_id)
         self.described(name)
@@ -138,9 +138,9 @@ class Walk:
         eventually(
             lambda: self.client.ask(request, 0).transaction_states[0].transaction_state == "CompleteAbort"
         )
-        self.asked.now_ms += 60_000
-        self.asked.ring(TIMED_OUT)
-        self.asked.write_markers()
+        self.harness.now_ms += 60_000
+        self.harness.expire(TIMED_OUT)
+        self.harness.write_markers()
         self.described(name)
 
     def _same(self, theirs: int, ours: int) -> None:
@@ -150,7 +150,7 @@ class Walk:
     def described(self, name: str) -> None:
         """The states are the same, once the markers are written that the broker is still at."""
         request = DescribeTransactionsRequest(transactional_ids=(name,))
-        (own,) = self.asked.ask(request, 0).transaction_states
+        (own,) = self.harness.ask(request, 0).transaction_states
         told: list[Any] = []
 
         def settled() -> bool:
@@ -162,7 +162,7 @@ class Walk:
         self._same(told[0].producer_id, own.producer_id)
 
     def _who(self, name: str) -> Producer:
-        known = self.asked.shard.transactions.get(name)
+        known = self.harness.shard.transactions.get(name)
         who = self.random.choice(["now"] * 9 + ["before", "after", "previous", "nobody"])
         if known is None or who == "nobody":
             return 999_999, 0
@@ -184,7 +184,7 @@ class Walk:
         ), version
 
     def _add(self, name: str, producer: Producer) -> Any:
-        version = self.random.randrange(6 if self.asked.level else 4)
+        version = self.random.randrange(6 if self.harness.level else 4)
         places = sorted(self.random.sample(PLACES, self.random.choice([1, 1, 2])))
         return lambda who: add_request(who, places, version, name), version
 
@@ -201,7 +201,7 @@ class Walk:
 
     def _end(self, name: str, producer: Producer) -> Any:
         committed = self.random.random() < 0.5
-        newer = self.random.random() < (0.6 if self.asked.level == 2 else 0.3) and self.asked.level
+        newer = self.random.random() < (0.6 if self.harness.level == 2 else 0.3) and self.harness.level
         version = 5 if newer else self.random.randrange(OLD + 1)
         return lambda who: end_request(who, committed, name), version
 
@@ -290,7 +290,7 @@ def a_walk(path: Path) -> Iterator[Walk]:
             walk = Walk(broker, client, seed=int(os.environ.get("KONVENE_SEED", "1")))
             walk.ready()
             yield walk
-    assert written(log_of(broker), walk.ours) == written(walk.asked.log, {})
+    assert written(log_of(broker), walk.ours) == written(walk.harness.log, {})
 
 
 def test_a_broker_answers_as_the_core_decides(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_broker_answers_as_the_core_decides(tmp_path: Path) -> None:
             walk.at_level(level)
             for _ in range(STEPS):
                 walk.step()
-        assert len(walk.asked.log) > STEPS
+        assert len(walk.harness.log) > STEPS
 
 
 def test_a_broker_is_as_patient_as_the_core(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_broker_is_as_patient_as_the_core(tmp_path: Path) -> None:
                 took = walk.both(name, (-1, -1), lambda _, begins=begins: begins, 5)
                 producer = took.producer_id, took.producer_epoch
                 version = 5 if level == 2 else 3
-                add = walk.asked.ask(add_request(producer, PLACES, version, name), version)
+                add = walk.harness.ask(add_request(producer, PLACES, version, name), version)
                 theirs = walk.theirs[producer[0]], producer[1]
                 told = walk.client.ask(add_request(theirs, PLACES, version, name), version)
                 assert seen(told) == seen(add)

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.transactions.asking import Asked
+from tests.transactions.harness import TransactionHarness
 
 from konvene.codec import batches as rb
 from konvene.records.coordinator import Record, decode_transaction_record, encode_transaction_record
@@ -92,32 +92,32 @@ def test_what_is_loaded_is_written_as_it_was(place: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_every_record_is_decided_again(place: str) -> None:
     log = pairs(place)
-    asked = Asked()
+    harness = TransactionHarness()
     for pair in log:
         wanted = told(pair)
-        asked.now_ms = wanted.last_update_ms
-        ask_for(asked, wanted)
-        assert asked.log[-1] == pair, wanted
-    assert asked.log == log
+        harness.now_ms = wanted.last_update_ms
+        ask_for(harness, wanted)
+        assert harness.log[-1] == pair, wanted
+    assert harness.log == log
     assert len(log) in (4, 35)
 
 
-def ask_for(asked: Asked, wanted: Transaction) -> None:
+def ask_for(harness: TransactionHarness, wanted: Transaction) -> None:
     """Ask for what brings a transaction from where it is to what Kafka wrote."""
     name = wanted.transactional_id
-    known = asked.shard.transactions.get(name)
+    known = harness.shard.transactions.get(name)
     if wanted.state is EMPTY:
-        asked.next_id = wanted.producer_id
-        took = asked.init(transactional_id=name, transaction_timeout_ms=wanted.timeout_ms)
+        harness.next_id = wanted.producer_id
+        took = harness.init(transactional_id=name, transaction_timeout_ms=wanted.timeout_ms)
         assert took == (wanted.producer_id, wanted.producer_epoch)
         return
     assert known is not None
     producer = known.producer_id, known.producer_epoch
     if wanted.state is ONGOING:
-        asked.add(producer, sorted(wanted.partitions - known.partitions), name=name)
+        harness.add(producer, sorted(wanted.partitions - known.partitions), name=name)
     elif wanted.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
-        asked.inform(MarkersWritten(name, *producer))
+        harness.inform(MarkersWritten(name, *producer))
     elif name == "tx-slow":
-        asked.ring(("timed-out",))
+        harness.expire(("timed-out",))
     else:
-        asked.end(producer, wanted.state is PREPARE_COMMIT, name=name)
+        harness.end(producer, wanted.state is PREPARE_COMMIT, name=name)

@@ -1,11 +1,11 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: what begins a transaction, and whom a write is asked for."""
+"""AddPartitionsToTxn and AddOffsetsToTxn: what begins a transaction, and the verification of writes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.transactions.asking import FIRST_ID, NEW, OLD, OUT, Asked, add_request, topics_of
+from tests.transactions.harness import FIRST_ID, NEW, OLD, OUT, TransactionHarness, add_request, topics_of
 from tests.transactions.test_init_producer_id import put
 
 from konvene.codec.hashes import group_partition
@@ -47,7 +47,7 @@ ADDED = [
 ]
 
 VERIFIED = [
-    # The same where it is only asked, of a partition that is in it and of one that is not.
+    # The same with verify_only, of a partition that is in it and of one that is not.
     (EMPTY, ABORTABLE, FENCED, MAPPING),
     (ONGOING, OK, FENCED, MAPPING),
     (PREPARE_COMMIT, CONCURRENT, FENCED, MAPPING),
@@ -63,18 +63,18 @@ def test_adding_in_each_state(
     state: TransactionState, now: Errors, epoch: Errors, other: Errors, version: int
 ) -> None:
     for producer, answer in ((NOW, now), (BEFORE, epoch), (LATER, epoch), (OTHER, other)):
-        asked = Asked()
-        put(asked, state=state, start_ms=5)
-        before = asked.of()
-        assert asked.add(producer, version=version) is answer
+        harness = TransactionHarness()
+        put(harness, state=state, start_ms=5)
+        before = harness.of()
+        assert harness.add(producer, version=version) is answer
         if answer is not OK:
-            assert asked.of() == before
-            assert asked.log == []
+            assert harness.of() == before
+            assert harness.log == []
             continue
-        after = asked.of()
+        after = harness.of()
         assert (after.state, after.partitions) == (ONGOING, {OUT})
-        assert after.start_ms == (5 if state is ONGOING else asked.now_ms)
-        assert after.last_update_ms == asked.now_ms
+        assert after.start_ms == (5 if state is ONGOING else harness.now_ms)
+        assert after.last_update_ms == harness.now_ms
         assert after.client_transaction_version == (2 if version == 5 else 0)
 
 
@@ -85,57 +85,57 @@ def test_verifying_in_each_state(
 ) -> None:
     has = frozenset({OUT}) if state in (ONGOING, PREPARE_ABORT, PREPARE_COMMIT) else frozenset()
     for producer, answer in ((NOW, now), (BEFORE, epoch), (LATER, epoch), (OTHER, other)):
-        asked = Asked()
-        put(asked, state=state, partitions=has)
-        found = asked.add(producer, [OUT, IN], version, verify_only=True)
+        harness = TransactionHarness()
+        put(harness, state=state, partitions=has)
+        found = harness.add(producer, [OUT, IN], version, verify_only=True)
         absent = ABORTABLE if answer is OK else answer
         assert found == {OUT: answer, IN: absent}
-        assert asked.log == []
+        assert harness.log == []
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_nobody_knows_the_id(version: int) -> None:
-    asked = Asked()
-    assert asked.add(NOW, version=version) is MAPPING
-    assert asked.add(NOW, version=version, name="") is Errors.INVALID_REQUEST
-    assert asked.add_offsets(NOW, version=min(version, 4)) is MAPPING
+def test_unknown_transactional_id_is_rejected(version: int) -> None:
+    harness = TransactionHarness()
+    assert harness.add(NOW, version=version) is MAPPING
+    assert harness.add(NOW, version=version, name="") is Errors.INVALID_REQUEST
+    assert harness.add_offsets(NOW, version=min(version, 4)) is MAPPING
     if version >= 4:
-        assert asked.add(NOW, [OUT], version, verify_only=True) == {OUT: MAPPING}
+        assert harness.add(NOW, [OUT], version, verify_only=True) == {OUT: MAPPING}
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_old_clients_hear_an_older_word(version: int) -> None:
-    asked = Asked()
-    put(asked)
+def test_old_versions_get_invalid_producer_epoch(version: int) -> None:
+    harness = TransactionHarness()
+    put(harness)
     fenced = Errors.INVALID_PRODUCER_EPOCH if version < 2 else FENCED
-    assert asked.add(LATER, version=version) is fenced
-    assert asked.add_offsets(LATER, version=min(version, 4)) is fenced
+    assert harness.add(LATER, version=version) is fenced
+    assert harness.add_offsets(LATER, version=min(version, 4)) is fenced
 
 
 def test_what_is_in_it_is_not_written_again() -> None:
-    asked = Asked()
-    producer = asked.init()
-    asked.add(producer, [OUT, IN])
-    known, written = asked.of(), len(asked.log)
-    asked.now_ms += 1
-    assert asked.add(producer, [IN]) is OK
-    assert asked.of() is known
-    assert asked.add(producer, [IN, ("in", 3)]) is OK
-    assert len(asked.log) == written + 1
-    assert asked.of().partitions == {OUT, IN, ("in", 3)}
-    assert asked.of().start_ms == known.start_ms
+    harness = TransactionHarness()
+    producer = harness.init()
+    harness.add(producer, [OUT, IN])
+    known, written = harness.of(), len(harness.log)
+    harness.now_ms += 1
+    assert harness.add(producer, [IN]) is OK
+    assert harness.of() is known
+    assert harness.add(producer, [IN, ("in", 3)]) is OK
+    assert len(harness.log) == written + 1
+    assert harness.of().partitions == {OUT, IN, ("in", 3)}
+    assert harness.of().start_ms == known.start_ms
 
 
 def test_nothing_to_add_begins_a_transaction_too() -> None:
     """As in Kafka; a broker that asks for no partition gets one without any."""
-    asked = Asked()
-    producer = asked.init()
+    harness = TransactionHarness()
+    producer = harness.init()
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="t", v3_and_below_producer_id=producer[0]
     )
-    assert asked.ask(request, 3) == AddPartitionsToTxnResponse()
-    assert asked.of().state is ONGOING
-    assert asked.of().partitions == frozenset()
+    assert harness.ask(request, 3) == AddPartitionsToTxnResponse()
+    assert harness.of().state is ONGOING
+    assert harness.of().partitions == frozenset()
 
 
 def transaction(
@@ -151,16 +151,16 @@ def transaction(
 
 
 def result(name: str, partition: Partition, error: Errors) -> AddPartitionsToTxnResult:
-    told = AddPartitionsToTxnPartitionResult(partition_index=partition[1], partition_error_code=error)
-    topic = AddPartitionsToTxnTopicResult(name=partition[0], results_by_partition=(told,))
+    result = AddPartitionsToTxnPartitionResult(partition_index=partition[1], partition_error_code=error)
+    topic = AddPartitionsToTxnTopicResult(name=partition[0], results_by_partition=(result,))
     return AddPartitionsToTxnResult(transactional_id=name, topic_results=(topic,))
 
 
 def test_several_transactions_are_decided_each_by_itself() -> None:
-    """In the order in which they are asked for; what changes is one batch."""
-    asked = Asked()
-    t, u = asked.init(), asked.init(transactional_id="u")
-    written = len(asked.batches)
+    """Results have the order of the request; all changes are one batch."""
+    harness = TransactionHarness()
+    t, u = harness.init(), harness.init(transactional_id="u")
+    written = len(harness.batches)
     request = AddPartitionsToTxnRequest(
         transactions=(
             transaction("t", t, OUT),
@@ -172,7 +172,7 @@ def test_several_transactions_are_decided_each_by_itself() -> None:
             transaction("t", t, IN),
         )
     )
-    assert asked.ask(request, 5).results_by_transaction == (
+    assert harness.ask(request, 5).results_by_transaction == (
         result("t", OUT, OK),
         result("nobody", OUT, MAPPING),
         result("u", OUT, MAPPING),
@@ -181,32 +181,32 @@ def test_several_transactions_are_decided_each_by_itself() -> None:
         result("u", IN, OK),
         result("t", IN, OK),
     )
-    assert asked.batches[written:] == [2]
-    assert asked.of("t").partitions == {OUT, IN}
-    assert asked.of("u").partitions == {IN}
+    assert harness.batches[written:] == [2]
+    assert harness.of("t").partitions == {OUT, IN}
+    assert harness.of("u").partitions == {IN}
 
 
 def test_the_newer_form_for_an_older_client() -> None:
-    """The version tells which kind of client it is."""
-    asked = Asked()
-    producer = asked.init()
+    """The request version determines the kind of client."""
+    harness = TransactionHarness()
+    producer = harness.init()
     request = AddPartitionsToTxnRequest(transactions=(transaction("t", producer, OUT),))
-    assert asked.ask(request, 3).results_by_transaction == (result("t", OUT, OK),)
-    assert asked.of().client_transaction_version == 0
+    assert harness.ask(request, 3).results_by_transaction == (result("t", OUT, OK),)
+    assert harness.of().client_transaction_version == 0
 
 
 @pytest.mark.parametrize("count", [1, 4, 50])
 def test_a_groups_offsets_are_in_one_partition(count: int) -> None:
-    asked = Asked(settings={"offsets.topic.num.partitions": "50"})
+    harness = TransactionHarness(settings={"offsets.topic.num.partitions": "50"})
     if count != 50:
-        asked.topics = Topics([Topic("__consumer_offsets", ZERO_UUID, count)])
-    producer = asked.init()
+        harness.topics = Topics([Topic("__consumer_offsets", ZERO_UUID, count)])
+    producer = harness.init()
     group_id = "polygenelubricants"  # Its hash is the smallest integer.
-    assert asked.add_offsets(producer, group_id) is OK
-    assert asked.add_offsets(producer, "g") is OK
+    assert harness.add_offsets(producer, group_id) is OK
+    assert harness.add_offsets(producer, "g") is OK
     wanted = {("__consumer_offsets", group_partition(g, count)) for g in (group_id, "g")}
-    assert asked.of().partitions == wanted
-    assert asked.of().client_transaction_version == 0
+    assert harness.of().partitions == wanted
+    assert harness.of().client_transaction_version == 0
 
 
 @pytest.mark.parametrize(("state", "now", "epoch", "other"), ADDED)
@@ -214,9 +214,9 @@ def test_adding_offsets_in_each_state(
     state: TransactionState, now: Errors, epoch: Errors, other: Errors
 ) -> None:
     for producer, answer in ((NOW, now), (BEFORE, epoch), (LATER, epoch), (OTHER, other)):
-        asked = Asked()
-        put(asked, state=state)
-        assert asked.add_offsets(producer) is answer
+        harness = TransactionHarness()
+        put(harness, state=state)
+        assert harness.add_offsets(producer) is answer
 
 
 @pytest.mark.parametrize(
@@ -231,28 +231,28 @@ def test_adding_offsets_in_each_state(
         ({"partition": 1}, False),
     ],
 )
-def test_who_is_enlisted(told: dict[str, Any], enlisted: bool) -> None:
+def test_verified_partitions(told: dict[str, Any], enlisted: bool) -> None:
     for state in (EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT):
-        asked = Asked()
-        put(asked, state=state, partitions=frozenset({OUT}))
+        harness = TransactionHarness()
+        put(harness, state=state, partitions=frozenset({OUT}))
         asks = {"name": "t", "producer_id": 7, "epoch": 3, "topic": "out", "partition": 0} | told
-        assert asked.shard.is_enlisted(*asks.values()) is (enlisted and state is ONGOING)
+        assert harness.shard.is_enlisted(*asks.values()) is (enlisted and state is ONGOING)
 
 
-def test_an_end_enlists_nobody() -> None:
+def test_ending_transaction_has_no_verified_partitions() -> None:
     """From the decision on, before any marker is written."""
-    asked = Asked()
-    producer = asked.init()
-    asked.add(producer)
-    assert asked.shard.is_enlisted("t", FIRST_ID, 0, *OUT)
-    asked.end(producer, True, NEW)
-    assert not asked.shard.is_enlisted("t", FIRST_ID, 0, *OUT)
-    assert not asked.shard.is_enlisted("t", FIRST_ID, 1, *OUT)
-    asked.write_markers()
-    assert not asked.shard.is_enlisted("t", FIRST_ID, 1, *OUT)
-    asked.add((FIRST_ID, 1), version=3)
-    asked.end((FIRST_ID, 1), True, OLD)
-    assert not asked.shard.is_enlisted("t", FIRST_ID, 1, *OUT)
+    harness = TransactionHarness()
+    producer = harness.init()
+    harness.add(producer)
+    assert harness.shard.is_enlisted("t", FIRST_ID, 0, *OUT)
+    harness.end(producer, True, NEW)
+    assert not harness.shard.is_enlisted("t", FIRST_ID, 0, *OUT)
+    assert not harness.shard.is_enlisted("t", FIRST_ID, 1, *OUT)
+    harness.write_markers()
+    assert not harness.shard.is_enlisted("t", FIRST_ID, 1, *OUT)
+    harness.add((FIRST_ID, 1), version=3)
+    harness.end((FIRST_ID, 1), True, OLD)
+    assert not harness.shard.is_enlisted("t", FIRST_ID, 1, *OUT)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_an_end_enlists_nobody() -> None:
 )
 def test_what_waits_for_the_disk(state: TransactionState, version: int, synced: str, enough: bool) -> None:
     """Its marker, written again after a power cut, would end both: they have one epoch."""
-    asked = Asked(settings={"konvene.log.fsync.topics": synced})
-    put(asked, state=state)
+    harness = TransactionHarness(settings={"konvene.log.fsync.topics": synced})
+    put(harness, state=state)
     request = add_request(NOW, [OUT], version)
-    assert asked.shard.handle(request, asked.context(version)).when_written is enough
+    assert harness.shard.handle(request, harness.context(version)).when_written is enough

@@ -46,9 +46,9 @@ from konvene.transactions.pattern import MAX_CACHED, MAX_STATES, InvalidPattern,
     ],
 )
 def test_what_matches(pattern: str, yes: list[str], no: list[str]) -> None:
-    asked = Pattern(pattern)
-    assert [name for name in yes if not asked.matches(name)] == []
-    assert [name for name in no if asked.matches(name)] == []
+    compiled = Pattern(pattern)
+    assert [name for name in yes if not compiled.matches(name)] == []
+    assert [name for name in no if compiled.matches(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ parts = st.recursive(
 @given(parts, st.lists(st.text("ab.-1", max_size=6), max_size=8))
 @example("(a){1,}", ["aaa", ""])
 def test_it_matches_what_python_matches(pattern: str, names: list[str]) -> None:
-    asked, other = Pattern(pattern), re.compile(pattern, re.ASCII)
-    assert [asked.matches(name) for name in names] == [bool(other.fullmatch(name)) for name in names]
+    compiled, other = Pattern(pattern), re.compile(pattern, re.ASCII)
+    assert [compiled.matches(name) for name in names] == [bool(other.fullmatch(name)) for name in names]
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    asked = Pattern(".*")
-    assert asked.matches("".join(map(chr, range(0x4E00, 0x4E00 + MAX_CACHED + 100))))
-    assert 0 < len(asked._cache) <= MAX_CACHED
+    compiled = Pattern(".*")
+    assert compiled.matches("".join(map(chr, range(0x4E00, 0x4E00 + MAX_CACHED + 100))))
+    assert 0 < len(compiled._cache) <= MAX_CACHED
 
 
 def test_no_expression_takes_long() -> None:

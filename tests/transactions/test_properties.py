@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import depth
-from tests.transactions.asking import FIRST_ID, NEW, OLD, OUT, Asked, add_request, end_request
+from tests.transactions.harness import FIRST_ID, NEW, OLD, OUT, TransactionHarness, add_request, end_request
 from tests.transactions.test_init_producer_id import put
 
 from konvene.codec.schema import Struct
@@ -44,8 +44,8 @@ ELSE = st.sampled_from(
 STEPS = st.lists(st.one_of(INIT, ADD, ADD, END, END, OFFSETS, ELSE, ELSE), max_size=40)
 
 
-def who(asked: Asked, name: str) -> tuple[int, int]:
-    known = asked.shard.transactions.get("t")
+def who(harness: TransactionHarness, name: str) -> tuple[int, int]:
+    known = harness.shard.transactions.get("t")
     if name == "unsaid":
         return -1, -1
     if known is None or name == "nobody":
@@ -56,22 +56,22 @@ def who(asked: Asked, name: str) -> tuple[int, int]:
     return known.producer_id, max(min(known.producer_epoch + moved, LAST_EPOCH), 0)
 
 
-def request_of(asked: Asked, step: Step) -> tuple[Struct, int] | None:
+def request_of(harness: TransactionHarness, step: Step) -> tuple[Struct, int] | None:
     """What a step asks for and in which version; None where it asks for nothing."""
     if step[0] == "init":
-        producer_id, epoch = who(asked, step[1])
+        producer_id, epoch = who(harness, step[1])
         told = {"transactional_id": "t", "producer_id": producer_id, "producer_epoch": epoch}
         return InitProducerIdRequest(transaction_timeout_ms=60_000, **told), 5
     if step[0] == "add":
-        return add_request(who(asked, step[1]), [step[3]], step[2]), step[2]
+        return add_request(who(harness, step[1]), [step[3]], step[2]), step[2]
     if step[0] == "offsets":
-        producer_id, epoch = who(asked, step[1])
+        producer_id, epoch = who(harness, step[1])
         request = AddOffsetsToTxnRequest(
             transactional_id="t", producer_id=producer_id, producer_epoch=epoch, group_id="g"
         )
         return request, 3
     if step[0] == "end":
-        return end_request(who(asked, step[1]), step[3]), step[2]
+        return end_request(who(harness, step[1]), step[3]), step[2]
     return None
 
 
@@ -83,32 +83,32 @@ def code_of(response: Any) -> Errors:
     return Errors(next((r.partition_error_code for t in topics for r in t.results_by_partition), 0))
 
 
-def go(asked: Asked, step: Step) -> Asked:
+def go(harness: TransactionHarness, step: Step) -> TransactionHarness:
     """Take a step. Whoever is refused changed nothing, but for a new producer that fenced another."""
     if step[0] == "restart":
-        return asked.restarted()
+        return harness.restarted()
     if step[0] == "wait":
-        asked.now_ms += step[1]
+        harness.now_ms += step[1]
     elif step[0] == "markers":
-        asked.write_markers()
+        harness.write_markers()
     elif step[0] == "timed-out":
-        asked.ring(TIMED_OUT)
+        harness.expire(TIMED_OUT)
     elif step[0] == "expired":
-        asked.ring(EXPIRED)
-    found = request_of(asked, step)
+        harness.expire(EXPIRED)
+    found = request_of(harness, step)
     if found is not None:
-        before, length = dict(asked.shard.transactions), len(asked.log)
-        error = code_of(asked.ask(*found))
+        before, length = dict(harness.shard.transactions), len(harness.log)
+        error = code_of(harness.ask(*found))
         fences = step[0] == "init" and error is Errors.CONCURRENT_TRANSACTIONS
         if error is not Errors.NONE and not fences:
-            assert asked.shard.transactions == before
-            assert len(asked.log) == length
-    return asked
+            assert harness.shard.transactions == before
+            assert len(harness.log) == length
+    return harness
 
 
-def logged(asked: Asked) -> list[Transaction | None]:
+def logged(harness: TransactionHarness) -> list[Transaction | None]:
     found: list[Transaction | None] = []
-    for pair in asked.log:
+    for pair in harness.log:
         record = decode_transaction_record(*pair)
         assert record is not None
         key, value = record
@@ -117,23 +117,23 @@ def logged(asked: Asked) -> list[Transaction | None]:
     return found
 
 
-def begun(level: int, *, late: bool) -> Asked:
-    asked = Asked(level)
+def begun(level: int, *, late: bool) -> TransactionHarness:
+    harness = TransactionHarness(level)
     if late:
-        put(asked, producer_id=FIRST_ID - 1, producer_epoch=LAST_EPOCH - 4)
-    return asked
+        put(harness, producer_id=FIRST_ID - 1, producer_epoch=LAST_EPOCH - 4)
+    return harness
 
 
 @settings(max_examples=depth.examples(300))
 @given(st.sampled_from([0, 1, 2]), st.booleans(), STEPS)
 def test_epochs_never_go_back_and_ids_are_never_used_again(level: int, late: bool, steps: list[Step]) -> None:
     """And no transaction moves but along the edges of its states."""
-    asked = begun(level, late=late)
+    harness = begun(level, late=late)
     for step in steps:
-        asked = go(asked, step)
+        harness = go(harness, step)
     known: Transaction | None = None
     highest: dict[int, int] = {}
-    for after in logged(asked):
+    for after in logged(harness):
         if after is not None:
             assert after.producer_epoch >= highest.get(after.producer_id, 0)
             assert after.producer_id >= max(highest, default=0)
@@ -147,13 +147,13 @@ def test_epochs_never_go_back_and_ids_are_never_used_again(level: int, late: boo
 @settings(max_examples=depth.examples(200))
 @given(st.sampled_from([1, 2]), st.booleans(), STEPS)
 def test_a_restart_forgets_the_last_epoch_and_nothing_else(level: int, late: bool, steps: list[Step]) -> None:
-    asked = begun(level, late=late)
+    harness = begun(level, late=late)
     if late:
-        asked.init((FIRST_ID - 1, LAST_EPOCH - 4))  # What was put there is not in the log.
+        harness.init((FIRST_ID - 1, LAST_EPOCH - 4))  # What was put there is not in the log.
     for step in steps:
-        asked = go(asked, step)
-        told = {name: replace(t, last_producer_epoch=-1) for name, t in asked.shard.transactions.items()}
-        again = asked.restarted()
+        harness = go(harness, step)
+        told = {name: replace(t, last_producer_epoch=-1) for name, t in harness.shard.transactions.items()}
+        again = harness.restarted()
         assert again.shard.transactions == told
         ending = {name for name, t in told.items() if t.state in (PREPARE_COMMIT, PREPARE_ABORT)}
         assert {effect.subject.transactional_id for effect in again.effects} == ending
@@ -165,37 +165,37 @@ def test_an_end_whose_answer_was_lost_is_asked_for_again(
     late: bool, steps: list[Step], committed: bool, version: int
 ) -> None:
     """Once its markers are written the answer is the one that was lost, and nothing more is written."""
-    asked = begun(2, late=late)
+    harness = begun(2, late=late)
     for step in steps:
-        asked = go(asked, step)
-    request = end_request(who(asked, "now"), committed)
-    lost = asked.ask(request, version)
+        harness = go(harness, step)
+    request = end_request(who(harness, "now"), committed)
+    lost = harness.ask(request, version)
     if lost.error_code:
         return
-    asked.write_markers()
-    asked = asked.restarted()
-    length = len(asked.log)
-    again = asked.ask(request, version)
+    harness.write_markers()
+    harness = harness.restarted()
+    length = len(harness.log)
+    again = harness.ask(request, version)
     if version == NEW:
         assert (again.producer_id, again.producer_epoch) == (lost.producer_id, lost.producer_epoch)
     assert again.error_code == Errors.NONE
-    assert len(asked.log) == length
+    assert len(harness.log) == length
 
 
 @settings(max_examples=depth.examples(200))
 @given(st.sampled_from([0, 1, 2]), st.booleans(), STEPS)
 def test_only_the_owner_is_enlisted(level: int, late: bool, steps: list[Step]) -> None:
     """Once somebody was fenced no write of theirs is in a transaction again."""
-    asked = begun(level, late=late)
+    harness = begun(level, late=late)
     fenced: set[tuple[int, int]] = set()
     for step in steps:
-        known = asked.shard.transactions.get("t")
-        asked = go(asked, step)
-        after = asked.shard.transactions.get("t")
+        known = harness.shard.transactions.get("t")
+        harness = go(harness, step)
+        after = harness.shard.transactions.get("t")
         if known is not None:
             before = known.producer_id, known.producer_epoch
             if after is None or (after.producer_id, after.producer_epoch) != before:
                 fenced.add(before)
         for producer in sorted(fenced):
             for partition in (OUT, ("in", 1)):
-                assert not asked.shard.is_enlisted("t", *producer, *partition)
+                assert not harness.shard.is_enlisted("t", *producer, *partition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.transactions.asking import Asked
+from tests.transactions.harness import TransactionHarness
 
 from konvene.errors import Errors
 from konvene.messages.describe_transactions import DescribeTransactionsRequest, TopicData
@@ -27,8 +27,8 @@ from konvene.transactions.state import (
 )
 
 
-def some() -> Asked:
-    asked = Asked()
+def some() -> TransactionHarness:
+    harness = TransactionHarness()
     wide = frozenset({("out", 10), ("out", 2), ("in", 0)})
     for told in (
         Transaction("orders-1", 1, 1, -1, 5, -1, 60_000, ONGOING, wide, 999_000, 999_500),
@@ -36,8 +36,8 @@ def some() -> Asked:
         Transaction("bills", 3, 3, -1, 1, -1, 30_000, COMPLETE_COMMIT, frozenset(), 990_000, 990_100),
         Transaction("orders-3", 4, 4, -1, 1, -1, 30_000, PREPARE_ABORT, wide, 999_900, 999_950),
     ):
-        asked.shard.replay(TransactionSnapshot(told))
-    return asked
+        harness.shard.replay(TransactionSnapshot(told))
+    return harness
 
 
 def test_states_have_kafkas_names() -> None:
@@ -109,10 +109,10 @@ def test_what_a_list_says() -> None:
 
 
 def test_a_clock_that_went_back_lists_nothing_by_duration() -> None:
-    asked = some()
-    asked.now_ms = -5
-    assert asked.ask(ListTransactionsRequest(duration_filter=0), 1).transaction_states == ()
-    assert len(asked.ask(ListTransactionsRequest(), 1).transaction_states) == 4
+    harness = some()
+    harness.now_ms = -5
+    assert harness.ask(ListTransactionsRequest(duration_filter=0), 1).transaction_states == ()
+    assert len(harness.ask(ListTransactionsRequest(), 1).transaction_states) == 4
 
 
 def test_what_is_no_expression_is_refused() -> None:

@@ -55,7 +55,7 @@ class Client:
     generation: int
     producer: tuple[int, int] | None = None
     sequences: dict[int, int] = field(default_factory=dict)
-    asked: Any = None
+    pending_request: Any = None
     """What it was not answered."""
     written: set[int] = field(default_factory=set)
     """What it was told is in the transaction that it has open."""
@@ -106,9 +106,9 @@ class Walks(RuleBasedStateMachine):
         """What it does next. What it asked last may come once more before."""
         if client.ended is not None and data.draw(st.booleans(), label="again"):
             self.ask_again(client, markers=data.draw(st.booleans(), label="markers"))
-        if client.asked in self.world.waiting:
-            self.arrived(client.asked, fate)
-        elif client.asked is not None:
+        if client.pending_request in self.world.waiting:
+            self.arrived(client.pending_request, fate)
+        elif client.pending_request is not None:
             if data.draw(st.booleans(), label="markers"):
                 self.carry(client)
             self.go_on(client, fate)
@@ -132,14 +132,14 @@ class Walks(RuleBasedStateMachine):
     @rule(data=st.data(), fate=fates)
     def recover(self, data: st.DataObject, fate: Fate) -> None:
         """A producer goes on after an error, and says who it was."""
-        client = self.pick(data, lambda c: c.asked is None and c.producer is not None)
+        client = self.pick(data, lambda c: c.pending_request is None and c.producer is not None)
         if client is not None:
             self.take(client, init(client.transactional_id, client.producer), fate)
 
     def take(self, client: Client, request: Any, fate: Fate) -> None:
         self.leave(client)
         answer = self.world.ask(request, 5, fate)
-        client.asked = request if answer is None else None
+        client.pending_request = request if answer is None else None
         if answer is None:
             return
         count("InitProducerId", answer.error_code)
@@ -205,12 +205,12 @@ class Walks(RuleBasedStateMachine):
         with Unchanged(self, client, write.producer):
             error = self.world.request(write, fate)
         if error is None:
-            client.asked = write
+            client.pending_request = write
             client.is_open = True
             return
         count("write", error)
         if error in (Errors.REQUEST_TIMED_OUT, Errors.CONCURRENT_TRANSACTIONS):
-            client.asked = write
+            client.pending_request = write
             client.is_open = client.is_open or error is Errors.REQUEST_TIMED_OUT
         else:
             self.heard(client, error)
@@ -236,12 +236,12 @@ class Walks(RuleBasedStateMachine):
         self.arrived(write, Fate.FINE)
 
     def arrived(self, write: Write, fate: Fate) -> None:
-        client = next((c for c in self.clients if c.asked is write), None)
+        client = next((c for c in self.clients if c.pending_request is write), None)
         answer = self.world.arrive(write, fate)
         if answer is None or client is None:
             return
         count("append", answer)
-        client.asked = None
+        client.pending_request = None
         if answer is Errors.NONE:
             client.written.add(write.number)
             if write.sequence is not None:
@@ -261,12 +261,12 @@ class Walks(RuleBasedStateMachine):
 
     def finish(self, client: Client, request: EndTxnRequest, fate: Fate) -> None:
         answer = self.ask(client, request, END[client.generation], fate)
-        client.asked = request if answer is None else None
+        client.pending_request = request if answer is None else None
         if answer is None:
             return
         count("EndTxn", answer.error_code)
         if answer.error_code == Errors.CONCURRENT_TRANSACTIONS:
-            client.asked = request
+            client.pending_request = request
             return
         self.heard(client, answer.error_code)
         if answer.error_code != Errors.NONE:
@@ -281,7 +281,7 @@ class Walks(RuleBasedStateMachine):
 
     def go_on(self, client: Client, fate: Fate) -> None:
         """Who was not answered asks the same again."""
-        request, client.asked = client.asked, None
+        request, client.pending_request = client.pending_request, None
         if isinstance(request, Write):
             if request.producer == client.producer:
                 self.send(client, request, fate)

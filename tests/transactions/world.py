@@ -316,14 +316,14 @@ class World:
 
     def _enlist(self, write: Write, fate: Fate) -> Errors:
         """Add its partition to the transaction, or where older clients did that ask whether they have."""
-        asked = AddPartitionsToTxnTransaction(
+        transaction = AddPartitionsToTxnTransaction(
             transactional_id=write.transactional_id,
             producer_id=write.producer[0],
             producer_epoch=write.producer[1],
             verify_only=write.generation == 1,
             topics=(AddPartitionsToTxnTopic(name=write.place[0], partitions=(write.place[1],)),),
         )
-        told = self.ask(AddPartitionsToTxnRequest(transactions=(asked,)), 5, fate)
+        told = self.ask(AddPartitionsToTxnRequest(transactions=(transaction,)), 5, fate)
         if told is None:
             return Errors.REQUEST_TIMED_OUT
         result = told.results_by_transaction[0].topic_results[0].results_by_partition[0]

@@ -1,7 +1,7 @@
-"""A shard with a log and a clock, and requests of producers in few words.
+"""A transaction shard with a log and a clock, and short methods for the requests of producers.
 
-What a decision writes goes to the log as bytes and comes back from them before it is replayed, so that every
-test reads and writes records as well. `restarted` is another shard that knows the log alone.
+Records are encoded into the log and decoded again before they are replayed, so that every test covers them.
+`restarted` returns another shard that replayed the log.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TIMEOUT_MS = 60_000
 FIRST_ID = 1000
 OUT: Partition = ("out", 0)
 OLD, NEW = 4, 5
-"""Versions of EndTxn: of clients with one epoch, and of those with one for each transaction."""
+"""Versions of EndTxn: with one epoch for all transactions, and with a new epoch for each (KIP-890)."""
 
 
-class Asked:
-    """A transaction shard, and what was asked of it."""
+class TransactionHarness:
+    """A transaction shard with its log, timers and pending effects."""
 
     def __init__(self, level: int = 2, settings: dict[str, str] | None = None) -> None:
         self.shard = TransactionShard()
@@ -57,29 +57,29 @@ class Asked:
         )  # fmt: skip
 
     def ask(self, request: Struct, version: int) -> Any:
-        """The response. A producer id is fetched where the shard says that it needs one."""
+        """Return the response to a request. A producer id is supplied if the shard needs one."""
         fresh = -1
         if self.shard.needs_producer_id(request, version):
             fresh, self.next_id = self.next_id, self.next_id + 1
-        (reply,) = self.carry_out(self.shard.handle(request, self.context(version, fresh))).replies
+        (reply,) = self.apply(self.shard.handle(request, self.context(version, fresh))).replies
         return reply.response
 
-    def inform(self, news: Any) -> Outcome:
-        return self.carry_out(self.shard.handle(news, self.context(0)))
+    def inform(self, completion: Any) -> Outcome:
+        return self.apply(self.shard.handle(completion, self.context(0)))
 
-    def ring(self, key: tuple[str]) -> Outcome:
-        return self.carry_out(self.shard.expire(key, self.context(0)))
+    def expire(self, key: tuple[str]) -> Outcome:
+        return self.apply(self.shard.expire(key, self.context(0)))
 
-    def carry_out(self, outcome: Outcome) -> Outcome:
+    def apply(self, outcome: Outcome) -> Outcome:
         if outcome.records:
             self.batches.append(len(outcome.records))
         for record in outcome.records:
             pair = encode_transaction_record(record)
             self.log.append(pair)
-            again = decode_transaction_record(*pair)
-            assert again == record
-            assert type(again) is type(record)
-            self.shard.replay(again)
+            decoded = decode_transaction_record(*pair)
+            assert decoded == record
+            assert type(decoded) is type(record)
+            self.shard.replay(decoded)
         for record in outcome.soft_records:
             self.shard.replay(record)
         for timer in outcome.timers:
@@ -89,33 +89,33 @@ class Asked:
         return outcome
 
     def write_markers(self) -> list[MarkersToWrite]:
-        """Let all markers that were asked for be written."""
+        """Complete all requested markers, and return them."""
         effects, self.effects = self.effects, []
-        asked = [effect.subject for effect in effects if effect.verb == WRITE_MARKERS]
-        for told in asked:
-            self.inform(MarkersWritten(told.transactional_id, told.producer_id, told.producer_epoch))
-        return asked
+        requested = [effect.subject for effect in effects if effect.verb == WRITE_MARKERS]
+        for markers in requested:
+            self.inform(MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch))
+        return requested
 
-    def restarted(self) -> Asked:
-        """Another coordinator, which has the log alone."""
-        other = Asked(self.level)
+    def restarted(self) -> TransactionHarness:
+        """Return another coordinator that loaded the log."""
+        other = TransactionHarness(self.level)
         other.config, other.topics, other.next_id = self.config, self.topics, self.next_id
         other.now_ms, other.log = self.now_ms, list(self.log)
         for pair in self.log:
             other.shard.replay(decode_transaction_record(*pair))
-        other.carry_out(other.shard.load(other.context(0)))
+        other.apply(other.shard.load(other.context(0)))
         return other
 
     def of(self, transactional_id: str = "t") -> Transaction:
         return self.shard.transactions[transactional_id]
 
-    # --- what producers say ---
+    # --- requests of producers ---
 
     def init(self, producer: tuple[int, int] = (-1, -1), version: int = 5, **more: Any) -> Any:
-        """Who it is now, or the error."""
-        told: dict[str, Any] = {"transactional_id": "t", "transaction_timeout_ms": TIMEOUT_MS}
-        told |= {"producer_id": producer[0], "producer_epoch": producer[1]}
-        answer = self.ask(InitProducerIdRequest(**told | more), version)
+        """Return the new producer id and epoch, or the error."""
+        fields: dict[str, Any] = {"transactional_id": "t", "transaction_timeout_ms": TIMEOUT_MS}
+        fields |= {"producer_id": producer[0], "producer_epoch": producer[1]}
+        answer = self.ask(InitProducerIdRequest(**fields | more), version)
         if answer.error_code:
             assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
             return Errors(answer.error_code)
@@ -128,12 +128,12 @@ class Asked:
         version: int = 5,
         **more: Any,
     ) -> Any:
-        """The error, which all partitions of an answer have in common; or those of each, verified."""
+        """Return the error that all partitions have in common; with `verify_only` the error of each."""
         answer = self.ask(add_request(producer, partitions, version, **more), version)
         results = answer.results_by_topic_v3_and_below
         if version >= 4:
-            (told,) = answer.results_by_transaction
-            results = told.topic_results
+            (result,) = answer.results_by_transaction
+            results = result.topic_results
         codes = {
             (topic.name, result.partition_index): Errors(result.partition_error_code)
             for topic in results
@@ -149,7 +149,7 @@ class Asked:
         return Errors(self.ask(request, version).error_code)
 
     def end(self, producer: tuple[int, int], committed: bool, version: int = NEW, name: str = "t") -> Any:
-        """Who the producer is now; or the error, which to an older client may be none."""
+        """Return the new producer id and epoch, or the error; for older versions the error, also NONE."""
         answer = self.ask(end_request(producer, committed, name), version)
         if answer.error_code or version < NEW:
             assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
@@ -187,11 +187,11 @@ def add_request(
             v3_and_below_producer_epoch=epoch,
             v3_and_below_topics=topics,
         )
-    asked = AddPartitionsToTxnTransaction(
+    transaction = AddPartitionsToTxnTransaction(
         transactional_id=name,
         producer_id=producer_id,
         producer_epoch=epoch,
         verify_only=verify_only,
         topics=topics,
     )
-    return AddPartitionsToTxnRequest(transactions=(asked,))
+    return AddPartitionsToTxnRequest(transactions=(transaction,))
