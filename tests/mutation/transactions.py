@@ -293,7 +293,7 @@ OF_A_BROKER = (
     Mutant(
         "marker-is-not-tried-again", "broker/transactions/coordinators.py", ("TX6",),
         "A partition that is loading when a transaction ends is never told; its readers wait for ever.",
-        "        if answer in NOT_READY:\n            self._later(place)\n            return\n",
+        "        if result in NOT_READY:\n            self._retry_later(topic_partition)\n            return\n",
         "",
         level=6,
         would_be_caught_by="a coordinator of groups that reads its log again while a transaction ends, and the broker lives on",
@@ -301,8 +301,8 @@ OF_A_BROKER = (
     Mutant(
         "complete-before-the-last-marker", "broker/transactions/coordinators.py", ("TX6", "TX1"),
         "A transaction is complete when its first marker is written; the next one is taken for a part of it.",
-        "        del self._missing[place]\n        if not self._missing:\n            self._done(self)\n",
-        "        del self._missing[place]\n        self._missing.clear()\n        self._done(self)\n",
+        "        del self._missing[topic_partition]\n        if not self._missing:\n            self._on_done(self)\n",
+        "        del self._missing[topic_partition]\n        self._missing.clear()\n        self._on_done(self)\n",
         level=6,
         would_be_caught_by="a broker that dies between two markers, and a coordinator that read Complete",
     ),
@@ -317,14 +317,14 @@ OF_A_BROKER = (
         "offsets-have-no-marker", "broker/transactions/coordinators.py", ("O3", "TX1"),
         "The offsets of a transaction stay pending when it ends.",
         "        if topic == OFFSETS_TOPIC and self._node.catalogue.topics.has(topic, index):\n",
-        "        if topic == OFFSETS_TOPIC:\n            self._written(place)\n            return\n        if topic == OFFSETS_TOPIC and self._node.catalogue.topics.has(topic, index):\n",
+        "        if topic == OFFSETS_TOPIC:\n            self._written(topic_partition)\n            return\n        if topic == OFFSETS_TOPIC and self._node.catalogue.topics.has(topic, index):\n",
         level=6,
     ),
     Mutant(
         "nobody-hears-that-it-is-complete", "broker/transactions/coordinators.py", ("TX6",),
         "The coordinator is never told that the markers are written: no next transaction begins.",
-        "        delivery.coordinator.inform(told)\n",
-        "        assert told\n",
+        "        delivery.coordinator.inform(result)\n",
+        "        assert result\n",
         level=6,
     ),
 )  # fmt: skip

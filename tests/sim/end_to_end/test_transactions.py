@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from konvene.broker.transactions.coordinators import Delivery
+from konvene.broker.transactions.coordinators import MarkerDelivery
 from konvene.groups.offsets.pending import Pending
 from konvene.sim.end_to_end import run_end_to_end
 from konvene.sim.end_to_end.invariant import Violation
@@ -50,10 +50,10 @@ def test_offsets_that_are_not_held_make_records_come_twice_or_never(monkeypatch:
 def test_a_marker_that_is_not_written_leaves_a_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The marker is reported as written to its partition."""
 
-    def lost(self: Delivery, place: Any, partition: Any) -> None:
-        self._written(place)
+    def lost(self: MarkerDelivery, topic_partition: Any, partition: Any) -> None:
+        self._written(topic_partition)
 
-    monkeypatch.setattr(Delivery, "_append", lost)
+    monkeypatch.setattr(MarkerDelivery, "_append", lost)
     assert broken() in ("CompletedTransactionsAreClosed", "ExactlyOnce")
 
 

@@ -1,10 +1,10 @@
 """The transaction coordinators of this broker: one for each partition of `__transaction_state`.
 
-A transaction's end is decided in its coordinator's shard, and told to the logs of all partitions that took
-part by a marker each (`Delivery`). Everybody is in this process, so markers are appended in the moment in
-which the decision is durable; those of groups' offsets by the group's coordinator, which counts the offsets
-in the same breath. When all are durable the shard is told, and only then may the next transaction of that
-producer begin: whoever comes in between and can wait, waits for it here (`completed`).
+The coordinator's shard decides the end of a transaction. Then a `MarkerDelivery` writes a marker to the log
+of each partition of the transaction. All logs are in this process, so markers are appended as soon as the
+decision is durable. Markers in `__consumer_offsets` are appended by the group coordinator, which applies the
+transaction's offsets at the same moment. When all markers are durable the shard is informed, and only then
+may the producer begin its next transaction. Requests that can wait for that do so here (`completed`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("konvene.transactions")
 TRANSACTION_SERDE = RecordSerde(encode_transaction_record, one_by_one(decode_transaction_record))
 
 RETRY_S = 0.05
-"""When a marker is tried again whose partition was not ready."""
+"""Delay before a marker is written again whose partition was not ready, in seconds."""
 
 NOT_READY = frozenset(
     (
@@ -50,23 +50,25 @@ NOT_READY = frozenset(
     )
 )
 
+"""Errors after which a marker is written again."""
+
 TopicPartition = tuple[str, int]
 
 
 class TransactionCoordinators(Coordinators):
-    """Which coordinator has which transactional id, and how its transactions end."""
+    """The coordinators of transactional ids, and the markers that they have written."""
 
     def __init__(self, node: NodeServices, groups: GroupCoordinators, producer_ids: ProducerIds) -> None:
         super().__init__(TRANSACTION_TOPIC, node.loop, node.topic_creator)
         self._node = node
         self._groups = groups
         self._producer_ids = producer_ids
-        self._deliveries: dict[Delivery, None] = {}
-        self._fetching: dict[asyncio.Task[None], None] = {}
-        self._awaited: dict[str, dict[Deferred[None], None]] = {}
+        self._deliveries: dict[MarkerDelivery, None] = {}
+        self._producer_id_tasks: dict[asyncio.Task[None], None] = {}
+        self._completion_waiters: dict[str, dict[Deferred[None], None]] = {}
 
     def shard_of(self, transactional_id: str) -> TransactionShard | None:
-        """The state of an active coordinator."""
+        """Return the shard of a transactional id's coordinator, if it is active."""
         coordinator = self.of(transactional_id)
         if coordinator is None or coordinator.state != "active":
             return None
@@ -97,15 +99,15 @@ class TransactionCoordinators(Coordinators):
         coordinator = self._coordinators[index]
         assert coordinator is not None
         if effect.verb == FETCH_PRODUCER_ID:
-            fetching = self._node.loop.create_task(self._fetch_producer_id(coordinator, effect.subject))
-            self._fetching[fetching] = None
-            fetching.add_done_callback(self._fetching.pop)
+            task = self._node.loop.create_task(self._fetch_producer_id(coordinator, effect.subject))
+            self._producer_id_tasks[task] = None
+            task.add_done_callback(self._producer_id_tasks.pop)
             return
-        delivery = Delivery(
+        delivery = MarkerDelivery(
             self._node, self._groups, coordinator, effect.subject, coordinator_epoch, self._delivered
         )
         self._deliveries[delivery] = None
-        delivery.begin()
+        delivery.start()
 
     async def _fetch_producer_id(self, coordinator: Coordinator, transactional_id: str) -> None:
         producer_id = await self.next_producer_id()
@@ -113,46 +115,46 @@ class TransactionCoordinators(Coordinators):
             coordinator.inform(ProducerIdFetched(transactional_id, producer_id))
 
     async def next_producer_id(self) -> int | None:
-        """Return a producer id that was never used, or None while the catalogue cannot be written."""
+        """Return an unused producer id, or None while the catalogue cannot be written."""
         return await self._producer_ids.next_id()
 
     def _stopped(self, index: int) -> None:
-        """A coordinator that begins anew sends its markers anew: an old one must not come behind those."""
+        """Stop the deliveries of a coordinator. It sends all markers again after it has reloaded its log."""
         for delivery in [d for d in self._deliveries if d.coordinator is self._coordinators[index]]:
             delivery.stop()
             del self._deliveries[delivery]
 
-    def _delivered(self, delivery: Delivery) -> None:
+    def _delivered(self, delivery: MarkerDelivery) -> None:
         self._deliveries.pop(delivery, None)
         markers = delivery.markers
         if self._node.meter is not None:
             self._node.meter.ended["commit" if markers.committed else "abort"] += 1
-        told = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
-        delivery.coordinator.inform(told)
-        for waiting in self._awaited.pop(markers.transactional_id, ()):
-            waiting.resolve(None)
+        result = MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch)
+        delivery.coordinator.inform(result)
+        for waiter in self._completion_waiters.pop(markers.transactional_id, ()):
+            waiter.resolve(None)
 
-    def completed(self, transactional_id: str, within_ms: int) -> Deferred[None]:
-        """Resolved when the markers of a transaction that ends are written, or when time is up."""
-        waiting: Deferred[None] = Deferred()
-        self._awaited.setdefault(transactional_id, {})[waiting] = None
-        self._node.loop.call_later(within_ms / 1000, self._wait_no_more, transactional_id, waiting)
-        return waiting
+    def completed(self, transactional_id: str, timeout_ms: int) -> Deferred[None]:
+        """Resolve when the markers of the ending transaction are written, or after `timeout_ms`."""
+        waiter: Deferred[None] = Deferred()
+        self._completion_waiters.setdefault(transactional_id, {})[waiter] = None
+        self._node.loop.call_later(timeout_ms / 1000, self._end_wait, transactional_id, waiter)
+        return waiter
 
-    def _wait_no_more(self, transactional_id: str, waiting: Deferred[None]) -> None:
-        others = self._awaited.get(transactional_id)
-        if others is not None and others.pop(waiting, waiting) is None and not others:
-            del self._awaited[transactional_id]
-        waiting.resolve(None)
+    def _end_wait(self, transactional_id: str, waiter: Deferred[None]) -> None:
+        waiters = self._completion_waiters.get(transactional_id)
+        if waiters is not None and waiters.pop(waiter, waiter) is None and not waiters:
+            del self._completion_waiters[transactional_id]
+        waiter.resolve(None)
 
     async def close(self) -> None:
-        for fetching in self._fetching:
-            fetching.cancel()
+        for task in self._producer_id_tasks:
+            task.cancel()
         await super().close()
 
 
-class Delivery:
-    """The markers of one transaction on their way to the partitions that took part in it."""
+class MarkerDelivery:
+    """Writes the markers of one transaction to its partitions."""
 
     def __init__(
         self,
@@ -161,106 +163,106 @@ class Delivery:
         coordinator: Coordinator,
         markers: MarkersToWrite,
         coordinator_epoch: int,
-        done: Callable[[Delivery], None],
+        on_done: Callable[[MarkerDelivery], None],
     ) -> None:
         self.coordinator = coordinator
         self.markers = markers
         self._node = node
         self._groups = groups
-        self._done = done
+        self._on_done = on_done
         self._missing = dict.fromkeys(markers.partitions)
         self._failed: list[TopicPartition] = []
         self._ending = Ending(
             markers.producer_id, markers.producer_epoch, coordinator_epoch, markers.committed,
             markers.transaction_version,
         )  # fmt: skip
-        self._again: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._syncing: dict[asyncio.Task[None], None] = {}
         self._stopped = False
 
     def __repr__(self) -> str:
         return f"<markers of {self.markers.transactional_id!r}: {len(self._missing)} missing>"
 
-    def begin(self) -> None:
-        """Write all of them; what cannot be written now is tried again in a moment."""
+    def start(self) -> None:
+        """Write all markers; those that cannot be written now are retried after `RETRY_S`."""
         if not self._missing:
-            self._done(self)
-        for place in self.markers.partitions:
-            self._write(place)
+            self._on_done(self)
+        for topic_partition in self.markers.partitions:
+            self._write(topic_partition)
 
-    def _write_again(self) -> None:
-        self._again = None
+    def _retry(self) -> None:
+        self._retry_timer = None
         failed, self._failed = self._failed, []
-        for place in failed:
-            self._write(place)
+        for topic_partition in failed:
+            self._write(topic_partition)
 
     def stop(self) -> None:
         self._stopped = True
-        if self._again is not None:
-            self._again.cancel()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
         for syncing in self._syncing:
             syncing.cancel()
 
-    def _write(self, place: TopicPartition) -> None:
-        topic, index = place
+    def _write(self, topic_partition: TopicPartition) -> None:
+        topic, index = topic_partition
         if topic == OFFSETS_TOPIC and self._node.catalogue.topics.has(topic, index):
             coordinator = self._groups.at(index)
             if coordinator is None:
-                self._later(place)
+                self._retry_later(topic_partition)
             else:
-                answer = coordinator.submit(self._ending, RequestContext(client_id="broker"))
-                answer.listen(lambda value: self._answered(place, value))
+                response = coordinator.submit(self._ending, RequestContext(client_id="broker"))
+                response.listen(lambda result: self._on_answer(topic_partition, result))
             return
         partition = self._node.partitions.get(topic, index)
         if partition is None:
-            if place in self._node.partitions.offline:
-                self._later(place)
+            if topic_partition in self._node.partitions.offline:
+                self._retry_later(topic_partition)
             else:
-                self._written(place)  # The topic is gone, and the transaction's part in it.
+                self._written(topic_partition)  # The topic was deleted.
             return
-        self._append(place, partition)
+        self._append(topic_partition, partition)
 
-    def _append(self, place: TopicPartition, partition: Partition) -> None:
+    def _append(self, topic_partition: TopicPartition, partition: Partition) -> None:
         try:
             partition.append_marker(self._ending, self._node.environment.wall_clock_ms())
         except Refused as refused:
-            self._answered(place, Errors(refused.code))
+            self._on_answer(topic_partition, Errors(refused.code))
         except LogError:
-            self._later(place)
+            self._retry_later(topic_partition)
         else:
             if not partition.syncs:
-                self._written(place)
+                self._written(topic_partition)
                 return
             syncing = self._node.loop.create_task(partition.sync())
             self._syncing[syncing] = None
-            syncing.add_done_callback(lambda task: self._synced(place, task))
+            syncing.add_done_callback(lambda task: self._synced(topic_partition, task))
 
-    def _synced(self, place: TopicPartition, task: asyncio.Task[None]) -> None:
+    def _synced(self, topic_partition: TopicPartition, task: asyncio.Task[None]) -> None:
         self._syncing.pop(task, None)
         if task.cancelled():
             return
         if task.exception() is None:
-            self._written(place)
+            self._written(topic_partition)
         else:
-            self._later(place)
+            self._retry_later(topic_partition)
 
-    def _answered(self, place: TopicPartition, answer: Any) -> None:
-        if answer in NOT_READY:
-            self._later(place)
+    def _on_answer(self, topic_partition: TopicPartition, result: Any) -> None:
+        if result in NOT_READY:
+            self._retry_later(topic_partition)
             return
-        if isinstance(answer, Errors):
-            # The partition has seen a later epoch, so this transaction is not open there any more.
-            log.warning("%r: %s-%d takes no marker: %s", self, *place, answer.name)
-        self._written(place)
+        if isinstance(result, Errors):
+            # The partition has a later producer epoch, so this transaction is not open there any more.
+            log.warning("%r: %s-%d rejects the marker: %s", self, *topic_partition, result.name)
+        self._written(topic_partition)
 
-    def _written(self, place: TopicPartition) -> None:
-        if self._stopped or place not in self._missing:
+    def _written(self, topic_partition: TopicPartition) -> None:
+        if self._stopped or topic_partition not in self._missing:
             return
-        del self._missing[place]
+        del self._missing[topic_partition]
         if not self._missing:
-            self._done(self)
+            self._on_done(self)
 
-    def _later(self, place: TopicPartition) -> None:
-        self._failed.append(place)
-        if self._again is None and not self._stopped:
-            self._again = self._node.loop.call_later(RETRY_S, self._write_again)
+    def _retry_later(self, topic_partition: TopicPartition) -> None:
+        self._failed.append(topic_partition)
+        if self._retry_timer is None and not self._stopped:
+            self._retry_timer = self._node.loop.call_later(RETRY_S, self._retry)
