@@ -106,11 +106,11 @@ def test_others_are_called_by_their_name_and_answer_in_tuples(text: str, name: s
         ("own_assignors:built_in", "range is built in."),
     ],
 )
-def test_what_cannot_be_loaded_is_a_wrong_setting_that_says_why(text: str, why: str) -> None:
+def test_an_assignor_that_cannot_be_loaded_is_an_invalid_config(text: str, why: str) -> None:
     with pytest.raises(InvalidValue) as raised:
         load_assignor(text)
-    said = str(raised.value)
-    assert said.startswith(f"Invalid value {text} for configuration group.consumer.assignors: {why}")
+    message = str(raised.value)
+    assert message.startswith(f"Invalid value {text} for configuration group.consumer.assignors: {why}")
 
 
 def test_two_of_one_name_are_a_wrong_setting() -> None:

@@ -1,4 +1,4 @@
-"""Every rebalance leaves its row; one that a crash swallowed is derived again, and only then."""
+"""Every rebalance has an audit row; a row that was lost in a crash is derived from the records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ V = RequestContext(api_version=5, client_id="ann", client_host="/127.0.0.1", fre
 
 
 def rows(broker: Broker) -> list[RebalanceValue]:
-    """The rows of `__konvene_audit`."""
+    """Return the rows of `__konvene_audit`."""
     partition = broker.partitions.get(AUDIT_TOPIC, 0)
     assert partition is not None
     found = []
@@ -56,8 +56,8 @@ def rows(broker: Broker) -> list[RebalanceValue]:
     return found
 
 
-async def live_and_leave(broker: Broker) -> None:
-    """A member joins, leads, leaves: two rebalances."""
+async def join_and_leave(broker: Broker) -> None:
+    """Let a member join, lead and leave a group: two rebalances."""
     await broker.groups.make_ready()
     await asyncio.sleep(0.05)
     coordinator = broker.groups.of("g")
@@ -69,30 +69,30 @@ async def live_and_leave(broker: Broker) -> None:
         protocol_type="consumer",
         protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
     )
-    asked = await coordinator.submit(join, V)
-    assert isinstance(asked, JoinGroupResponse)
-    joined = await coordinator.submit(join.replace(member_id=asked.member_id), V)
+    rejection = await coordinator.submit(join, V)
+    assert isinstance(rejection, JoinGroupResponse)
+    joined = await coordinator.submit(join.replace(member_id=rejection.member_id), V)
     assert isinstance(joined, JoinGroupResponse)
-    sync = SyncGroupRequest(group_id="g", generation_id=joined.generation_id, member_id=asked.member_id)
+    sync = SyncGroupRequest(group_id="g", generation_id=joined.generation_id, member_id=rejection.member_id)
     await coordinator.submit(sync, V)
-    leaving = MemberIdentity(member_id=asked.member_id, reason="done")
+    leaving = MemberIdentity(member_id=rejection.member_id, reason="done")
     await coordinator.submit(LeaveGroupRequest(group_id="g", members=(leaving,)), V)
 
 
-def told(broker: Broker) -> list[tuple[int, str, bool, list[str]]]:
+def summaries(broker: Broker) -> list[tuple[int, str, bool, list[str]]]:
     return [(r.epoch, r.state, r.inferred, [c.kind for c in r.causes]) for r in rows(broker)]
 
 
 AS_IT_HAPPENED = [(1, "Stable", False, ["member-joined"]), (2, "Empty", False, ["member-left"])]
 
 
-def test_each_rebalance_leaves_a_row_that_names_its_records(tmp_path: Path) -> None:
-    """Cause, member, the client's own words, and the offsets that are explained."""
+def test_each_rebalance_has_a_row_with_its_offsets(tmp_path: Path) -> None:
+    """A row has the cause, the member, the client's reason, and the offsets of the records."""
 
     async def main() -> None:
         async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
-            await live_and_leave(broker)
-            assert told(broker) == AS_IT_HAPPENED
+            await join_and_leave(broker)
+            assert summaries(broker) == AS_IT_HAPPENED
             stable, empty = rows(broker)
             assert (stable.partition, stable.base_offset, stable.last_offset) == (0, 1, 1)
             assert (empty.partition, empty.base_offset, empty.last_offset) == (0, 2, 2)
@@ -102,33 +102,33 @@ def test_each_rebalance_leaves_a_row_that_names_its_records(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_a_restart_adds_nothing(tmp_path: Path) -> None:
-    """Rows that are there are not derived again, closed properly or not."""
+def test_a_restart_adds_no_rows(tmp_path: Path) -> None:
+    """Existing rows are not derived again, after a clean shutdown or a crash."""
 
     async def main(crash: bool) -> None:
         async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
             if not crash:
-                await live_and_leave(broker)
+                await join_and_leave(broker)
         if crash:
             (tmp_path / ".kafka_cleanshutdown").unlink()
         async with running(tmp_path) as broker:
             await asyncio.sleep(0.1)
-            assert told(broker) == AS_IT_HAPPENED
+            assert summaries(broker) == AS_IT_HAPPENED
 
     asyncio.run(main(crash=False))
     asyncio.run(main(crash=True))
 
 
-def test_rows_lost_in_a_crash_are_derived_and_say_so(tmp_path: Path) -> None:
-    """The records are there, their rows are not: inferred rows name what the records prove."""
+def test_rows_lost_in_a_crash_are_derived_and_marked(tmp_path: Path) -> None:
+    """Inferred rows contain what the records prove."""
 
     async def main() -> None:
         async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
-            await live_and_leave(broker)
+            await join_and_leave(broker)
         lose_rows(tmp_path)
         async with running(tmp_path) as broker:
             await asyncio.sleep(0.1)
-            assert told(broker) == [
+            assert summaries(broker) == [
                 (1, "Stable", True, ["member-joined"]),
                 (2, "Empty", True, ["member-gone"]),
             ]
@@ -168,7 +168,7 @@ LEAVES = (*member_tombstones("c", "m"), group_record("c", 3, 0), assignment_reco
 
 
 def test_lost_rows_of_consumer_groups_are_derived_once(tmp_path: Path) -> None:
-    """Those behind the last row only; what stands before them is needed to tell what they mean."""
+    """Only rows after the last one are derived, though that needs the earlier records too."""
 
     async def main() -> None:
         async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as broker:
@@ -179,14 +179,14 @@ def test_lost_rows_of_consumer_groups_are_derived_once(tmp_path: Path) -> None:
         derived = [(2, "Assigning", True, ["member-joined"]), (2, "Stable", True, ["member-joined"])]
         async with running(tmp_path) as broker:
             await asyncio.sleep(0.1)
-            assert told(broker) == derived
+            assert summaries(broker) == derived
             append(broker, *LEAVES)
         crash(tmp_path)
         derived.append((3, "Empty", True, ["member-gone"]))
         for _ in range(2):
             async with running(tmp_path) as broker:
                 await asyncio.sleep(0.1)
-                assert told(broker) == derived
+                assert summaries(broker) == derived
                 assert [(r.base_offset, r.last_offset) for r in rows(broker)] == [(0, 1), (3, 3), (4, 7)]
                 assert rows(broker)[-1].causes[0].client_id == "ann"
             crash(tmp_path)
@@ -201,11 +201,11 @@ RUNS = Topology(
         Subtopology(subtopology_id="1", repartition_source_topics=(TopicInfo(name="words", partitions=2),)),
     ),
 )
-"""Four tasks, once its own topic is there. The broker makes it."""
+"""A topology of four tasks, once the broker has created its internal topic."""
 
 
 async def run_and_leave(broker: Broker) -> None:
-    """Two members of a streams group: one joins before the topics are there, one leaves."""
+    """Run two members of a streams group: one joins before the topics exist, the other leaves."""
     await broker.groups.make_ready()
     await asyncio.sleep(0.05)
     coordinator = broker.groups.of("app")
@@ -216,11 +216,11 @@ async def run_and_leave(broker: Broker) -> None:
     async def beat(member: str, epoch: int | None = None) -> None:
         joins = not epochs[member]
         own = owned.get(member, ())
-        said = {"active_tasks": own, "standby_tasks": (), "warmup_tasks": ()}
-        more: dict[str, object] = {"topology": RUNS, "process_id": member, "rebalance_timeout_ms": 10_000}
+        owned_tasks = {"active_tasks": own, "standby_tasks": (), "warmup_tasks": ()}
+        initial: dict[str, object] = {"topology": RUNS, "process_id": member, "rebalance_timeout_ms": 10_000}
         request = StreamsGroupHeartbeatRequest(
             group_id="app", member_id=member, member_epoch=epochs[member] if epoch is None else epoch,
-            **said | (more if joins else {}),
+            **owned_tasks | (initial if joins else {}),
         )  # fmt: skip
         call = RequestContext(
             api_version=1, client_id=f"c-{member}", client_host="/127.0.0.1", fresh_ids=("1",)
@@ -236,14 +236,18 @@ async def run_and_leave(broker: Broker) -> None:
         for _ in range(100):
             for member in members:
                 await beat(member)
-            if told(broker)[-1][1] == "Stable" and rows(broker)[-1].members and len(owned) == len(members):
+            if (
+                summaries(broker)[-1][1] == "Stable"
+                and rows(broker)[-1].members
+                and len(owned) == len(members)
+            ):
                 return
             await asyncio.sleep(0.02)
-        raise AssertionError(told(broker))
+        raise AssertionError(summaries(broker))
 
     await beat("m")
     await beat("m")
-    assert told(broker)[-1][1] == "NotReady"
+    assert summaries(broker)[-1][1] == "NotReady"
     await broker.topic_creator.create_missing(["lines"])
     await settle("m")
     await settle("m", "n")
@@ -256,12 +260,13 @@ AT_ONCE = {
 }  # fmt: skip
 
 
-def test_lost_rows_of_streams_groups_are_derived_as_they_were(tmp_path: Path) -> None:
-    """Same epochs and states, same members at the same times, as many tasks that moved; of who went, that it
-    is gone. Once: what is derived stays, whatever comes later."""
+def test_lost_rows_of_streams_groups_are_derived_completely(tmp_path: Path) -> None:
+    """Derived rows have the same epochs, states, members and moved tasks, and are derived once.
 
-    def all_of(broker: Broker) -> list[RebalanceValue]:
-        """But for what no log tells."""
+    The cause of a departure is not known: it is `member-gone`."""
+
+    def comparable_rows(broker: Broker) -> list[RebalanceValue]:
+        """Return the rows without the fields that a log does not contain."""
         return [
             row.replace(
                 inferred=True, protocol=None, base_offset=-1, last_offset=-1,
@@ -278,7 +283,7 @@ def test_lost_rows_of_streams_groups_are_derived_as_they_were(tmp_path: Path) ->
     async def main() -> None:
         async with running(tmp_path, AT_ONCE) as broker:
             await run_and_leave(broker)
-            live, names = all_of(broker), told(broker)
+            live, names = comparable_rows(broker), summaries(broker)
         assert [(state, causes) for _, state, _, causes in names] == [
             ("Assigning", ["member-joined", "topology-initialized"]),
             ("NotReady", ["member-joined", "topology-initialized"]),
@@ -294,38 +299,37 @@ def test_lost_rows_of_streams_groups_are_derived_as_they_were(tmp_path: Path) ->
         for _ in range(2):
             async with running(tmp_path, AT_ONCE) as broker:
                 await asyncio.sleep(0.1)
-                assert all_of(broker) == live
-                assert {inferred for _, _, inferred, _ in told(broker)} == {True}
+                assert comparable_rows(broker) == live
+                assert {inferred for _, _, inferred, _ in summaries(broker)} == {True}
             crash(tmp_path)
 
     asyncio.run(main())
 
 
-def test_a_directory_without_an_audit_has_one_from_its_first_start_on(tmp_path: Path) -> None:
-    """As one that was Kafka's: what happened before is derived from the records, once; what happens from now
-    on is told."""
+def test_a_directory_without_audit_gets_one_at_the_first_start(tmp_path: Path) -> None:
+    """As a directory of Kafka's: earlier rebalances are derived once, later ones are recorded."""
 
     async def main() -> None:
         off = {"konvene.audit.enable": "false"}
         async with running(tmp_path, {"offsets.topic.num.partitions": "1"} | off) as broker:
-            await live_and_leave(broker)
+            await join_and_leave(broker)
             assert broker.partitions.get(AUDIT_TOPIC, 0) is None
         derived = [(1, "Stable", True, ["member-joined"]), (2, "Empty", True, ["member-gone"])]
         for _ in range(2):
             async with running(tmp_path) as broker:
                 await broker.groups.loaded()
-                assert told(broker) == derived
+                assert summaries(broker) == derived
         async with running(tmp_path) as broker:
-            await live_and_leave(broker)
-            assert told(broker) == [
+            await join_and_leave(broker)
+            assert summaries(broker) == [
                 *derived, (3, "Stable", False, ["member-joined"]), (4, "Empty", False, ["member-left"]),
             ]  # fmt: skip
 
     asyncio.run(main())
 
 
-def test_a_line_counts_what_its_group_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Generations or epochs."""
+def test_log_lines_have_generations_or_epochs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Classic groups have generations, the others epochs."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -346,10 +350,10 @@ def test_a_line_counts_what_its_group_counts(tmp_path: Path, caplog: pytest.LogC
     }  # fmt: skip
 
 
-def test_a_story_that_is_too_long_for_a_row_is_cut_and_says_so(tmp_path: Path) -> None:
-    """Long texts first, then half of what is listed, as often as need be; a shorter one is left alone."""
+def test_an_audit_row_that_is_too_large_is_shortened(tmp_path: Path) -> None:
+    """Long texts are cut first, then lists are halved repeatedly; a small row is unchanged."""
 
-    def story(members: int, text: str) -> RebalanceValue:
+    def rebalance(members: int, text: str) -> RebalanceValue:
         return RebalanceValue(
             group_type="classic",
             epoch=members,
@@ -363,12 +367,12 @@ def test_a_story_that_is_too_long_for_a_row_is_cut_and_says_so(tmp_path: Path) -
     async def main() -> None:
         async with running(tmp_path) as broker:
             await broker.groups.make_ready()
-            for told_of in (story(2, "x" * 300), story(20, "x" * 32_000), story(9000, "x" * 300)):
-                broker.audit.record(0, ExplainedRebalance(Rebalance("g", told_of), 1, 2))
-            short, wordy, large = rows(broker)
-            assert short.causes[0].reason == "x" * 300
-            assert (len(wordy.members), wordy.members_left_out) == (20, 0)
-            assert wordy.causes[0].reason == wordy.members[0].client_id == "x" * 256
+            for row in (rebalance(2, "x" * 300), rebalance(20, "x" * 32_000), rebalance(9000, "x" * 300)):
+                broker.audit.record(0, ExplainedRebalance(Rebalance("g", row), 1, 2))
+            small, long_texts, large = rows(broker)
+            assert small.causes[0].reason == "x" * 300
+            assert (len(long_texts.members), long_texts.members_left_out) == (20, 0)
+            assert long_texts.causes[0].reason == long_texts.members[0].client_id == "x" * 256
             assert 0 < len(large.members) < 9000
             assert len(large.members) + large.members_left_out == 9000
             assert len(large.causes) + large.causes_left_out == 9000

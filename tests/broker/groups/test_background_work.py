@@ -1,4 +1,4 @@
-"""Work of groups is done beside the loop; what comes of it reaches the coordinator that asked, or nobody."""
+"""Background work of groups: results reach the coordinator that requested them, or are dropped."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def group_before(assign: Callable[[GroupSpec], GroupAssignment]) -> AssignmentTo
     return AssignmentToCompute("g", 3, Assignor("mine", assign), SPEC)
 
 
-def test_expressions_see_every_topic_that_may_be_described() -> None:
-    """Internal ones too, as with Kafka; the answer says which topics were looked at."""
+def test_regexes_match_all_topics_that_may_be_described() -> None:
+    """Internal topics match too, as in Kafka; the result has the version of the topics image."""
     everything = resolve_regexes(EVERYTHING, lambda *question: True)
     assert everything == RegexesResolved(
         "g",
@@ -80,10 +80,10 @@ def test_expressions_see_every_topic_that_may_be_described() -> None:
     assert hidden.matches["or.*"] == frozenset()
 
 
-def test_expressions_that_could_not_be_matched_are_left_as_they_were(
+def test_failed_matching_is_reported_without_matches(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The group hears that it is over, and of no expression."""
+    """The group receives an empty result, and the failure is logged."""
 
     def breaks(patterns: Any, names: Any) -> Any:
         raise MemoryError
@@ -93,8 +93,8 @@ def test_expressions_that_could_not_be_matched_are_left_as_they_were(
     assert "matching its regular expressions failed" in caplog.text
 
 
-def test_an_assignor_that_fails_is_an_answer() -> None:
-    """Its own words, and whatever else it raises in words."""
+def test_errors_of_an_assignor_are_a_result() -> None:
+    """An assignor's own error has its message; other exceptions are described."""
     given = {"m": {ORDERS: (0, 1)}}
     assert compute_assignment(group_before(lambda spec: given), lambda *q: True) == AssignmentComputed(
         "g", 3, "mine", given
@@ -105,30 +105,30 @@ def test_an_assignor_that_fails_is_an_answer() -> None:
         assert failed.message == why
 
 
-async def until(there: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     for _ in range(4000):
-        if there():
+        if condition():
             return
         await asyncio.sleep(0.005)
-    pytest.fail("it did not happen")
+    pytest.fail("the condition did not become true")
 
 
 async def ready(broker: Broker) -> Coordinator:
     await broker.groups.make_ready()
     await broker.groups.loaded()
     await broker.topic_creator.create_missing(["orders"])
-    found = broker.groups.of("g")
-    assert found is not None
-    return found
+    coordinator = broker.groups.of("g")
+    assert coordinator is not None
+    return coordinator
 
 
 @pytest.mark.parametrize(
-    "words", [{"subscribed_topic_names": ("orders",)}, {"subscribed_topic_regex": "ord.*"}]
+    "subscription", [{"subscribed_topic_names": ("orders",)}, {"subscribed_topic_regex": "ord.*"}]
 )
-def test_a_member_is_given_what_threads_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, Any]
+def test_results_of_threads_reach_the_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subscription: dict[str, Any]
 ) -> None:
-    """The whole way: the topics of an expression, and a target that is too heavy for the loop."""
+    """End to end: topics of a regular expression, and a target that is too expensive for the loop."""
     monkeypatch.setattr(targets, "OFFLOAD_WEIGHT", 0)
 
     async def main() -> None:
@@ -136,7 +136,7 @@ def test_a_member_is_given_what_threads_found_out(
             coordinator = await ready(broker)
             beat = ConsumerGroupHeartbeatRequest(
                 group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=9000, topic_partitions=(),
-                **words,
+                **subscription,
             )  # fmt: skip
             given: list[Any] = []
             async with asyncio.timeout(20):
@@ -159,17 +159,15 @@ def test_a_member_is_given_what_threads_found_out(
     asyncio.run(main())
 
 
-def test_a_group_may_have_its_targets_computed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its own setting counts, whatever the broker's says: the first answer has the assignment."""
+def test_a_group_config_disables_offloading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group's config overrides the broker's: the first response has the assignment."""
     monkeypatch.setattr(targets, "OFFLOAD_WEIGHT", 0)
 
     async def main() -> None:
         async with running(tmp_path, {"group.consumer.assignment.interval.ms": "0"}) as broker:
             coordinator = await ready(broker)
-            own = {"g": {"consumer.assignor.offload.enable": "false"}}
-            broker.settings.group_configs = GroupConfigs(broker.settings.config, own)
+            overrides = {"g": {"consumer.assignor.offload.enable": "false"}}
+            broker.settings.group_configs = GroupConfigs(broker.settings.config, overrides)
             join = ConsumerGroupHeartbeatRequest(
                 group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=9000, topic_partitions=(),
                 subscribed_topic_names=("orders",),
@@ -185,18 +183,18 @@ def test_a_group_may_have_its_targets_computed_at_once(
 
 
 @pytest.mark.parametrize("end", ["reloaded", "stopped", "nothing"])
-def test_what_comes_too_late_is_dropped(
+def test_late_results_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
-    """A coordinator that forgot that it asked does not hear of it; a broker that stops does not wait."""
-    go, heard, begun = threading.Event(), [], threading.Event()
+    """A reloaded coordinator does not receive the result; a stopping broker does not wait for it."""
+    go, events, begun = threading.Event(), [], threading.Event()
 
     def waits(spec: GroupSpec) -> GroupAssignment:
         begun.set()
         assert go.wait(20)
         return {}
 
-    monkeypatch.setattr(Coordinator, "inform", lambda self, news: heard.append(news))
+    monkeypatch.setattr(Coordinator, "inform", lambda self, event: events.append(event))
 
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -214,18 +212,18 @@ def test_what_comes_too_late_is_dropped(
 
     asyncio.run(main(), debug=True)
     go.set()
-    assert heard == ([AssignmentComputed("g", 3, "mine", {})] if end == "nothing" else [])
+    assert events == ([AssignmentComputed("g", 3, "mine", {})] if end == "nothing" else [])
     assert not [r for r in caplog.records if "never retrieved" in r.message or "destroyed" in r.message]
 
 
 @pytest.mark.parametrize("state", ["loading", "failed", "closed"])
-def test_a_coordinator_that_does_not_serve_is_not_informed(
+def test_inactive_coordinators_ignore_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    heard: list[Any] = []
+    events: list[Any] = []
 
-    def handle(self: Any, news: Any, context: Any) -> Outcome:
-        heard.append(news)
+    def handle(self: Any, event: Any, context: Any) -> Outcome:
+        events.append(event)
         return NOTHING
 
     async def main() -> None:
@@ -236,11 +234,11 @@ def test_a_coordinator_that_does_not_serve_is_not_informed(
                 coordinator.inform(coordinator.state)
 
     asyncio.run(main())
-    assert heard == ["active"]
+    assert events == ["active"]
 
 
-def test_in_virtual_time_it_takes_virtual_time() -> None:
-    """No thread is started: the simulated machine does it at a later moment, the same each time."""
+def test_a_simulated_loop_runs_work_in_virtual_time() -> None:
+    """No thread is started: the simulated loop runs the work later, deterministically."""
     config, _ = BrokerConfig.load(overrides=[])
     threads = threading.active_count()
 
@@ -249,8 +247,8 @@ def test_in_virtual_time_it_takes_virtual_time() -> None:
         node: Any = SimpleNamespace(loop=loop, settings=SimpleNamespace(config=config))
         share_state_work: Any = SimpleNamespace(perform=lambda coordinator, effect: False)
         work = GroupWork(node, share_state_work)
-        heard: list[Any] = []
-        coordinator: Any = SimpleNamespace(core=1, inform=lambda news: heard.append((loop.now, news)))
+        results: list[Any] = []
+        coordinator: Any = SimpleNamespace(core=1, inform=lambda event: results.append((loop.now, event)))
 
         async def main() -> None:
             for verb, subject in (
@@ -263,10 +261,10 @@ def test_in_virtual_time_it_takes_virtual_time() -> None:
 
         loop.run_until_complete(main())
         loop.close()
-        return heard
+        return results
 
-    heard = run()
-    assert [type(news) for _, news in heard] == [RegexesResolved, AssignmentComputed]
-    assert {at for at, _ in heard} == {1000.5}
-    assert heard == run()
+    results = run()
+    assert [type(event) for _, event in results] == [RegexesResolved, AssignmentComputed]
+    assert {at for at, _ in results} == {1000.5}
+    assert results == run()
     assert threading.active_count() == threads

@@ -1,4 +1,4 @@
-"""A member of the classic protocol tells how far its copies are, and a broker where they end."""
+"""A classic member reports its task offsets, and the broker looks up the changelogs' end offsets."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def until(there: Callable[[], bool]) -> None:
 
 
 class Ann:
-    """A member of the streams protocol, that runs what it is told to and says nothing of its state."""
+    """A member of the streams protocol that runs its assigned tasks and reports no task offsets."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
@@ -85,10 +85,10 @@ class Ann:
         self.active: tuple[Any, ...] = ()
 
     async def beat(self) -> None:
-        said = {"rebalance_timeout_ms": 9000, "topology": TOPOLOGY, "process_id": "ann"}
+        initial = {"rebalance_timeout_ms": 9000, "topology": TOPOLOGY, "process_id": "ann"}
         request = wire.StreamsGroupHeartbeatRequest(
             group_id="g", member_id="ann", member_epoch=self.epoch, active_tasks=self.active,
-            standby_tasks=(), warmup_tasks=(), **(said if not self.epoch else {}),
+            standby_tasks=(), warmup_tasks=(), **(initial if not self.epoch else {}),
         )  # fmt: skip
         answer = await self.coordinator.submit(request, RequestContext(api_version=1, client_id="ann"))
         assert isinstance(answer, wire.StreamsGroupHeartbeatResponse)
@@ -103,10 +103,10 @@ class Ann:
 
 
 class Bob(Thread):
-    """One of the classic protocol, on a broker."""
+    """A member of the classic protocol, on a broker."""
 
     async def settle_there(self, coordinator: Coordinator) -> Errors:
-        """Heartbeat, if it is a member; join and sync where it is told to."""
+        """Heartbeat as a member; join and sync when the response requires it."""
 
         async def ask(request: Any, version: int) -> Any:
             return await coordinator.submit(request, RequestContext(version, "bob", "/127.0.0.1", ("bob-1",)))
@@ -120,8 +120,8 @@ class Bob(Thread):
         return self.synced(await ask(self.sync_request(), 5))
 
 
-def test_a_member_that_has_caught_up_by_our_own_logs_runs_the_task(tmp_path: Path) -> None:
-    """Both tasks are to move: each when its copy is as long as its changelogs are, to two records."""
+def test_a_member_that_has_caught_up_runs_the_task(tmp_path: Path) -> None:
+    """Both tasks move when their copies are within two records of the changelogs' end."""
 
     async def main() -> None:
         async with running(tmp_path, SETTINGS) as broker:
@@ -149,29 +149,29 @@ def test_a_member_that_has_caught_up_by_our_own_logs_runs_the_task(tmp_path: Pat
     asyncio.run(main())
 
 
-def looked_up(broker: Any, *partitions: tuple[str, int]) -> Any:
+def look_up(broker: Any, *partitions: tuple[str, int]) -> Any:
     return changelog_ends.look_up(broker.partitions, EndsToLookUp("g", "m", ((("0", 0), partitions),)))
 
 
-def test_what_is_not_there_is_left_out(tmp_path: Path) -> None:
-    """No topic, no such partition, or a disk that failed."""
+def test_unavailable_partitions_are_left_out(tmp_path: Path) -> None:
+    """A missing topic, a missing partition, or a failed disk."""
 
     async def main() -> None:
         async with running(tmp_path, SETTINGS) as broker:
             await ready(broker)
-            asked = (("counts", 0), ("sums", 1), ("counts", 2), ("other", 0))
-            assert (await looked_up(broker, *asked)).ends == {("counts", 0): 5, ("sums", 1): 0}
+            partitions = (("counts", 0), ("sums", 1), ("counts", 2), ("other", 0))
+            assert (await look_up(broker, *partitions)).ends == {("counts", 0): 5, ("sums", 1): 0}
             log = broker.partitions.get("counts", 0)
             assert log is not None
             log.log.health.failure = LogOffline("the disk failed")
-            assert (await looked_up(broker, *asked)).ends == {}
+            assert (await look_up(broker, *partitions)).ends == {}
             log.log.health.failure = None
 
     asyncio.run(main())
 
 
-def test_who_restores_sees_no_further_than_to_the_high_watermark(tmp_path: Path) -> None:
-    """Where every write waits for the disk, what waits is not there yet."""
+def test_changelogs_end_at_the_high_watermark(tmp_path: Path) -> None:
+    """If every write waits for the disk, unsynced records do not count."""
 
     async def main() -> None:
         async with running(tmp_path, SETTINGS | {"konvene.log.fsync.topics": "true"}) as broker:
@@ -180,49 +180,49 @@ def test_who_restores_sees_no_further_than_to_the_high_watermark(tmp_path: Path)
             assert log is not None
             log.append([(b"k", b"v")], broker.environment.wall_clock_ms())
             assert log.end_offset == 6
-            assert (await looked_up(broker, ("counts", 0))).ends == {("counts", 0): 5}
+            assert (await look_up(broker, ("counts", 0))).ends == {("counts", 0): 5}
             await log.sync()
-            assert (await looked_up(broker, ("counts", 0))).ends == {("counts", 0): 6}
+            assert (await look_up(broker, ("counts", 0))).ends == {("counts", 0): 6}
 
     asyncio.run(main())
 
 
-def test_nobody_waits_while_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between a few and the next few all else has its turn."""
+def test_long_lists_are_looked_up_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tasks run between two slices."""
     monkeypatch.setattr(changelog_ends, "SLICE", 10)
-    there = SimpleNamespace(online=True, high_watermark=7)
-    partitions: Any = SimpleNamespace(get=lambda topic, index: there)
-    wanted = EndsToLookUp("g", "m", tuple((("0", n), (("counts", n),)) for n in range(95)))
+    partition = SimpleNamespace(online=True, high_watermark=7)
+    partitions: Any = SimpleNamespace(get=lambda topic, index: partition)
+    request = EndsToLookUp("g", "m", tuple((("0", n), (("counts", n),)) for n in range(95)))
 
     async def main() -> tuple[EndsFound, int]:
-        turns, found = 0, asyncio.ensure_future(changelog_ends.look_up(partitions, wanted))
+        turns, found = 0, asyncio.ensure_future(changelog_ends.look_up(partitions, request))
         while not found.done():
             await asyncio.sleep(0)
             turns += 1
         return found.result(), turns
 
     found, turns = asyncio.run(main())
-    assert found == EndsFound(wanted, {("counts", n): 7 for n in range(95)})
+    assert found == EndsFound(request, {("counts", n): 7 for n in range(95)})
     assert turns >= 10
 
 
 @pytest.mark.parametrize("loads", [False, True])
-def test_who_has_forgotten_that_it_asked_is_not_told(
+def test_a_reloaded_coordinator_does_not_receive_the_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loads: bool
 ) -> None:
-    """A coordinator that loads its log anew meanwhile does not hear of it: the next join asks again."""
-    heard: list[Any] = []
-    wanted = EndsToLookUp("g", "m", ((("0", 0), (("counts", 0),)),))
+    """The next join requests them again."""
+    events: list[Any] = []
+    request = EndsToLookUp("g", "m", ((("0", 0), (("counts", 0),)),))
 
     async def main() -> None:
         async with running(tmp_path, SETTINGS) as broker:
             coordinator = await ready(broker)
-            monkeypatch.setattr(Coordinator, "inform", lambda self, news: heard.append(news))
+            monkeypatch.setattr(Coordinator, "inform", lambda self, event: events.append(event))
             work = broker.groups._work
-            work.perform(coordinator, Effect(LOOK_UP_ENDS, wanted))
+            work.perform(coordinator, Effect(LOOK_UP_ENDS, request))
             if loads:
                 coordinator.core = GroupShard()
             await until(lambda: repr(work) == "<group work: 0 running>")
 
     asyncio.run(main())
-    assert heard == ([] if loads else [EndsFound(wanted, {("counts", 0): 5})])
+    assert events == ([] if loads else [EndsFound(request, {("counts", 0): 5})])

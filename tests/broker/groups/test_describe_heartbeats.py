@@ -1,4 +1,4 @@
-"""How members heartbeat is told with the description of their group, to whoever asks and to nobody else."""
+"""Group descriptions include the members' heartbeat intervals if the request has the tag."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ async def described(broker: Broker, *, heartbeats: bool = True) -> GroupDescript
         return await Admin(cluster).describe_group("g", heartbeats=heartbeats)
 
 
-def told(group: GroupDescription) -> list[tuple[int | None, bool]]:
+def intervals(group: GroupDescription) -> list[tuple[int | None, bool]]:
     return [tuple(m.heartbeats) for m in group.members if m.heartbeats is not None]
 
 
-def test_who_is_told_what_and_who_is_held(tmp_path: Path) -> None:
-    """A settled member is held; one that waits, and the one it waits for, are told to be back soon."""
+def test_advised_intervals_and_held_members(tmp_path: Path) -> None:
+    """A stable member is held; a waiting one, and the one it waits for, get a short interval."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker, None)
             await held(broker, a)
             group = await described(broker)
-            assert (group.heartbeat_policy, told(group)) == ("responsive", [(5000, True)])
+            assert (group.heartbeat_policy, intervals(group)) == ("responsive", [(5000, True)])
             await b.beat(joining("b", "orders"))
             await a.answer()
-            assert told(await described(broker)) == [(500, False), (500, False)]
+            assert intervals(await described(broker)) == [(500, False), (500, False)]
             await alter(broker, konvene_heartbeat_policy="kafka")
             group = await described(broker)
-            assert (group.heartbeat_policy, told(group)) == ("kafka", [(5000, False), (5000, False)])
+            assert (group.heartbeat_policy, intervals(group)) == ("kafka", [(5000, False), (5000, False)])
 
     asyncio.run(main())
 
 
-def test_who_does_not_ask_is_answered_as_by_kafka(tmp_path: Path) -> None:
-    """Nothing is beside the group; nor for another tag, nor where there is no such group."""
+def test_responses_without_the_tag_are_kafkas(tmp_path: Path) -> None:
+    """There is no extra field without the tag, with another tag, or for an unknown group."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker, None)
             await held(broker, a)
             plain = await described(broker, heartbeats=False)
-            assert (plain.heartbeat_policy, told(plain)) == (None, [])
+            assert (plain.heartbeat_policy, intervals(plain)) == (None, [])
             for version in (0, 1):
                 for tags in ((), ((99, b"x"),), (REQUEST_FIELD,)):
                     request = ConsumerGroupDescribeRequest(group_ids=("g", "no")).replace(unknown_tags=tags)
@@ -69,8 +69,8 @@ def test_who_does_not_ask_is_answered_as_by_kafka(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beats", [1, 4])
-def test_members_of_classic_groups_are_told_nothing_and_may_be_held(tmp_path: Path, beats: int) -> None:
-    """Once their interval is known."""
+def test_classic_members_have_no_interval_and_may_be_held(tmp_path: Path, beats: int) -> None:
+    """They are held once their interval is known."""
 
     async def main() -> None:
         async with responsive(tmp_path) as broker:

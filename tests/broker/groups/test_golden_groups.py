@@ -1,4 +1,4 @@
-"""Kafka's own logs of group coordinators are loaded to the state that Kafka told of them."""
+"""Kafka's own logs of group coordinators are loaded to the state that Kafka reported for them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def loaded(name: str) -> GroupShard:
 def offsets(shard: GroupShard, group: str) -> dict[str, Any]:
     return {
         f"{topic}-{partition}": {
-            "offset": told.offset,
-            "leaderEpoch": None if told.leader_epoch < 0 else told.leader_epoch,
-            "metadata": told.metadata,
+            "offset": commit.offset,
+            "leaderEpoch": None if commit.leader_epoch < 0 else commit.leader_epoch,
+            "metadata": commit.metadata,
         }
         for topic, partitions in shard.offsets.get(group, {}).items()
-        for partition, told in partitions.items()
+        for partition, commit in partitions.items()
     }
 
 
 def described(shard: GroupShard, group: str) -> dict[str, Any]:
-    """A classic group in the words of `final.json`."""
+    """Return a classic group in the format of `final.json`."""
     found = shard.groups[group]
     members = [
         {
@@ -69,29 +69,29 @@ def described(shard: GroupShard, group: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["classic", "transactions"])
-def test_a_log_of_kafkas_leads_where_kafka_came(name: str) -> None:
-    """Every classic group as it was described in the end, and the offsets of the others."""
+def test_a_log_of_kafka_loads_to_its_final_state(name: str) -> None:
+    """Classic groups equal their final description, other groups have the same offsets."""
     final = json.loads((LOGS / name / "final.json").read_text())["groups"]
     shard = loaded(name)
-    classic = {group for group, told in final.items() if told["type"] == "Classic"}
+    classic = {group for group, expected_group in final.items() if expected_group["type"] == "Classic"}
     assert classic
-    for group, told in final.items():
-        assert offsets(shard, group) == told["offsets"], group
+    for group, expected_group in final.items():
+        assert offsets(shard, group) == expected_group["offsets"], group
         if group in classic:
             found = described(shard, group)
-            expected = {key: told[key] for key in found}
+            expected = {key: expected_group[key] for key in found}
             expected["members"] = [
                 {key: m[key] for key in ("memberId", "clientId", "instanceId", "assignment")}
-                for m in sorted(told["members"], key=lambda m: str(m["memberId"]))
+                for m in sorted(expected_group["members"], key=lambda m: str(m["memberId"]))
             ]
             assert found == expected, group
     living = {group for group in shard.groups if group not in final}
-    assert not living, "groups that Kafka no longer knew"
+    assert not living, "groups that Kafka had deleted"
 
 
-def test_transactions_of_kafkas_log_count_when_they_were_committed() -> None:
-    """As its story tells them: what each group had for a partition after each commit and each marker."""
-    told: dict[str, list[int]] = {"eos-classic": [], "eos-consumer": []}
+def test_transactional_offsets_of_a_log_of_kafka_count_once_committed() -> None:
+    """Each group has the expected offset after each commit and each marker."""
+    committed: dict[str, list[int]] = {"eos-classic": [], "eos-consumer": []}
     open_: list[int] = []
     (log,) = partitions("transactions")
     shard = GroupShard()
@@ -99,11 +99,11 @@ def test_transactions_of_kafkas_log_count_when_they_were_committed() -> None:
         for _, _, record in read(batch, header):
             shard.replay(record)
         open_.append(len(shard.pending.by_producer))
-        for group, seen in told.items():
+        for group, seen in committed.items():
             known = shard.offsets.get(group, {}).get("in", {}).get(0)
             if known is not None and (not seen or seen[-1] != known.offset):
                 seen.append(known.offset)
-    assert told == {group: [5, 15, 20, 30, 1, 2] for group in told}
+    assert committed == {group: [5, 15, 20, 30, 1, 2] for group in committed}
     assert {*open_} == {0, 1}
     assert open_[-1] == 0
     assert not shard.ignored_records

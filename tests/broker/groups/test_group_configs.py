@@ -37,16 +37,16 @@ async def alter(
     error: Errors = Errors.NONE,
 ) -> None:
     change = AlterableConfig(name=setting, config_operation=DELETE if value is None else SET, value=value)
-    asked = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
     answer = await broker.catalogue.coordinator.submit(
-        IncrementalAlterConfigsRequest(resources=(asked,)), RequestContext()
+        IncrementalAlterConfigsRequest(resources=(resource,)), RequestContext()
     )
     assert isinstance(answer, IncrementalAlterConfigsResponse)
     assert [r.error_code for r in answer.responses] == [error]
 
 
-def told(broker: Broker, group_id: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
-    """What a decision for a group is told that it runs with."""
+def configs_of(broker: Broker, group_id: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    """Return the configs that a decision for a group receives."""
     coordinator = broker.groups.of(group_id)
     assert coordinator is not None
     contexts: list[Context] = []
@@ -61,23 +61,23 @@ def told(broker: Broker, group_id: str, monkeypatch: pytest.MonkeyPatch) -> Mapp
     return contexts[0].group_configs.of(group_id)
 
 
-def test_a_group_hears_of_each_change(
+def test_decisions_use_changed_configs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its own setting, the broker's default behind it, and the limit that holds it; and after a restart."""
+    """The group's config, the broker's default, and the broker's limit, also after a restart."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:
             await broker.groups.make_ready()
             await broker.groups.loaded()
-            assert told(broker, "g", monkeypatch)[SESSION] == 45_000
-            assert told(broker, "g", monkeypatch) is told(broker, "h", monkeypatch)
+            assert configs_of(broker, "g", monkeypatch)[SESSION] == 45_000
+            assert configs_of(broker, "g", monkeypatch) is configs_of(broker, "h", monkeypatch)
             await alter(broker, ResourceType.GROUP, "g", SESSION, "50000")
-            assert told(broker, "g", monkeypatch)[SESSION] == 50_000
-            assert told(broker, "h", monkeypatch)[SESSION] == 45_000
+            assert configs_of(broker, "g", monkeypatch)[SESSION] == 50_000
+            assert configs_of(broker, "h", monkeypatch)[SESSION] == 45_000
             await alter(broker, ResourceType.BROKER, "", "group.consumer.assignment.interval.ms", "3000")
-            assert told(broker, "h", monkeypatch)["consumer.assignment.interval.ms"] == 3000
-            assert told(broker, "g", monkeypatch)[SESSION] == 50_000
+            assert configs_of(broker, "h", monkeypatch)["consumer.assignment.interval.ms"] == 3000
+            assert configs_of(broker, "g", monkeypatch)[SESSION] == 50_000
             before = broker.settings.group_configs
             await alter(broker, ResourceType.TOPIC, "__consumer_offsets", "retention.ms", "7")
             assert broker.settings.group_configs is before
@@ -85,18 +85,18 @@ def test_a_group_hears_of_each_change(
         limits = {"group.consumer.max.session.timeout.ms": "46000"}
         async with running(tmp_path, limits) as broker:
             await broker.groups.loaded()
-            assert told(broker, "g", monkeypatch)[SESSION] == 46_000
-            told(broker, "g", monkeypatch)
+            assert configs_of(broker, "g", monkeypatch)[SESSION] == 46_000
+            configs_of(broker, "g", monkeypatch)
             held = [r.message for r in caplog.records if "beyond the broker's limit" in r.message]
             assert len(held) == 1
             await alter(broker, ResourceType.GROUP, "g", SESSION, None)
-            assert told(broker, "g", monkeypatch) is broker.settings.group_configs.defaults
+            assert configs_of(broker, "g", monkeypatch) is broker.settings.group_configs.defaults
 
     asyncio.run(main())
 
 
-def test_names_that_a_kip_has_for_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """KIP-932's are taken always, KIP-1071's where its word counts; they are kept as Kafka calls them."""
+def test_config_names_of_kips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-932's names are always accepted, KIP-1071's in KIP mode; they are stored under Kafka's names."""
     share, streams = "group.share.session.timeout.ms", "group.streams.num.standby.replicas"
 
     async def main() -> None:
@@ -107,6 +107,6 @@ def test_names_that_a_kip_has_for_a_group(tmp_path: Path, monkeypatch: pytest.Mo
             await broker.groups.make_ready()
             await broker.groups.loaded()
             await alter(broker, ResourceType.GROUP, "g", streams, "1")
-            assert told(broker, "g", monkeypatch)["streams.num.standby.replicas"] == 1
+            assert configs_of(broker, "g", monkeypatch)["streams.num.standby.replicas"] == 1
 
     asyncio.run(main())

@@ -32,13 +32,13 @@ TOPIC_ID = Uuid(b"0123456789abcdef")
 def as_version_3(record: OffsetCommitted) -> tuple[bytes, bytes | None]:
     """As brokers before topic ids wrote it."""
     assert record.committed is not None
-    told = record.committed
+    commit = record.committed
     key = OffsetCommitKey(group=record.group, topic=record.topic, partition=record.partition)
     value = OffsetCommitValue(
-        offset=told.offset,
-        leader_epoch=told.leader_epoch,
-        metadata=told.metadata,
-        commit_timestamp=told.commit_ms,
+        offset=commit.offset,
+        leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        commit_timestamp=commit.commit_ms,
     )
     return b"\0\1" + encode(key, 0), b"\0\3" + encode(value, 3)
 
@@ -54,10 +54,10 @@ def pairs(draw: st.DrawFn) -> list[tuple[bytes, bytes | None]]:
         expire = draw(st.sampled_from([-1, -1, -1, 99]))
         old = draw(st.booleans()) and expire == -1
         for i in range(draw(st.sampled_from([1, 2, 3, 70, 130]))):
-            told = Committed(
+            commit = Committed(
                 draw(st.integers(-1, 9)) if i < 4 else i << 20, i % 3, metadata, i, expire, topic_id
             )
-            record = OffsetCommitted(group, topic, i % 100, told)
+            record = OffsetCommitted(group, topic, i % 100, commit)
             out.append(as_version_3(record) if old else encode_group_record(record))
         match draw(st.integers(0, 4)):
             case 0:

@@ -112,15 +112,15 @@ def test_failures_are_those_of_an_assignor(name: str, why: str) -> None:
     assert raised.value.message == why
 
 
-def test_a_broker_that_is_told_nothing_offers_all_that_are_built_in() -> None:
-    """Told to offer sticky, which is what the setting says by itself, it offers that alone."""
+def test_all_built_in_task_assignors_are_offered_by_default() -> None:
+    """If the default value `sticky` is configured explicitly, only sticky is offered."""
     assert tuple(offered_task_assignors(BrokerConfig.load(None)[0])) == NAMES == tuple(TASK_ASSIGNORS)
-    told, _ = BrokerConfig.load(None, [("group.streams.assignors", "sticky")])
-    assert tuple(offered_task_assignors(told)) == ("sticky",)
+    config, _ = BrokerConfig.load(None, [("group.streams.assignors", "sticky")])
+    assert tuple(offered_task_assignors(config)) == ("sticky",)
 
 
-def test_what_warms_up_is_what_somebody_waits_for() -> None:
-    """Not what has caught up, nor what nobody would ever be told of: the group would be assigned for ever."""
+def test_idle_warmups_are_dropped() -> None:
+    """Those that have caught up, or whose progress is not reported: the group would never be stable."""
     behind = AssignmentMemberSpec("q", task_offsets={"0": {0: 90_000, 1: 5}}, reports_offsets=True)
     ahead = AssignmentMemberSpec("p", task_end_offsets={"0": {0: 100_000, 1: 100_000}}, reports_offsets=True)
     members = {"ann": ahead, "bob": behind, "cid": AssignmentMemberSpec("r")}
