@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.broker.groups.test_audit import live_and_leave, rows
+from tests.broker.groups.test_audit import join_and_leave, rows
 from tests.broker.metrics.scraping import Samples, measured, scrape, value
 from tests.broker.net.holds import held
 from tests.broker.net.raw_connections import Line, joining, staying, until
@@ -392,7 +392,7 @@ def test_a_crash_is_no_rebalance(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with measured(tmp_path) as (broker, _):
-            await live_and_leave(broker)
+            await join_and_leave(broker)
         (tmp_path / ".kafka_cleanshutdown").unlink()
         shutil.rmtree(tmp_path / f"{AUDIT_TOPIC}-0")
         points = tmp_path / "recovery-point-offset-checkpoint"

@@ -1,4 +1,4 @@
-"""What is asked of the share coordinator, and which of its answers count when it is slow."""
+"""Requests of share groups to the share coordinator, and which answers count when it is slow."""
 
 from __future__ import annotations
 
@@ -35,109 +35,112 @@ ORDERS, AUDIT = Uuid(b"orders".ljust(16, b"-")), Uuid(b"audit".ljust(16, b"-"))
 FIRST, OTHER = SharePartitionKey("g", ORDERS, 0), SharePartitionKey("g", AUDIT, 0)
 
 
-class Slow:
-    """A share coordinator that answers when it is told to; a group's coordinator, and a broker."""
+class SlowCoordinator:
+    """A share coordinator that answers on request; also the group coordinator and the catalogue."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Any, Deferred[Answer]]] = []
-        self.news: list[Any] = []
+        self.pending: list[tuple[Any, Deferred[Answer]]] = []
+        self.events: list[Any] = []
         self.core = object()
-        self.wanted: Any = None
+        self.work_to_alter: Any = None
         partitions: Any = SimpleNamespace(forget=lambda key: None)
-        this: Any = self
-        self.work = ShareStateWork(this, this, partitions)
+        services: Any = self
+        self.work = ShareStateWork(services, services, partitions)
 
-    def submit(self, request: Any, call: RequestContext | None = None) -> Deferred[Any]:
+    def submit(self, request: Any, context: RequestContext | None = None) -> Deferred[Any]:
         answer = Deferred[Any]()
-        if call is None:
-            self.asked.append((request, answer))
+        if context is None:
+            self.pending.append((request, answer))
         elif isinstance(request, AlterShareGroupOffsetsRequest):
-            answer.resolve(self.wanted)
+            answer.resolve(self.work_to_alter)
         else:
-            self.news.append(request)
+            self.events.append(request)
             answer.resolve(None)
         return answer
 
-    def inform(self, news: Any) -> None:
-        self.news.append(news)
+    def inform(self, event: Any) -> None:
+        self.events.append(event)
 
-    def wants(self, *requests: Initialize | Delete) -> None:
-        """A group's coordinator asks."""
-        begins = isinstance(requests[0], Initialize)
-        subject: Any = (StateToInitialize if begins else StateToDelete)("g", requests)
-        verb = INITIALIZE_STATE if begins else DELETE_STATE
+    def perform(self, *requests: Initialize | Delete) -> None:
+        """Perform an effect of the group coordinator with these requests."""
+        initializes = isinstance(requests[0], Initialize)
+        subject: Any = (StateToInitialize if initializes else StateToDelete)("g", requests)
+        verb = INITIALIZE_STATE if initializes else DELETE_STATE
         assert self.work.perform(self, Effect(verb, subject))  # type: ignore[arg-type]
 
-    def answers(self, *answers: Answer) -> None:
-        """The next questions are answered, in their order; with nothing said all of them, and well."""
-        for answer in answers or (Answer(),) * len(self.asked):
-            self.asked.pop(0)[1].resolve(answer)
+    def answer(self, *answers: Answer) -> None:
+        """Answer the oldest pending requests; without arguments, all of them successfully."""
+        for answer in answers or (Answer(),) * len(self.pending):
+            self.pending.pop(0)[1].resolve(answer)
 
 
-def test_an_answer_is_told() -> None:
-    slow = Slow()
-    slow.wants(Initialize(FIRST, 2, -1), Initialize(OTHER, 2, -1))
-    slow.answers(Answer(), Answer(Errors.FENCED_STATE_EPOCH))
-    assert slow.news == [StateInitialized("g", (FIRST,), (OTHER,))]
+def test_answers_are_reported_to_the_group_coordinator() -> None:
+    slow = SlowCoordinator()
+    slow.perform(Initialize(FIRST, 2, -1), Initialize(OTHER, 2, -1))
+    slow.answer(Answer(), Answer(Errors.FENCED_STATE_EPOCH))
+    assert slow.events == [StateInitialized("g", (FIRST,), (OTHER,))]
 
 
-def test_what_was_to_be_forgotten_meanwhile_has_not_begun() -> None:
-    """SH11. Else a group would have what the share coordinator does not know, and not ask for it again."""
-    slow = Slow()
-    slow.wants(Initialize(FIRST, 2, -1), Initialize(OTHER, 2, -1))
-    slow.wants(Delete(FIRST))
-    slow.wants(Initialize(FIRST, 4, -1))
-    slow.answers(Answer(), Answer())
-    assert slow.news == [StateInitialized("g", (OTHER,), ())]
-    slow.answers(Answer(), Answer(Errors.COORDINATOR_NOT_AVAILABLE))
-    assert slow.news[1:] == [StateDeleted("g", (ORDERS,)), StateInitialized("g", (), (FIRST,))]
+def test_an_initialization_superseded_by_a_deletion_is_not_reported() -> None:
+    """SH11. Otherwise a group would count partitions as initialized whose state was deleted."""
+    slow = SlowCoordinator()
+    slow.perform(Initialize(FIRST, 2, -1), Initialize(OTHER, 2, -1))
+    slow.perform(Delete(FIRST))
+    slow.perform(Initialize(FIRST, 4, -1))
+    slow.answer(Answer(), Answer())
+    assert slow.events == [StateInitialized("g", (OTHER,), ())]
+    slow.answer(Answer(), Answer(Errors.COORDINATOR_NOT_AVAILABLE))
+    assert slow.events[1:] == [StateDeleted("g", (ORDERS,)), StateInitialized("g", (), (FIRST,))]
 
 
-def test_what_was_asked_for_twice_begins_by_the_last_answer() -> None:
-    slow = Slow()
-    slow.wants(Initialize(FIRST, 2, -1))
-    slow.wants(Initialize(FIRST, 2, -1))
-    slow.answers()
-    assert slow.news == [StateInitialized("g", (), ()), StateInitialized("g", (FIRST,), ())]
+def test_the_answer_to_the_last_of_two_initializations_counts() -> None:
+    slow = SlowCoordinator()
+    slow.perform(Initialize(FIRST, 2, -1))
+    slow.perform(Initialize(FIRST, 2, -1))
+    slow.answer()
+    assert slow.events == [StateInitialized("g", (), ()), StateInitialized("g", (FIRST,), ())]
 
 
-def test_what_was_asked_for_again_before_the_others_were_answered_begins_by_the_last_answer() -> None:
-    slow = Slow()
-    more = SharePartitionKey("g", ORDERS, 1)
-    slow.wants(Initialize(FIRST, 2, -1), Initialize(more, 2, -1))
-    slow.answers(Answer())
-    slow.wants(Initialize(FIRST, 2, 0))
-    slow.answers(Answer())
-    slow.answers(Answer(Errors.COORDINATOR_NOT_AVAILABLE))
-    assert slow.news == [StateInitialized("g", (), ()), StateInitialized("g", (), (FIRST,))]
+def test_an_initialization_repeated_before_all_answers_counts_by_the_last_answer() -> None:
+    slow = SlowCoordinator()
+    second = SharePartitionKey("g", ORDERS, 1)
+    slow.perform(Initialize(FIRST, 2, -1), Initialize(second, 2, -1))
+    slow.answer(Answer())
+    slow.perform(Initialize(FIRST, 2, 0))
+    slow.answer(Answer())
+    slow.answer(Answer(Errors.COORDINATOR_NOT_AVAILABLE))
+    assert slow.events == [StateInitialized("g", (), ()), StateInitialized("g", (), (FIRST,))]
 
 
 @pytest.mark.parametrize(
-    ("in_time", "told"), [(True, Errors.COORDINATOR_NOT_AVAILABLE), (False, Errors.NONE)]
+    ("is_superseded", "error"), [(True, Errors.COORDINATOR_NOT_AVAILABLE), (False, Errors.NONE)]
 )
-def test_who_alters_what_begins_once_more_meanwhile_is_told_that_it_was_in_vain(
-    in_time: bool, told: Errors
+def test_an_alteration_superseded_by_an_initialization_is_an_error(
+    is_superseded: bool, error: Errors
 ) -> None:
-    """SH7. A coordinator that began again has it begin where its reset says, behind the alteration. Once the
-    offsets are altered the group knows of it, before anybody else can ask."""
+    """SH7. A reloaded group coordinator may initialize the partition again, which undoes the alteration.
 
-    async def play() -> None:
-        slow = Slow()
+    Without that, the group is informed at once, before any other request."""
+
+    async def run() -> None:
+        slow = SlowCoordinator()
         partition = AlterShareGroupOffsetsResponsePartition(partition_index=0)
         topic = AlterShareGroupOffsetsResponseTopic(
             topic_name="orders", topic_id=ORDERS, partitions=(partition,)
         )
         response = AlterShareGroupOffsetsResponse(responses=(topic,))
-        slow.wanted = OffsetsToAlter(response, (Initialize(FIRST, 3, 5),))
+        slow.work_to_alter = OffsetsToAlter(response, (Initialize(FIRST, 3, 5),))
         request = AlterShareGroupOffsetsRequest(group_id="g")
         altering = asyncio.ensure_future(slow.work.alter(slow, request, RequestContext(0, "admin", "/host")))  # type: ignore[arg-type]
         await asyncio.sleep(0)
-        if in_time:
-            slow.wants(Initialize(FIRST, 4, -1))
-        slow.answers()
-        assert slow.news[0] == StateInitialized("g", () if in_time else (FIRST,)), "told at once"
+        if is_superseded:
+            slow.perform(Initialize(FIRST, 4, -1))
+        slow.answer()
+        assert slow.events[0] == StateInitialized("g", () if is_superseded else (FIRST,)), (
+            "the group is informed at once"
+        )
         answer = await altering
         assert isinstance(answer, AlterShareGroupOffsetsResponse)
-        assert answer.responses[0].partitions[0].error_code == told
+        assert answer.responses[0].partitions[0].error_code == error
 
-    asyncio.run(play())
+    asyncio.run(run())

@@ -1,7 +1,7 @@
 """Share state on a disk that fails, or loses power, at each of its operations in turn.
 
-SH6: what was answered of a share partition is known afterwards, whatever the disk did; and what was not
-answered is known or not, but nothing else is. A life initialises, writes, cuts its log and takes over, twice.
+SH6: acknowledged state of a share partition survives every fault of the disk. Other state survives completely
+or not at all. The workload initializes, writes, prunes the log and restarts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ import random
 from typing import Any
 
 import pytest
-from tests.broker.storage.test_disk_faults import Dying, Told, create, small, started
+from tests.broker.storage.test_disk_faults import (
+    ClientHistory,
+    PowerFailureDisk,
+    create,
+    started,
+    use_small_segments,
+)
 
 from konvene.broker.broker import Broker
 from konvene.broker.shares import state_coordinators
@@ -33,23 +39,24 @@ STORAGE = {Errors.COORDINATOR_NOT_AVAILABLE, Errors.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @pytest.fixture(autouse=True)
-def nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_coordinators, "RETRY_S", 0.002)
 
 
-class Heard(Told):
-    """What was asked, and what was answered."""
+class ShareHistory(ClientHistory):
+    """The requests for share state, and their answers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.begun = 0
-        """The state epoch that was answered last."""
+        self.state_epoch = 0
+        """The state epoch of the last answer."""
         self.accepted: set[int] = set()
         self.sent_offsets: set[int] = set()
         self.moved_to = self.sent_start = 0
 
-    def said(self, answer: Any) -> bool:
-        return self.hear(answer.error)
+    def answered(self, answer: Any) -> bool:
+        """Record the error of an answer; return True if there is none."""
+        return self.succeeded(answer.error)
 
 
 def key_of(broker: Broker) -> SharePartitionKey | None:
@@ -57,87 +64,91 @@ def key_of(broker: Broker) -> SharePartitionKey | None:
     return None if topic is None else SharePartitionKey("g", topic.id, 0)
 
 
-async def initialise(broker: Broker, heard: Heard, key: SharePartitionKey) -> None:
-    if heard.said(await broker.share_coordinators.submit(Initialize(key, 1, 0))):
-        heard.begun = 1
-    small(broker)
+async def initialise(broker: Broker, history: ShareHistory, key: SharePartitionKey) -> None:
+    if history.answered(await broker.share_coordinators.submit(Initialize(key, 1, 0))):
+        history.state_epoch = 1
+    use_small_segments(broker)
 
 
-async def accept(broker: Broker, heard: Heard, key: SharePartitionKey, offset: int, start: int) -> None:
-    heard.sent_offsets.add(offset)
-    heard.sent_start = max(heard.sent_start, start)
+async def accept(
+    broker: Broker, history: ShareHistory, key: SharePartitionKey, offset: int, start: int
+) -> None:
+    history.sent_offsets.add(offset)
+    history.sent_start = max(history.sent_start, start)
     batch = StateBatch(offset, offset, 2, 1)
-    if heard.said(await broker.share_coordinators.submit(Write(key, 1, 0, start, 0, (batch,)))):
-        heard.accepted.add(offset)
-        heard.moved_to = max(heard.moved_to, start)
+    if history.answered(await broker.share_coordinators.submit(Write(key, 1, 0, start, 0, (batch,)))):
+        history.accepted.add(offset)
+        history.moved_to = max(history.moved_to, start)
 
 
-async def life(disk: MemoryDisk, heard: Heard) -> None:
-    for turn in range(2):
+async def run_workload(disk: MemoryDisk, history: ShareHistory) -> None:
+    for run in range(2):
         broker = await started(disk, SETTINGS)
         await broker.share_coordinators.loaded()
-        if turn == 0:
-            await create(broker, heard)
+        if run == 0:
+            await create(broker, history)
         key = key_of(broker)
         if key is not None:
-            await live(broker, heard, key, turn)
+            await use_share_partition(broker, history, key, run)
         await broker.stop()
 
 
-async def live(broker: Broker, heard: Heard, key: SharePartitionKey, turn: int) -> None:
-    if not heard.begun:
-        await initialise(broker, heard, key)
-    if not heard.begun:
+async def use_share_partition(
+    broker: Broker, history: ShareHistory, key: SharePartitionKey, run: int
+) -> None:
+    if not history.state_epoch:
+        await initialise(broker, history, key)
+    if not history.state_epoch:
         return
     for number in range(10):
-        offset = turn * 20 + number * 2
-        await accept(broker, heard, key, offset, offset // 2)
+        offset = run * 20 + number * 2
+        await accept(broker, history, key, offset, offset // 2)
         if number % 4 == 3:
             coordinator = broker.share_coordinators.at(0)
             if coordinator is not None:
                 coordinator.fire_timer(PRUNE)
-    heard.said(await broker.share_coordinators.submit(Read(key, 0)))
+    history.answered(await broker.share_coordinators.submit(Read(key, 0)))
     await broker.log_maintenance.checkpoint()
 
 
-async def look(disk: MemoryDisk, heard: Heard) -> None:
-    """Start again on what is there, and compare it with what was answered."""
+async def check_recovery(disk: MemoryDisk, history: ShareHistory) -> None:
+    """Restart the broker and compare its share state with the acknowledged one."""
     broker = await started(disk, SETTINGS)
     assert not broker.partitions.offline
     await broker.share_coordinators.loaded()
     key = key_of(broker)
-    assert key is not None or not heard.begun
-    if key is not None and heard.begun:
+    assert key is not None or not history.state_epoch
+    if key is not None and history.state_epoch:
         summary = await broker.share_coordinators.submit(ReadSummary(key, 0))
         assert (summary.error, summary.state_epoch) == (Errors.NONE, 1)
-        assert heard.moved_to <= summary.start_offset <= heard.sent_start
+        assert history.moved_to <= summary.start_offset <= history.sent_start
         answer = await broker.share_coordinators.submit(Read(key, 0))
-        found = {o for b in answer.batches for o in range(b.first_offset, b.last_offset + 1)}
-        assert {o for o in heard.accepted if o >= summary.start_offset} <= found <= heard.sent_offsets
+        offsets = {o for b in answer.batches for o in range(b.first_offset, b.last_offset + 1)}
+        assert {o for o in history.accepted if o >= summary.start_offset} <= offsets <= history.sent_offsets
         assert all(batch[2:] == (2, 1) for batch in answer.batches)
-        again = Heard()
-        await accept(broker, again, key, 99, 0)
-        assert again.refusals == set()
+        later = ShareHistory()
+        await accept(broker, later, key, 99, 0)
+        assert later.errors == set()
     await broker.stop()
 
 
 def operations() -> list[tuple[str, str]]:
-    """What a life without trouble does to the disk."""
-    disk, heard = MemoryDisk(), Heard()
-    asyncio.run(life(disk, heard))
-    assert heard.refusals == set()
-    assert len(heard.accepted) == 20
+    """Return the disk operations of the workload without faults."""
+    disk, history = MemoryDisk(), ShareHistory()
+    asyncio.run(run_workload(disk, history))
+    assert history.errors == set()
+    assert len(history.accepted) == 20
     return disk.operations
 
 
 OPERATIONS = operations()
 
 
-OURS = [at for at, (_, path) in enumerate(OPERATIONS, 1) if STATE in path or at % 10 == 0]
-"""Those that have to do with share state, and some others; `test_disk_faults.py` has all of those."""
+TESTED_OPERATIONS = [at for at, (_, path) in enumerate(OPERATIONS, 1) if STATE in path or at % 10 == 0]
+"""The operations on share state and every tenth other one; `test_disk_faults.py` tests all of those."""
 
 
-def test_a_life_rolls_and_cuts_its_log() -> None:
+def test_the_workload_rolls_and_prunes_its_log() -> None:
     paths = {path for kind, path in OPERATIONS if STATE in path and path.endswith(".log")}
     assert len(paths) > 5
     assert {
@@ -146,38 +157,38 @@ def test_a_life_rolls_and_cuts_its_log() -> None:
 
 
 @pytest.mark.parametrize(("code", "part"), [(errno.EIO, 0), (errno.ENOSPC, 1)])
-def test_a_failure_of_any_operation_loses_nothing_that_was_answered(code: int, part: int) -> None:
+def test_a_failure_of_any_operation_loses_no_acknowledged_state(code: int, part: int) -> None:
     async def main(at: int) -> None:
-        disk, heard = MemoryDisk(), Heard()
+        disk, history = MemoryDisk(), ShareHistory()
         disk.fail[at] = code
         with contextlib.suppress(LogError):
-            await life(disk, heard)
-        told_by_others = {Errors.KAFKA_STORAGE_ERROR, Errors.INVALID_REQUEST}
-        assert heard.refusals <= STORAGE | told_by_others, (disk.operations[at - 1], heard.refusals)
-        await look(disk.copy(), heard)
+            await run_workload(disk, history)
+        other_errors = {Errors.KAFKA_STORAGE_ERROR, Errors.INVALID_REQUEST}
+        assert history.errors <= STORAGE | other_errors, (disk.operations[at - 1], history.errors)
+        await check_recovery(disk.copy(), history)
 
-    for at in OURS[part::2]:
+    for at in TESTED_OPERATIONS[part::2]:
         asyncio.run(main(at))
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_a_power_cut_at_any_operation_loses_nothing_that_was_answered(part: int) -> None:
-    """Of what was not synced nothing, all, or any part is found afterwards."""
+def test_a_power_failure_at_any_operation_loses_no_acknowledged_state(part: int) -> None:
+    """Nothing, all, or any part of what was not synced survives."""
 
     async def main(at: int) -> None:
-        heard = Heard()
-        disk = Dying([lambda _count: 0, lambda count: count - 1, random.Random(at).randrange])
+        history = ShareHistory()
+        disk = PowerFailureDisk([lambda _count: 0, lambda count: count - 1, random.Random(at).randrange])
         disk.cut_power_at = at
-        living = asyncio.ensure_future(life(disk, heard))
-        dying = asyncio.ensure_future(disk.dead.wait())
-        await asyncio.wait([living, dying], return_when=asyncio.FIRST_COMPLETED)
-        for task in (living, dying):
+        workload = asyncio.ensure_future(run_workload(disk, history))
+        power_failure = asyncio.ensure_future(disk.stopped.wait())
+        await asyncio.wait([workload, power_failure], return_when=asyncio.FIRST_COMPLETED)
+        for task in (workload, power_failure):
             task.cancel()
-        await asyncio.gather(living, dying, return_exceptions=True)
-        # How often it syncs depends on when: the last operations may not come.
+        await asyncio.gather(workload, power_failure, return_exceptions=True)
+        # The number of syncs depends on timing, so the last operations may not happen.
         assert disk.remains or at > len(OPERATIONS) * 0.9
         for remains in disk.remains or [disk.copy()]:
-            await look(remains, heard)
+            await check_recovery(remains, history)
 
-    for at in OURS[part::2]:
+    for at in TESTED_OPERATIONS[part::2]:
         asyncio.run(main(at))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.broker.running import running
-from tests.broker.storage.test_disk_faults import Told, create, started
+from tests.broker.storage.test_disk_faults import ClientHistory, create, started
 from tests.broker.storage.test_disk_faults import write as write_durably
 
 from konvene.broker.broker import Broker
@@ -134,12 +134,12 @@ LOG = "/d/t-0/00000000000000000000.log"
 
 async def three_batches(*, checkpoint: bool) -> MemoryDisk:
     """What a broker leaves that was killed after three acknowledged writes."""
-    disk, told = MemoryDisk(), Told()
+    disk, told = MemoryDisk(), ClientHistory()
     broker = await started(disk)
     await create(broker, told)
     for _ in range(3):
         await write_durably(broker, told, 0)
-    assert told.refusals == set()
+    assert told.errors == set()
     if checkpoint:
         await broker.log_maintenance.checkpoint()
     return disk.copy()
@@ -156,12 +156,12 @@ def with_bytes(disk: MemoryDisk, data: bytes) -> MemoryDisk:
 async def served(broker: Broker) -> list[bytes | None] | None:
     """What can be read of the partition, which then takes one more; None where it is offline and says so."""
     partition = broker.partitions.get("t", 0)
-    told = Told()
+    told = ClientHistory()
     found = None
     if partition is not None:
         found = [entry.value for header, view in partition.batches() for entry in records(view, header)]
     await write_durably(broker, told, 0)
-    assert told.refusals == (set() if partition is not None else {Errors.KAFKA_STORAGE_ERROR})
+    assert told.errors == (set() if partition is not None else {Errors.KAFKA_STORAGE_ERROR})
     await write_durably(broker, told, 1)
     assert len(told.acknowledged[1]) == 1
     return found

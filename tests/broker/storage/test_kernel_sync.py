@@ -1,4 +1,4 @@
-"""The kernel syncs what threads did: the same is durable, the same fails, and where it cannot, threads do."""
+"""Syncs by the kernel behave as those by threads, which are used where the kernel cannot."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from konvene.log.partition import PartitionLog
 CONFIG = LogConfig(segment_bytes=400)
 
 
-def the_log(path: Path) -> PartitionLog:
-    """A log with a record, durable, so that its next sync is that of one file."""
+def synced_log(path: Path) -> PartitionLog:
+    """Return a log with one durable record, so that its next sync is that of one file."""
     log, _ = open_log(RealDisk(), str(path / "t-0"), CONFIG, clean=True, now_ms=0)
     write(log)
     log.sync()
@@ -38,26 +38,24 @@ def write(log: PartitionLog) -> int:
 
 @pytest.fixture
 def threads() -> Iterator[DiskThreads]:
-    made = DiskThreads(1)
-    yield made
-    made.shutdown()
+    disk_threads = DiskThreads(1)
+    yield disk_threads
+    disk_threads.shutdown()
 
 
-def uses_kernel(threads: DiskThreads) -> KernelSync:
-    """The kernel's own; skips loudly where this machine has none."""
+def kernel_of(threads: DiskThreads) -> KernelSync:
+    """Return the kernel's syncs; skip the test if this machine has none."""
     if threads._kernel is None:
         pytest.skip("this system does not let us use its asynchronous I/O: threads wait for the disk here")
     return threads._kernel
 
 
-def test_what_was_written_before_is_durable_and_what_came_since_is_not(
-    tmp_path: Path, threads: DiskThreads
-) -> None:
+def test_a_sync_covers_exactly_what_was_written_before_it(tmp_path: Path, threads: DiskThreads) -> None:
     async def main() -> None:
-        log = the_log(tmp_path)
+        log = synced_log(tmp_path)
         end = write(log)
         waiting = threads.sync(log)
-        kernel = uses_kernel(threads)
+        kernel = kernel_of(threads)
         assert len(kernel._pending) == 1
         write(log)
         assert await waiting == log.synced_offset == end
@@ -67,23 +65,23 @@ def test_what_was_written_before_is_durable_and_what_came_since_is_not(
     asyncio.run(main())
 
 
-def test_many_logs_at_a_time_and_none_is_taken_for_another(tmp_path: Path, threads: DiskThreads) -> None:
+def test_concurrent_syncs_of_many_logs(tmp_path: Path, threads: DiskThreads) -> None:
     async def main() -> None:
-        logs = [the_log(tmp_path / str(number)) for number in range(40)]
-        for round_ in range(5):
-            ends = [write(log) for log in logs[round_:]]
-            assert await asyncio.gather(*map(threads.sync, logs[round_:])) == ends
-            assert [log.synced_offset for log in logs[round_:]] == ends
+        logs = [synced_log(tmp_path / str(number)) for number in range(40)]
+        for first in range(5):
+            ends = [write(log) for log in logs[first:]]
+            assert await asyncio.gather(*map(threads.sync, logs[first:])) == ends
+            assert [log.synced_offset for log in logs[first:]] == ends
         threads.shutdown()
 
     asyncio.run(main())
 
 
-def test_a_log_with_more_to_do_is_synced_as_ever(tmp_path: Path, threads: DiskThreads) -> None:
-    """A finished segment has its indexes written, a new one its name."""
+def test_a_log_with_finished_segments_is_synced_by_a_thread(tmp_path: Path, threads: DiskThreads) -> None:
+    """The indexes of finished segments are written, and the directory is synced."""
 
     async def main() -> None:
-        log = the_log(tmp_path)
+        log = synced_log(tmp_path)
         while len(log.segments) < 3:
             write(log)
         await threads.sync(log)
@@ -94,9 +92,11 @@ def test_a_log_with_more_to_do_is_synced_as_ever(tmp_path: Path, threads: DiskTh
     asyncio.run(main())
 
 
-def test_a_segment_that_is_finished_meanwhile_is_not_forgotten(tmp_path: Path, threads: DiskThreads) -> None:
+def test_a_segment_that_is_finished_during_a_sync_is_synced_next(
+    tmp_path: Path, threads: DiskThreads
+) -> None:
     async def main() -> None:
-        log = the_log(tmp_path)
+        log = synced_log(tmp_path)
         write(log)
         waiting = threads.sync(log)
         while len(log.segments) < 2:
@@ -111,17 +111,17 @@ def test_a_segment_that_is_finished_meanwhile_is_not_forgotten(tmp_path: Path, t
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_sync_that_fails_takes_the_directory_out_of_use(
+def test_a_failed_sync_takes_the_directory_offline(
     tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def submit(self: KernelSync, descriptor: int, told: Any) -> bool:
-        asyncio.get_running_loop().call_soon(told, OSError(code, os.strerror(code)))
+    def submit(self: KernelSync, descriptor: int, on_synced: Any) -> bool:
+        asyncio.get_running_loop().call_soon(on_synced, OSError(code, os.strerror(code)))
         return True
 
     async def main() -> None:
-        log = the_log(tmp_path)
+        log = synced_log(tmp_path)
         await threads.sync(log)
-        uses_kernel(threads)
+        kernel_of(threads)
         monkeypatch.setattr(KernelSync, "submit", submit)
         durable = log.synced_offset
         write(log)
@@ -135,33 +135,33 @@ def test_a_sync_that_fails_takes_the_directory_out_of_use(
     asyncio.run(main())
 
 
-def test_a_descriptor_that_is_none_is_told_as_an_error(tmp_path: Path) -> None:
-    """At once, and then a thread says what is the matter; never as if it had been synced."""
+def test_an_invalid_descriptor_is_an_error(tmp_path: Path) -> None:
+    """The submission or the completion fails; it never counts as synced."""
 
     async def main() -> None:
         kernel = KernelSync.make(asyncio.get_running_loop())
         if kernel is None:
             pytest.skip("this system does not let us use its asynchronous I/O")
-        told: list[OSError | None] = []
-        descriptor = os.open(tmp_path / "gone", os.O_RDWR | os.O_CREAT)
+        results: list[OSError | None] = []
+        descriptor = os.open(tmp_path / "closed", os.O_RDWR | os.O_CREAT)
         os.close(descriptor)
-        assert not kernel.submit(descriptor, told.append)
+        assert not kernel.submit(descriptor, results.append)
         reads, writes = os.pipe()
-        begun = kernel.submit(writes, told.append)
+        begun = kernel.submit(writes, results.append)
         kernel.close()
-        assert [error.errno for error in told if error] == ([errno.EINVAL] if begun else [])
+        assert [error.errno for error in results if error] == ([errno.EINVAL] if begun else [])
         os.close(reads)
         os.close(writes)
 
     asyncio.run(main())
 
 
-def test_whoever_closes_waits_for_what_is_under_way(tmp_path: Path, threads: DiskThreads) -> None:
+def test_a_shutdown_waits_for_pending_syncs(tmp_path: Path, threads: DiskThreads) -> None:
     async def main() -> None:
-        log = the_log(tmp_path)
+        log = synced_log(tmp_path)
         end = write(log)
         waiting = threads.sync(log)
-        uses_kernel(threads)
+        kernel_of(threads)
         log.close(clean=False)
         threads.shutdown()
         assert waiting.result() == end
@@ -169,13 +169,13 @@ def test_whoever_closes_waits_for_what_is_under_way(tmp_path: Path, threads: Dis
     asyncio.run(main())
 
 
-def test_where_there_is_no_such_thing_a_thread_waits(
+def test_a_thread_syncs_where_the_system_has_no_asynchronous_io(
     tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_sync, "_SYSTEM_CALLS", {})
 
     async def main() -> None:
-        log = the_log(tmp_path)
+        log = synced_log(tmp_path)
         end = write(log)
         assert (await threads.sync(log), threads._kernel) == (end, None)
         threads.shutdown()
@@ -184,13 +184,13 @@ def test_where_there_is_no_such_thing_a_thread_waits(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
-def test_more_than_the_kernel_takes_are_synced_by_threads(
+def test_syncs_that_the_kernel_rejects_run_in_threads(
     tmp_path: Path, threads: DiskThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(KernelSync, "submit", lambda *_: False)
 
     async def main() -> None:
-        log = the_log(tmp_path)
+        log = synced_log(tmp_path)
         end = write(log)
         assert await threads.sync(log) == end
         assert log.active_segment.file.begin_sync() is not None
