@@ -62,7 +62,7 @@ async def scrape(port: int) -> Samples:
 
 
 def samples(body: bytes) -> Samples:
-    """All samples of a page; none is told twice."""
+    """Return all samples of a page; checks that none is repeated."""
     found: Samples = {}
     for family in text_string_to_metric_families(body.decode()):
         for sample in family.samples:

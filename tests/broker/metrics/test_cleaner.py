@@ -1,4 +1,4 @@
-"""What is told of the cleaner agrees with what it did."""
+"""Metrics of the log cleaner."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def test_cleanings_are_counted_by_topic_and_as_kafka_does(tmp_path: Path) -> Non
             )
             cleaner.delay_ms = 2999
             page = await scrape(port)
-            told = {
+            expected = {
                 "max-buffer-utilization-percent": 25,
                 "cleaner-recopy-percent": 12,
                 "max-clean-time-secs": 3,
                 "max-compaction-delay-secs": 2,
                 "DeadThreadCount": 0,
             }
-            assert {name: attribute(page, CLEANER, name) for name in told} == told
+            assert {name: attribute(page, CLEANER, name) for name in expected} == expected
             assert 0 <= attribute(page, MANAGER, "time-since-last-run-ms", "") < 60_000
 
     asyncio.run(main())
 
 
-def test_what_cannot_be_cleaned_is_told(tmp_path: Path) -> None:
+def test_uncleanable_partitions_are_reported(tmp_path: Path) -> None:
     """And a cleaner that has stopped for an error; it has a successor when settings are altered."""
 
     async def main() -> None:
@@ -90,7 +90,7 @@ def test_what_cannot_be_cleaned_is_told(tmp_path: Path) -> None:
 
 
 async def one_dies(broker: Broker) -> None:
-    """A cleaner meets what nobody has foreseen."""
+    """A cleaner that fails with an unexpected error."""
     kept = broker.cleaner.__class__._retain
 
     async def fails(_: object) -> None:

@@ -1,4 +1,4 @@
-"""What is a rebalance, when it is over, and what records move."""
+"""Counting rebalances by audit rows, and moved partitions by records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from konvene.records.coordinator import GROUP_RECORDS, Record
 T, U = Uuid(b"t" * 16), Uuid(b"u" * 16)
 
 
-def test_every_kind_that_is_served_has_its_row() -> None:
+def test_each_group_type_has_a_row() -> None:
     """A kind that groups can be has states, an epoch and members that wait; none is left to chance."""
     assert {row.name for row in TYPES.values()} <= set(KINDS)
     assert set(MOVES) <= {kind.key for kind in GROUP_RECORDS.values()}
@@ -43,15 +43,15 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("kind", "state", "started", "joined", "begun", "ended", "in_kafka"), ROWS)
-def test_rows_of_the_audit_are_told_apart(
+def test_audit_rows_begin_or_end_rebalances(
     kind: str, state: str, started: int, joined: int, begun: bool, ended: bool, in_kafka: bool
 ) -> None:
-    """A rebalance is counted once, though the audit may tell of it twice."""
-    story = RebalanceValue(group_type=kind, state=state, started_ms=started, joined_ms=joined, ended_ms=9)
-    assert (begins(story), ends(story), counts_in_kafka(story)) == (begun, ended, in_kafka)
+    """A rebalance is counted once, although it may have two audit rows."""
+    row = RebalanceValue(group_type=kind, state=state, started_ms=started, joined_ms=joined, ended_ms=9)
+    assert (begins(row), ends(row), counts_in_kafka(row)) == (begun, ended, in_kafka)
 
 
-def test_a_target_moves_what_its_member_did_not_have() -> None:
+def test_target_moves_newly_assigned_partitions() -> None:
     """What it keeps and what it loses is not moved, and neither is what a tombstone takes away."""
     group = ConsumerGroup("g", targets={"m": {T: (0, 1, 2)}})
     groups = {"g": group}
@@ -62,8 +62,8 @@ def test_a_target_moves_what_its_member_did_not_have() -> None:
     assert [moved(groups, record) for record in member_tombstones("g", "m")] == [None] * 3
 
 
-def test_a_task_moves_in_each_of_its_roles() -> None:
-    """A standby that is to be active moves, a task that stays does not; the subtopologies are told apart."""
+def test_tasks_are_counted_by_role() -> None:
+    """A standby that becomes active moves, an unchanged task does not; subtopologies are distinguished."""
     group = StreamsGroup("s", targets={"m": MemberAssignment({"0": (0, 1)}, {"0": (2,)}, {})})
     groups = {"s": group}
     more = MemberAssignment({"0": (0, 1, 2), "1": (0,)}, {"0": (3,)}, {"1": (1,)})
@@ -86,11 +86,13 @@ def classic(**members: bytes) -> dict[str, ClassicGroup]:
 
 def generation(protocol_type: str = "consumer", **members: bytes) -> Record:
     """What a leader's assignment leaves in the log."""
-    told = tuple(MemberMetadata(member_id=name, assignment=given) for name, given in members.items())
-    return Record(GroupMetadataKey(group="g"), GroupMetadataValue(protocol_type=protocol_type, members=told))
+    metadata = tuple(MemberMetadata(member_id=name, assignment=given) for name, given in members.items())
+    return Record(
+        GroupMetadataKey(group="g"), GroupMetadataValue(protocol_type=protocol_type, members=metadata)
+    )
 
 
-def test_a_leaders_assignment_moves_what_its_members_did_not_have() -> None:
+def test_leader_assignment_moves_newly_assigned_partitions() -> None:
     """By topic and partition, from one generation to the next."""
     before = classic(a=given(t=(0, 1)), b=given(t=(2, 3)))
     record = generation(a=given(t=(0, 1, 2)), b=given(t=(3,), u=(0,)), c=given(u=(1, 2)))
@@ -99,7 +101,7 @@ def test_a_leaders_assignment_moves_what_its_members_did_not_have() -> None:
     assert moved({}, generation(a=given(t=(0, 1)))) == Moved("g", "classic", 2)
 
 
-def test_what_cannot_be_read_moves_nothing() -> None:
+def test_unreadable_assignment_moves_nothing() -> None:
     """Connect's assignments are Connect's own, a member's bytes may be anything, offsets are no group."""
     assert moved({}, generation("connect", a=given(t=(0, 1)))) is None
     assert moved({}, generation(a=b"\0")) == Moved("g", "classic", 0)

@@ -1,4 +1,4 @@
-"""What the meter is told comes out of it, under bounded labels."""
+"""The meter counts rebalances, responses and logs, with a bounded number of labels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meter(most_groups: int = 10) -> Meter:
     return Meter(most_groups, clock=lambda: 0.0)
 
 
-def story(kind: str, state: str, *causes: str, took_ms: int = 0, joined_ms: int = -1) -> RebalanceValue:
+def audit_row(kind: str, state: str, *causes: str, took_ms: int = 0, joined_ms: int = -1) -> RebalanceValue:
     return RebalanceValue(
         group_type=kind,
         state=state,
@@ -41,12 +41,12 @@ def story(kind: str, state: str, *causes: str, took_ms: int = 0, joined_ms: int 
     )
 
 
-def test_a_rebalance_is_counted_once_and_each_of_its_causes() -> None:
+def test_rebalance_is_counted_once_with_each_cause() -> None:
     """Under the first cause in the group's lines, under all of them in the other."""
     counts = meter()
-    counts.rebalance("g", story("consumer", "Assigning", MEMBER_JOINED, MEMBER_JOINED, MEMBER_LEFT))
-    counts.rebalance("g", story("consumer", "Stable", MEMBER_JOINED, took_ms=1500, joined_ms=1200))
-    counts.rebalance("g", story("consumer", "Empty"))
+    counts.rebalance("g", audit_row("consumer", "Assigning", MEMBER_JOINED, MEMBER_JOINED, MEMBER_LEFT))
+    counts.rebalance("g", audit_row("consumer", "Stable", MEMBER_JOINED, took_ms=1500, joined_ms=1200))
+    counts.rebalance("g", audit_row("consumer", "Empty"))
     assert counts.begun == {("g", "consumer", MEMBER_JOINED): 1, ("g", "consumer", UNKNOWN): 1}
     assert counts.causes == {("consumer", MEMBER_JOINED): 2, ("consumer", MEMBER_LEFT): 1}
     assert {key: (b.count, b.total) for key, b in counts.rebalance_s.items()} == {("g", "consumer"): (1, 1.5)}
@@ -55,18 +55,18 @@ def test_a_rebalance_is_counted_once_and_each_of_its_causes() -> None:
     }  # fmt: skip
 
 
-def test_a_clock_that_was_put_back_makes_no_negative_duration() -> None:
-    """Stories are told in wall clock time, which may jump."""
+def test_clock_set_back_gives_no_negative_duration() -> None:
+    """Audit rows have wall-clock times, which may jump."""
     counts = meter()
-    counts.rebalance("g", story("classic", "Stable", took_ms=-5000))
+    counts.rebalance("g", audit_row("classic", "Stable", took_ms=-5000))
     assert counts.rebalance_s["g", "classic"].total == 0
 
 
-def test_groups_beyond_the_bound_share_a_line_and_gone_ones_make_room() -> None:
+def test_groups_above_the_limit_share_a_label_until_one_is_deleted() -> None:
     """However many groups there are, so many lines there are."""
     counts = meter(2)
     for number in range(50):
-        counts.rebalance(f"g{number}", story("classic", "Stable", MEMBER_JOINED))
+        counts.rebalance(f"g{number}", audit_row("classic", "Stable", MEMBER_JOINED))
         counts.moved(Moved(f"g{number}", "classic", 2))
     assert counts.begun == {
         ("g0", "classic", MEMBER_JOINED): 1,
@@ -75,7 +75,7 @@ def test_groups_beyond_the_bound_share_a_line_and_gone_ones_make_room() -> None:
     }
     assert counts.units_moved == {("g0", "classic"): 2, ("g1", "classic"): 2, (OTHER, "classic"): 96}
     counts.forget("g0")
-    counts.rebalance("late", story("classic", "Stable", MEMBER_JOINED))
+    counts.rebalance("late", audit_row("classic", "Stable", MEMBER_JOINED))
     assert sorted(key[0] for key in counts.begun) == [OTHER, "g1", "late"]
     assert sorted(key[0] for key in counts.rebalance_s) == [OTHER, "g1", "late"]
 
@@ -98,7 +98,7 @@ def committed(*codes: int) -> OffsetCommitResponse:
         (None, 0),
     ],
 )
-def test_an_answer_counts_as_its_first_error(response: Any, expected: int) -> None:
+def test_response_counts_as_its_first_error(response: Any, expected: int) -> None:
     """Its own, or that of the first part that has one; bytes and no answer at all are no error."""
     counts = meter()
     counts.answered(8, response)
@@ -114,16 +114,16 @@ def says_errors(cls: type[Struct]) -> bool:
 
 
 @pytest.mark.parametrize("key", HANDLERS, ids=lambda key: API_KEYS[key].name)
-def test_errors_of_every_api_can_be_found(key: int) -> None:
-    """A response that can say an error has it where the finder looks, and says none by itself."""
+def test_error_code_of_each_api_is_found(key: int) -> None:
+    """A response class with error codes has a finder, and its default is no error."""
     response = API_KEYS[key].response
     find = error_finder(response)
     assert (find is not None) == says_errors(response)
     assert find is None or find(response()) == Errors.NONE
 
 
-def test_intervals_are_counted_read_or_unread() -> None:
-    """An answer given again unread tells what it told; refusals and answers of other APIs tell nothing."""
+def test_heartbeat_intervals_are_counted_with_cached_responses() -> None:
+    """A cached response counts its interval; errors and other APIs have none."""
     counts = meter()
     counts.answered(68, ConsumerGroupHeartbeatResponse(heartbeat_interval_ms=5000))
     counts.answered(68, ConsumerGroupHeartbeatResponse(error_code=25, heartbeat_interval_ms=5000))
@@ -134,7 +134,7 @@ def test_intervals_are_counted_read_or_unread() -> None:
     assert heartbeat_interval_of(HeartbeatResponse()) == 0
 
 
-def test_logs_are_told_apart_only_where_they_are_the_brokers_own() -> None:
+def test_only_internal_topics_have_a_log_label() -> None:
     """As many topics as a cluster may have, they are one line."""
     counts = meter()
     for topic in ("__consumer_offsets", "orders", "payments"):

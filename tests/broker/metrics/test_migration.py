@@ -1,4 +1,4 @@
-"""A streams group, some of whose members speak the classic protocol, as metrics and descriptions show it."""
+"""Metrics and descriptions of groups with members of the classic protocol."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def heartbeat(epoch: int) -> StreamsGroupHeartbeatRequest:
     return StreamsGroupHeartbeatRequest(group_id="g", member_id="bob", member_epoch=epoch, **joins)
 
 
-def test_consumer_groups_have_such_members_too() -> None:
+def test_classic_members_of_a_consumer_group_are_counted() -> None:
     group = ConsumerGroup("g")
     group.put(ConsumerMember("ann", classic=ClassicProtocolMetadata(10_000, ())))
     group.put(ConsumerMember("bob"))
@@ -50,7 +50,7 @@ def test_consumer_groups_have_such_members_too() -> None:
     assert census.classic_members == {(OTHER, "consumer"): 1}
 
 
-def test_a_group_is_shown_while_it_is_moved_and_back(tmp_path: Path) -> None:
+def test_streams_group_is_reported_during_upgrade_and_downgrade(tmp_path: Path) -> None:
     """One that is a classic group again, or has no such members, has none to count."""
 
     async def main() -> None:
@@ -67,8 +67,8 @@ def test_a_group_is_shown_while_it_is_moved_and_back(tmp_path: Path) -> None:
             assert (await types(client), value(await scrape(port), METRIC, **labels)) == (["classic"], 0)
             assert (await client.send(heartbeat(0), 1)).error_code == Errors.NONE
             assert (await types(client), value(await scrape(port), METRIC, **labels)) == (["streams"], 1)
-            (told,) = (await client.send(StreamsGroupDescribeRequest(group_ids=("g",)), 1)).groups
-            assert {m.member_id: m.is_classic for m in told.members} == {ann.member_id: True, "bob": False}
+            (group,) = (await client.send(StreamsGroupDescribeRequest(group_ids=("g",)), 1)).groups
+            assert {m.member_id: m.is_classic for m in group.members} == {ann.member_id: True, "bob": False}
             left = (MemberIdentity(member_id=ann.member_id),)
             await client.send(LeaveGroupRequest(group_id="g", members=left), 5)
             assert value(await scrape(port), METRIC, **labels) == 0

@@ -1,4 +1,4 @@
-"""The table of metrics is sound, and the page in the repository is what it renders."""
+"""The tables of metrics, and the reference page that they render."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ATTRIBUTES = {
 """Of `kafka.server:type=group-coordinator-metrics` in Apache Kafka 4.4."""
 
 
-def test_the_page_in_the_repository_is_up_to_date() -> None:
+def test_reference_page_is_up_to_date() -> None:
     """After a change of a row: `make docs`."""
     assert (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8") == render_reference()
 
 
-def test_kafkas_names_are_kafkas() -> None:
+def test_group_coordinator_metrics_have_kafkas_names() -> None:
     """Each attribute is there, none is made up, and the name is what the JMX exporter makes of it."""
     assert {metric.kafka for metric in KAFKAS} == ATTRIBUTES
     for metric in KAFKAS:
@@ -38,7 +38,7 @@ def test_kafkas_names_are_kafkas() -> None:
         assert tail == metric.kafka.replace("-", "_")
 
 
-def test_those_of_the_share_coordinator_are_kafkas() -> None:
+def test_share_coordinator_metrics_have_kafkas_names() -> None:
     """`kafka.server:type=share-coordinator-metrics` has these; what its runtime has besides waits nowhere."""
     assert {metric.kafka for metric in KAFKAS_OF_SHARE_STATE} == {
         "write-total", "write-rate", "write-latency-max", "write-latency-avg", "last-pruned-offset",
@@ -49,21 +49,21 @@ def test_those_of_the_share_coordinator_are_kafkas() -> None:
         assert tail == metric.kafka.replace("-", "_")
 
 
-def test_no_name_stands_twice_not_even_for_openmetrics() -> None:
-    """There a counter's name ends before `_total`, and must be nobody else's."""
+def test_metric_names_are_unique() -> None:
+    """In OpenMetrics too, where a counter's name has no `_total`."""
     names = [metric.name.removesuffix("_total") for metric in METRICS]
     assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("metric", (*OURS, *OURS_OF_DELIVERIES), ids=lambda metric: metric.name)
-def test_ours_are_named_as_prometheus_names(metric: Metric) -> None:
-    """A prefix, base units, `_total` behind counters and nowhere else; a histogram's buckets are told."""
+def test_own_metrics_follow_prometheus_naming(metric: Metric) -> None:
+    """A prefix, base units, `_total` behind counters and nowhere else; histograms have documented buckets."""
     assert re.fullmatch(r"konvene_[a-z_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.type == "counter")
     assert metric.name.endswith("_seconds") == (metric.type == "histogram") == (metric.name in BOUNDS)
     assert metric.sentence.endswith(".")
 
 
-def test_offsets_are_counted_in_kafkas_three_ways() -> None:
-    """A sensor without its rows would count for nobody."""
+def test_offset_sensors_have_rows() -> None:
+    """Each sensor of the meter has metrics."""
     assert len(OFFSET_SENSORS) * 2 == sum(metric.kafka.startswith("offset-") for metric in KAFKAS) - 1

@@ -1,4 +1,4 @@
-"""`konvene serve --metrics-port`: the line that says where, a port that is taken, what is missing."""
+"""`konvene serve --metrics-port`: the startup line, a port in use, a missing library."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SERVE = [sys.executable, "-m", "konvene", "serve", "--port", "0", "--ephemeral"]
 
 
 @pytest.mark.parametrize("option", [["--metrics-port", "0"], ["--set", "konvene.metrics.port=0"]])
-def test_the_first_line_says_where_metrics_are(option: list[str]) -> None:
-    """By the option as by the setting; nobody else is told, and the broker stops as ever."""
+def test_startup_line_has_the_metrics_address(option: list[str]) -> None:
+    """With the option or the setting; otherwise it has none. The broker stops as usual."""
     with subprocess.Popen(
         [*SERVE, *option], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as broker:
@@ -35,8 +35,8 @@ def test_the_first_line_says_where_metrics_are(option: list[str]) -> None:
         assert broker.wait(20) == 0
 
 
-def test_a_port_that_is_taken_is_told() -> None:
-    """The broker does not run without what it was asked for."""
+def test_metrics_port_in_use_is_an_error() -> None:
+    """The broker does not start without the requested metrics."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = subprocess.run(
@@ -47,15 +47,15 @@ def test_a_port_that_is_taken_is_told() -> None:
     assert "choose another port with --metrics-port" in done.stderr
 
 
-def test_what_is_missing_is_named(
+def test_missing_library_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One sentence, with what to install; nothing has started."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     assert serve(ServeOptions(port=0, data_dir=tmp_path, metrics_port=0)) == 1
-    said = capsys.readouterr().err
+    error = capsys.readouterr().err
     needed = "metrics need prometheus-client, which is not installed here"
-    assert said == f"konvene: {needed} (pip install 'konvene[metrics]')\n"
+    assert error == f"konvene: {needed} (pip install 'konvene[metrics]')\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,7 +63,7 @@ def test_what_is_missing_is_named(
     ("host", "expected"),
     [("localhost", "localhost"), ("", "localhost"), ("::1", "[::1]"), ("0.0.0.0", "0.0.0.0")],
 )
-def test_an_address_is_one_that_a_browser_takes(host: str, expected: str) -> None:
+def test_metrics_url_brackets_ipv6_hosts(host: str, expected: str) -> None:
     """IPv6 stands in brackets."""
     server = MetricsServer(None, None)  # type: ignore[arg-type]
     server._host, server.port = host, 9404

@@ -1,4 +1,4 @@
-"""HTTP as a scraper speaks it, and as nobody should."""
+"""The metrics server: scrapes, content negotiation, invalid requests and limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def served(path: Path, ask: Callable[[int], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-def test_a_scrape_before_any_group(tmp_path: Path) -> None:
+def test_scrape_without_groups(tmp_path: Path) -> None:
     """There are no coordinators yet, and the page is whole."""
 
     async def ask(port: int) -> None:
@@ -47,8 +47,8 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize(("accept", "content_type"), ACCEPTED)
-def test_the_format_is_the_askers(tmp_path: Path, accept: str, content_type: str) -> None:
-    """Prometheus' own where nothing else is asked for; both parsers of prometheus-client read theirs."""
+def test_format_follows_the_accept_header(tmp_path: Path, accept: str, content_type: str) -> None:
+    """Prometheus' own by default; the parsers of prometheus-client read both."""
 
     async def ask(port: int) -> None:
         head, body = await get(port, accept=accept)
@@ -73,8 +73,8 @@ HOSTILE_ACCEPTS = (
 
 
 @pytest.mark.parametrize("accept", HOSTILE_ACCEPTS, ids=lambda text: text[:30])
-def test_an_accept_that_makes_no_sense_is_answered(tmp_path: Path, accept: str) -> None:
-    """Somebody who asks for what there is not is given what there is."""
+def test_unknown_accept_header_gets_the_default_format(tmp_path: Path, accept: str) -> None:
+    """There is no 406 response."""
 
     async def ask(port: int) -> None:
         head, body = await get(port, accept=accept)
@@ -84,7 +84,7 @@ def test_an_accept_that_makes_no_sense_is_answered(tmp_path: Path, accept: str) 
     served(tmp_path, ask)
 
 
-def test_head_tells_the_length_and_no_more(tmp_path: Path) -> None:
+def test_head_returns_headers_only(tmp_path: Path) -> None:
     """As HTTP asks."""
 
     async def ask(port: int) -> None:
@@ -117,7 +117,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("request_", "status"), REFUSED, ids=lambda text: str(text)[:30])
-def test_what_is_no_scrape_is_told_so(tmp_path: Path, request_: bytes, status: str) -> None:
+def test_invalid_request_has_an_error_status(tmp_path: Path, request_: bytes, status: str) -> None:
     """One answer, one line of text, and the connection is closed."""
 
     async def ask(port: int) -> None:
@@ -129,7 +129,7 @@ def test_what_is_no_scrape_is_told_so(tmp_path: Path, request_: bytes, status: s
     served(tmp_path, ask)
 
 
-def test_a_query_is_passed_over(tmp_path: Path) -> None:
+def test_query_string_is_ignored(tmp_path: Path) -> None:
     """Prometheus may add parameters."""
 
     async def ask(port: int) -> None:
@@ -139,8 +139,8 @@ def test_a_query_is_passed_over(tmp_path: Path) -> None:
     served(tmp_path, ask)
 
 
-def test_a_request_that_never_ends_is_given_up(tmp_path: Path) -> None:
-    """A stranger who says nothing, or half of something, is not waited for."""
+def test_incomplete_request_times_out(tmp_path: Path) -> None:
+    """Whether the client sends nothing or a part of a request."""
 
     async def main() -> None:
         async with running(tmp_path, ON) as broker:
@@ -156,8 +156,8 @@ def test_a_request_that_never_ends_is_given_up(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_connections_are_bounded(tmp_path: Path) -> None:
-    """One too many is closed at once; when another is gone there is room again."""
+def test_number_of_connections_is_limited(tmp_path: Path) -> None:
+    """A connection above the limit is closed at once, until another one ends."""
 
     async def ask(port: int) -> None:
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CONNECTIONS)]
@@ -171,7 +171,7 @@ def test_connections_are_bounded(tmp_path: Path) -> None:
     served(tmp_path, ask)
 
 
-def test_many_scrapes_at_once_share_a_look(tmp_path: Path) -> None:
+def test_concurrent_scrapes_share_one_collection(tmp_path: Path) -> None:
     """All are answered."""
 
     async def ask(port: int) -> None:
@@ -181,7 +181,7 @@ def test_many_scrapes_at_once_share_a_look(tmp_path: Path) -> None:
     served(tmp_path, ask)
 
 
-def test_a_broker_stops_while_somebody_asks(tmp_path: Path) -> None:
+def test_broker_stops_during_a_scrape(tmp_path: Path) -> None:
     """Nobody is waited for."""
 
     async def main() -> None:
@@ -195,7 +195,7 @@ def test_a_broker_stops_while_somebody_asks(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_page_that_cannot_be_made_is_an_error_and_no_end(
+def test_failed_collection_is_an_internal_server_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mistake of ours is logged and answered 500; the next scrape is served."""

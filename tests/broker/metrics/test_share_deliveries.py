@@ -1,4 +1,4 @@
-"""What share partitions count is shown, also when they are no more."""
+"""Delivery counts of share partitions, including closed ones."""
 
 from __future__ import annotations
 

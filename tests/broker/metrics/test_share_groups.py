@@ -1,4 +1,4 @@
-"""What is served of share groups, under Kafka's names and ours: their states, rebalances and causes."""
+"""Metrics of share groups, under Kafka's names and konvene's: states, rebalances and causes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KAFKAS = "kafka_server_group_coordinator_metrics_"
 
 
 def test_share_groups_are_counted_with_their_rebalances_and_causes(tmp_path: Path) -> None:
-    """Three epochs: ann joins, what she reads has begun, bob joins; then a fourth, in which ann is gone."""
+    """Three epochs: ann joins, her partitions are initialized, bob joins; in a fourth ann has left."""
 
     async def main() -> None:
         async with measured(tmp_path, AT_ONCE) as (broker, port):
@@ -32,8 +32,8 @@ def test_share_groups_are_counted_with_their_rebalances_and_causes(tmp_path: Pat
                 "share-partitions-initialized": 1,
             }
             for cause, count in causes.items():
-                told = value(found, "konvene_rebalance_causes_total", protocol="share", cause=cause)
-                assert told == count, cause
+                count_of_cause = value(found, "konvene_rebalance_causes_total", protocol="share", cause=cause)
+                assert count_of_cause == count, cause
             assert value(found, "konvene_rebalance_seconds_count", group="g", protocol="share") == 3
             await client.send(beats(-1, "ann"))
             await client.send(beats(-1, "bob"))

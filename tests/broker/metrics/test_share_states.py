@@ -1,4 +1,4 @@
-"""What is told of the share coordinator agrees with what it was asked."""
+"""Metrics of the share coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is served of streams groups: what their targets cost by racks and tags."""
+"""Placement costs of streams groups by racks and tags."""
 
 from __future__ import annotations
 
@@ -33,42 +33,42 @@ def joins(name: str, zone: str, rack: str) -> StreamsGroupHeartbeatRequest:
     )  # fmt: skip
 
 
-def told(found: Samples) -> dict[str, float]:
+def costs(found: Samples) -> dict[str, float]:
     return {dict(labels)["cost"]: count for (name, labels), count in found.items() if name == PLACEMENT}
 
 
-def test_what_a_target_costs(tmp_path: Path) -> None:
+def test_placement_costs_of_a_target(tmp_path: Path) -> None:
     """All that is read is in the broker's rack. The copies of both tasks are in one zone, for there is no
-    other, until somebody comes from another; and nothing is counted of a group that nobody is in."""
+    other, until a member joins from another; a group without members has no costs."""
 
     async def main() -> None:
         settings = AT_ONCE | {"broker.rack": "r1", "group.streams.rack.aware.assignment.tags": "zone"}
         async with measured(tmp_path, settings) as (broker, port):
             client = BrokerClient(broker)
             await ready(client, lines=2, counts=2)
-            assert told(await scrape(port)) == {}
+            assert costs(await scrape(port)) == {}
             for name, rack in (("ann", "r1"), ("bob", "r2")):
                 answer: Any = await client.send(joins(name, "a", rack))
                 assert answer.error_code == Errors.NONE, answer
             outside = {"active-outside-rack": 1, "copy-outside-rack": 1, "pair-sharing-some-tags": 0}
-            assert told(await scrape(port)) == outside | {"pair-sharing-all-tags": 2, "task-not-apart": 2}
-            assert told(await scrape(port)) == outside | {"pair-sharing-all-tags": 2, "task-not-apart": 2}
+            assert costs(await scrape(port)) == outside | {"pair-sharing-all-tags": 2, "task-not-apart": 2}
+            assert costs(await scrape(port)) == outside | {"pair-sharing-all-tags": 2, "task-not-apart": 2}
             await client.send(joins("bob", "b", "r2"))
-            assert told(await scrape(port)) == outside | {"pair-sharing-all-tags": 0, "task-not-apart": 0}
+            assert costs(await scrape(port)) == outside | {"pair-sharing-all-tags": 0, "task-not-apart": 0}
             for name in ("ann", "bob"):
                 leaves = StreamsGroupHeartbeatRequest(group_id="g", member_id=name, member_epoch=-1)
                 await client.send(leaves)
-            assert set(told(await scrape(port)).values()) <= {0}
+            assert set(costs(await scrape(port)).values()) <= {0}
 
     asyncio.run(main())
 
 
-def test_groups_without_tags_and_racks_have_no_line(tmp_path: Path) -> None:
+def test_groups_without_tags_and_racks_have_no_costs(tmp_path: Path) -> None:
     async def main() -> None:
         async with measured(tmp_path, AT_ONCE) as (broker, port):
             client = BrokerClient(broker)
             await ready(client, lines=2, counts=2)
             await client.send(joins("ann", "a", "r1"))
-            assert told(await scrape(port)) == {}
+            assert costs(await scrape(port)) == {}
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Histograms hold what was put in, rates are Kafka's, and labels are bounded."""
+"""Histograms, rates as Kafka computes them, and the bounded set of labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from konvene.broker.metrics.instruments import MAX_LABEL_LENGTH, OTHER, Buckets, GroupLabels, RateCounter
 
 
-def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed() -> None:
+def test_value_counts_in_the_first_bucket_not_below_it() -> None:
     """A bound belongs to its own bucket, and each bucket counts those below it too."""
     buckets = Buckets((0.1, 1.0))
     for value in (0.1, 0.10001, 1.0, 5.0):
@@ -19,7 +19,7 @@ def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told_s", "now_s", "expected"),
+    ("recorded_s", "now_s", "expected"),
     [
         ([], 100, 0.0),
         ([0], 0, 1 / 30),  # The first window counts as a whole one.
@@ -31,16 +31,16 @@ def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed() -> None:
         ([0, 31, 62, 93], 94, 2 / 32),
     ],
 )
-def test_a_rate_is_that_of_the_last_two_windows(told_s: list[float], now_s: float, expected: float) -> None:
+def test_rate_covers_the_last_two_windows(recorded_s: list[float], now_s: float, expected: float) -> None:
     """As Kafka's meters reckon with two samples of 30 seconds: since the oldest that is not too old."""
     paced = RateCounter()
-    for moment in told_s:
+    for moment in recorded_s:
         paced.add(1, moment)
     assert paced.rate(now_s) == pytest.approx(expected)
-    assert paced.count == len(told_s)
+    assert paced.count == len(recorded_s)
 
 
-def test_labels_are_bounded() -> None:
+def test_number_of_labels_is_limited() -> None:
     """The first groups have their own, the others share one; a place that is free is taken by the next."""
     labels = GroupLabels(2)
     assert [labels.of(group) for group in ("a", "b", "c", "a")] == ["a", "b", OTHER, "a"]
@@ -49,8 +49,8 @@ def test_labels_are_bounded() -> None:
     assert sorted(labels) == ["b", "c"]
 
 
-def test_long_ids_and_no_room_at_all() -> None:
-    """An id that would make pages of megabytes has no label, and a broker may be told to name nobody."""
+def test_long_ids_and_a_limit_of_zero_have_no_label() -> None:
+    """A very long group id would make the page too large."""
     assert GroupLabels(1).of("x" * MAX_LABEL_LENGTH) != OTHER
     assert GroupLabels(1).of("x" * (MAX_LABEL_LENGTH + 1)) == OTHER
     assert GroupLabels(0).of("a") == OTHER

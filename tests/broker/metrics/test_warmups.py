@@ -1,4 +1,4 @@
-"""Tasks that warm up, and members with an older topology, as metrics show them."""
+"""Metrics of warm-up tasks, and of members with an older topology."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def group(*, meant: bool = True) -> StreamsGroup:
     return found
 
 
-def test_the_lag_is_that_of_the_warm_up_furthest_behind_of_which_it_is_known() -> None:
+def test_lag_is_the_largest_known_one() -> None:
     assert warming(group()) == Warming(2, 700)
     assert warming(group(meant=False)) == Warming()
     silent = group()
@@ -57,14 +57,14 @@ def test_the_lag_is_that_of_the_warm_up_furthest_behind_of_which_it_is_known() -
     assert stale_members(group()) == 1
 
 
-def test_groups_that_share_a_label_are_added_up() -> None:
+def test_groups_with_the_same_label_are_added_up() -> None:
     census = GroupGauges(Meter(0))
     for _ in range(2):
         census.add(group())
     assert (census.warmups, census.stale, census.warmup_lags) == ({OTHER: 4}, {OTHER: 2}, {OTHER: 700})
 
 
-def test_a_warm_up_is_completed_when_its_member_is_to_be_active() -> None:
+def test_warm_up_completes_when_its_member_becomes_active() -> None:
     groups = {"s": group()}
     active = MemberAssignment({"0": (0, 5)}, warmup={"0": (1,)})
     assert moved(groups, target_record("s", "bob", active)) == Moved("s", "streams", 2, 1)
@@ -77,7 +77,7 @@ def test_a_warm_up_is_completed_when_its_member_is_to_be_active() -> None:
     assert meter.warmed_up == {}
 
 
-def test_a_live_warm_up_is_seen_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+def test_warm_up_of_a_running_broker_is_reported(tmp_path: Path) -> None:
     """Ann has all four tasks, bob is to have two of them; then he brings another topology."""
 
     async def main() -> None:
@@ -85,10 +85,10 @@ def test_a_live_warm_up_is_seen_from_its_beginning_to_its_end(tmp_path: Path) ->
             line = await Line.to(broker)
 
             async def beat(member: str, epoch: int, **more: Any) -> Any:
-                said = {"group_id": "s", "member_id": member, "member_epoch": epoch} | more
-                told = await line.ask(88, 1, StreamsGroupHeartbeatRequest(**said))
-                assert told.error_code == 0, told
-                return told
+                fields = {"group_id": "s", "member_id": member, "member_epoch": epoch} | more
+                response = await line.ask(88, 1, StreamsGroupHeartbeatRequest(**fields))
+                assert response.error_code == 0, response
+                return response
 
             async def join(member: str, text: str = "0:orders!sums", epoch: int = 0) -> Any:
                 return await beat(
