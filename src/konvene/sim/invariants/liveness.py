@@ -230,7 +230,7 @@ TIMEOUTS: Final[dict[type, Callable[[Any], Iterator[tuple[int | None, int]]]]] =
 
 def _end_faults(world: World) -> None:
     """Disable all faults, end those in progress, and make sure that a member lives."""
-    world.log_event("world", "is calm from here on", None)
+    world.log_event("world", "all faults end", None)
     world.faults_disabled = True
     world.conditions = Options.without_faults()
     world.cuts = {}
