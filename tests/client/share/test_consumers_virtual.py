@@ -1,4 +1,4 @@
-"""Share consumers in virtual time: what a broker that dies costs them, and that it is always the same."""
+"""Share consumers in virtual time: crashes of brokers and members, lost messages, and determinism."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ HEARTBEAT_S, SESSION_S, LOCK_S = 5.0, 45.0, 30.0
 
 
 class Worker:
-    """A share consumer that polls for ever, accepts what it gets, and remembers what that was."""
+    """A share consumer that polls for ever, implicitly accepts records, and keeps a list of them."""
 
     def __init__(self, konvene: VirtualKonvene, name: str) -> None:
         self.konvene = konvene
         self.name = name
         self.got: list[tuple[float, str, int]] = []
-        """When, what, and the how manieth time."""
-        konvene.spawn(name, self.live())
+        """Time, value and delivery count of each record."""
+        konvene.spawn(name, self.run())
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         member_id = f"{self.name}-id"
         async with (
             self.konvene.cluster(self.name) as cluster,
@@ -53,17 +53,17 @@ class Worker:
                     await asyncio.sleep(0.1)
 
 
-async def begin(konvene: VirtualKonvene) -> None:
+async def configure_group(konvene: VirtualKonvene) -> None:
     async with konvene.cluster("admin") as cluster:
         await Admin(cluster).alter_configs(GROUP_CONFIG, "workers", {"share.auto.offset.reset": "earliest"})
 
 
-def story(konvene: VirtualKonvene) -> list[tuple[float, str, int]]:
-    """Ann and bob share work; bob dies with records in his hands; ann gets them when nobody waits for bob."""
-    told: list[tuple[float, str, int]] = []
+def run_story(konvene: VirtualKonvene) -> list[tuple[float, str, int]]:
+    """Run two members, kill one of them with acquired records, and return all deliveries."""
+    deliveries: list[tuple[float, str, int]] = []
 
     async def main() -> None:
-        await begin(konvene)
+        await configure_group(konvene)
         ann, bob = Worker(konvene, "ann"), Worker(konvene, "bob")
         for i in range(40):
             await konvene.produce("orders", [str(i)], partition=i % 4)
@@ -73,36 +73,36 @@ def story(konvene: VirtualKonvene) -> list[tuple[float, str, int]]:
         await asyncio.sleep(LOCK_S + 1)
         seen = len(ann.got)
         await asyncio.sleep(SESSION_S + LOCK_S)
-        assert len(ann.got) == seen, "what was accepted came again"
+        assert len(ann.got) == seen, "an accepted record was delivered again"
         assert ann.got and bob.got
         again = [v for _, v, count in ann.got if count > 1]
         assert set(again) <= {v for _, v, _ in bob.got}
-        told.extend(sorted(ann.got + bob.got))
+        deliveries.extend(sorted(ann.got + bob.got))
 
     konvene.run(main)
-    return told
+    return deliveries
 
 
-def test_what_somebody_had_when_he_died_is_given_to_another(virtual_konvene: VirtualKonvene) -> None:
-    told = story(virtual_konvene)
-    assert {v for _, v, _ in told} == set(map(str, range(40)))
+def test_records_of_a_killed_member_are_redelivered(virtual_konvene: VirtualKonvene) -> None:
+    deliveries = run_story(virtual_konvene)
+    assert {v for _, v, _ in deliveries} == set(map(str, range(40)))
 
 
-def test_the_same_story_comes_out_to_the_millisecond_each_time() -> None:
-    stories = []
+def test_same_seed_gives_the_same_deliveries() -> None:
+    runs = []
     for _ in range(2):
         with virtual(topics={"orders": 4}, seed=3) as konvene:
-            stories.append(story(konvene))
-    assert stories[0] == stories[1]
+            runs.append(run_story(konvene))
+    assert runs[0] == runs[1]
 
 
-def test_a_broker_that_dies_and_comes_back_delivers_each_record_until_it_is_accepted(
+def test_killed_broker_redelivers_until_accepted(
     virtual_konvene: VirtualKonvene,
 ) -> None:
     konvene = virtual_konvene
 
     async def main() -> list[int | None]:
-        await begin(konvene)
+        await configure_group(konvene)
         workers = [Worker(konvene, "ann"), Worker(konvene, "bob")]
         await asyncio.sleep(2 * HEARTBEAT_S)
         for i in range(40):
@@ -119,12 +119,12 @@ def test_a_broker_that_dies_and_comes_back_delivers_each_record_until_it_is_acce
     assert konvene.run(main) == [0, 0, 0, 0]
 
 
-def test_answers_that_are_lost_lose_no_record(virtual_konvene: VirtualKonvene) -> None:
-    """Of the fetch that brings records, of an acknowledgement, of a heartbeat."""
+def test_lost_responses_lose_no_record(virtual_konvene: VirtualKonvene) -> None:
+    """Responses to ShareFetch with records and acknowledgements, and to heartbeats."""
     konvene = virtual_konvene
 
     async def main() -> list[int | None]:
-        await begin(konvene)
+        await configure_group(konvene)
         ann = Worker(konvene, "ann")
         for i, api in enumerate(("ShareFetch", "ShareGroupHeartbeat", "ShareFetch", "ShareFetch")):
             fault = konvene.faults.lose_response(api, client="ann")
@@ -139,13 +139,13 @@ def test_answers_that_are_lost_lose_no_record(virtual_konvene: VirtualKonvene) -
     assert konvene.run(main) == [0, 0, 0, 0]
 
 
-def test_explicit_releases_come_to_the_other_and_no_lock_has_to_run_out(
+def test_released_records_are_delivered_without_lock_expiry(
     virtual_konvene: VirtualKonvene,
 ) -> None:
     konvene = virtual_konvene
 
     async def main() -> None:
-        await begin(konvene)
+        await configure_group(konvene)
         async with konvene.cluster("giver") as here, konvene.cluster("taker") as there:
             giver = ShareConsumer(here, "workers", explicit=True)
             taker = ShareConsumer(there, "workers")
@@ -171,21 +171,22 @@ def test_explicit_releases_come_to_the_other_and_no_lock_has_to_run_out(
     konvene.run(main)
 
 
-def test_who_waits_for_an_answer_waits_though_there_is_news_in_the_group(
+def test_commit_waits_while_the_assignment_changes(
     virtual_konvene: VirtualKonvene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new partition is for the next poll; until the answer is there, or the time over, nothing is done."""
-    konvene, turns = virtual_konvene, 0
+    """A new partition waits for the next poll; `commit` waits for its response or the timeout without a busy
+    loop."""
+    konvene, calls = virtual_konvene, 0
     ask = ShareConsumer._ask
 
     def counted(self: ShareConsumer, *, fetching: bool) -> None:
-        nonlocal turns
-        turns += 1
-        assert turns < 500, "it does not wait, it spins"
+        nonlocal calls
+        calls += 1
+        assert calls < 500, "commit runs in a busy loop"
         ask(self, fetching=fetching)
 
     async def main() -> None:
-        await begin(konvene)
+        await configure_group(konvene)
         async with konvene.cluster("ann") as cluster, konvene.cluster("admin") as other:
             ann = ShareConsumer(cluster, "workers", explicit=True)
             ann.subscribe(["orders"])
@@ -198,9 +199,9 @@ def test_who_waits_for_an_answer_waits_though_there_is_news_in_the_group(
             held = konvene.faults.hold("ShareAcknowledge", client="ann")
             await Admin(other).create_partitions("orders", 5)
             monkeypatch.setattr(ShareConsumer, "_ask", counted)
-            said = await ann.commit(timeout_ms=20_000)
+            result = await ann.commit(timeout_ms=20_000)
             assert ann.member.rejoin
-            (error,) = said.values()
+            (error,) = result.values()
             assert isinstance(error, KafkaError) and error.code == Errors.REQUEST_TIMED_OUT
             held.release()
             assert await ann.commit() == {}
@@ -209,27 +210,31 @@ def test_who_waits_for_an_answer_waits_though_there_is_news_in_the_group(
     konvene.run(main)
 
 
-class Book:
-    """What brokers said they took, of all members, and what went wrong with that."""
+class Ledger:
+    """Records whose acknowledgement was answered, of all members, and violations."""
 
     def __init__(self) -> None:
         self.done: set[tuple[int, int]] = set()
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
 
 
-class Clerk:
-    """A share consumer that decides by the dice, works now and then, and writes down what was taken."""
+class RandomWorker:
+    """A share consumer with random acknowledgements and pauses, which records answered ones in the ledger."""
 
-    def __init__(self, konvene: VirtualKonvene, name: str, book: Book, dice: Random) -> None:
-        self.konvene, self.name, self.book, self.dice = konvene, name, book, dice
-        self.on_the_way: dict[tuple[int, int], AcknowledgeType] = {}
-        konvene.spawn(name, self.live())
+    def __init__(self, konvene: VirtualKonvene, name: str, ledger: Ledger, random: Random) -> None:
+        self.konvene, self.name, self.ledger, self.random = konvene, name, ledger, random
+        self.pending: dict[tuple[int, int], AcknowledgeType] = {}
+        konvene.spawn(name, self.run())
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         async with (
             self.konvene.cluster(self.name) as cluster,
             ShareConsumer(
-                cluster, "workers", explicit=True, member_id=f"{self.name}-id", on_acknowledged=self.hear
+                cluster,
+                "workers",
+                explicit=True,
+                member_id=f"{self.name}-id",
+                on_acknowledged=self.on_acknowledged,
             ) as consumer,
         ):
             consumer.subscribe(["orders"])
@@ -243,52 +248,56 @@ class Clerk:
 
     async def work(self, consumer: ShareConsumer) -> None:
         for record in await consumer.poll():
-            place = record.partition, record.offset
-            if place in self.book.done:
-                self.book.wrong.append(f"{place} came to {self.name} when it was done")
+            position = record.partition, record.offset
+            if position in self.ledger.done:
+                self.ledger.violations.append(
+                    f"{position} was delivered to {self.name} after its acknowledgement"
+                )
             weights = (85, 5, 5, 5) if record.delivery_count < 4 else (1, 0, 0, 0)
             kinds = (AcknowledgeType(number) for number in range(1, 5))
-            (kind,) = self.dice.choices(tuple(kinds), weights)
-            self.on_the_way[place] = kind
+            (kind,) = self.random.choices(tuple(kinds), weights)
+            self.pending[position] = kind
             consumer.acknowledge(record, kind)
-        if self.dice.random() < 0.3:
+        if self.random.random() < 0.3:
             await consumer.commit(5_000)
-        if self.dice.random() < 0.1:
-            await asyncio.sleep(self.dice.random() * 3)
+        if self.random.random() < 0.1:
+            await asyncio.sleep(self.random.random() * 3)
 
-    async def hear(self, tp: TopicPartition, offsets: tuple[int, ...], error: ClientError | None) -> None:
-        for place in ((tp.partition, offset) for offset in offsets):
-            kind = self.on_the_way.pop(place)
+    async def on_acknowledged(
+        self, tp: TopicPartition, offsets: tuple[int, ...], error: ClientError | None
+    ) -> None:
+        for position in ((tp.partition, offset) for offset in offsets):
+            kind = self.pending.pop(position)
             if error is None and kind in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
-                if place in self.book.done:
-                    self.book.wrong.append(f"{place} was done twice, at last by {self.name}")
-                self.book.done.add(place)
+                if position in self.ledger.done:
+                    self.ledger.violations.append(f"{position} was acknowledged twice, last by {self.name}")
+                self.ledger.done.add(position)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_fails_what_was_done_never_comes_again_and_all_gets_done(seed: int) -> None:
-    """Answers and requests are lost, the broker is killed, members die and others come."""
-    dice, book, count = Random(seed), Book(), 60
+def test_acknowledged_records_never_return_under_random_faults(seed: int) -> None:
+    """Requests and responses are lost, the broker is killed, members crash and others join."""
+    random, ledger, count = Random(seed), Ledger(), 60
 
     async def main() -> list[int | None]:
-        await begin(konvene)
+        await configure_group(konvene)
         names = ["ann", "bob", "cat"]
         for name in names:
-            Clerk(konvene, name, book, dice)
+            RandomWorker(konvene, name, ledger, random)
         for i in range(count):
             await konvene.produce("orders", [str(i)], partition=i % 4)
-            await asyncio.sleep(dice.random() * 0.3)
-            fate = dice.random()
-            if fate < 0.15:
-                lose = dice.choice([konvene.faults.lose_response, konvene.faults.lose_request])
+            await asyncio.sleep(random.random() * 0.3)
+            event = random.random()
+            if event < 0.15:
+                lose = random.choice([konvene.faults.lose_response, konvene.faults.lose_request])
                 apis = ("ShareFetch", "ShareAcknowledge", "ShareGroupHeartbeat", "Metadata")
-                lose(dice.choice(apis), client=dice.choice(names))
-            elif fate < 0.18:
+                lose(random.choice(apis), client=random.choice(names))
+            elif event < 0.18:
                 await konvene.restart(kill=True)
-            elif fate < 0.20:
+            elif event < 0.20:
                 konvene.kill_host(names.pop(0))
                 names.append(f"new{i}")
-                Clerk(konvene, names[-1], book, dice)
+                RandomWorker(konvene, names[-1], ledger, random)
         konvene.faults.clear()
         await asyncio.sleep(4 * LOCK_S)
         async with konvene.cluster("admin") as cluster:
@@ -297,5 +306,5 @@ def test_whatever_fails_what_was_done_never_comes_again_and_all_gets_done(seed: 
 
     with virtual({"group.share.delivery.count.limit": 10}, {"orders": 4}, seed) as konvene:
         assert konvene.run(main) == [0, 0, 0, 0]
-    assert book.wrong == []
-    assert len(book.done) > count / 2, "too few answers came for this to mean much"
+    assert ledger.violations == []
+    assert len(ledger.done) > count / 2, "too few acknowledgements for a meaningful test"

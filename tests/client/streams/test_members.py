@@ -1,4 +1,4 @@
-"""Members of streams groups against a broker of ours: who has what, what they are told, what admins see."""
+"""`StreamsMember` against a real broker: assignments, statuses, endpoints, and the admin client's view."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUICK = {
     "group.streams.initial.rebalance.delay.ms": "0",
 }  # fmt: skip
 LONG_S = 30
-"""Longer than anything takes on a busy machine."""
+"""Time limit of a step, ample for a busy machine."""
 
 WORDS = Topology(
     (
@@ -52,8 +52,8 @@ WORDS = Topology(
 EVERY = frozenset(Task(name, p) for name in "01" for p in range(2))
 
 
-class Room:
-    """A broker, and members of the group `app` that leave at the end."""
+class StreamsGroupFixture:
+    """A broker with members of the group `app`, which leave at the end."""
 
     def __init__(self, broker: Broker, address: str, cluster: Cluster) -> None:
         self.broker = broker
@@ -62,27 +62,28 @@ class Room:
         self.admin = Admin(cluster)
         self.members: list[StreamsMember] = []
         self.clusters: list[Cluster] = []
-        self.happened: list[str] = []
+        self.callbacks: list[str] = []
 
     def member(self, name: str, topology: Topology = WORDS, **settings: Any) -> StreamsMember:
-        """One in a process of its own, unless it is told another."""
+        """Return a member, by default in a process of its own."""
 
-        async def note(word: str, tasks: Assignment) -> None:
-            self.happened.append(f"{name} {word} {tasks}")
+        async def record(event: str, tasks: Assignment) -> None:
+            self.callbacks.append(f"{name} {event} {tasks}")
 
         given = StreamsMemberSettings(**({"process_id": name, "member_id": f"{name}-id"} | settings))
         cluster = Cluster(self.address, ClientSettings(client_id=name))
         made = StreamsMember(
             cluster, "app", topology, settings=given,
-            on_assigned=lambda tasks: note("has", tasks), on_revoked=lambda tasks: note("gives up", tasks),
-            on_lost=lambda tasks: note("loses", tasks),
+            on_assigned=lambda tasks: record("has", tasks),
+            on_revoked=lambda tasks: record("gives up", tasks),
+            on_lost=lambda tasks: record("loses", tasks),
         )  # fmt: skip
         self.members.append(made)
         self.clusters.append(cluster)
         return made
 
     async def until(self, done: Callable[[], bool], *awake: StreamsMember) -> None:
-        """Let these members (all, if none is named) come by until something is so."""
+        """Drive these members (default: all) until `done` is true."""
         async with asyncio.timeout(LONG_S):
             while not done():
                 for each in awake or tuple(self.members):
@@ -98,11 +99,11 @@ class Room:
 
 
 @asynccontextmanager
-async def room(path: Path, *, lines: int = 2, **settings: str) -> AsyncIterator[Room]:
+async def streams_group(path: Path, *, lines: int = 2, **settings: str) -> AsyncIterator[StreamsGroupFixture]:
     async with running(path, QUICK | settings) as broker:
         address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
         async with Cluster(address) as cluster:
-            made = Room(broker, address, cluster)
+            made = StreamsGroupFixture(broker, address, cluster)
             if lines:
                 await made.admin.create_topic("lines", partitions=lines)
             try:
@@ -111,11 +112,12 @@ async def room(path: Path, *, lines: int = 2, **settings: str) -> AsyncIterator[
                 await made.close()
 
 
-def test_one_has_all_tasks_and_two_share_them(tmp_path: Path) -> None:
-    """The coordinator makes the internal topics; who has to give up does so before the other takes over."""
+def test_tasks_are_shared_by_two_members(tmp_path: Path) -> None:
+    """The coordinator creates the internal topics; tasks are revoked before they are assigned to another
+    member."""
 
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             ann = r.member("ann")
             await r.until(lambda: ann.assignment.active == EVERY)
             names = [topic.name for topic in await r.admin.list_topics()]
@@ -126,18 +128,19 @@ def test_one_has_all_tasks_and_two_share_them(tmp_path: Path) -> None:
             assert ann.assignment.active | bob.assignment.active == EVERY
             await bob.leave()
             await r.until(lambda: ann.assignment.active == EVERY)
-            words = [" ".join(line.split()[:2]) for line in r.happened]
-            assert words[0] == "ann has"
-            assert words.index("ann gives") < words.index("bob has") < words.index("bob gives")
+            events = [" ".join(line.split()[:2]) for line in r.callbacks]
+            assert events[0] == "ann has"
+            assert events.index("ann gives") < events.index("bob has") < events.index("bob gives")
 
     asyncio.run(job())
 
 
-def test_who_does_not_confirm_keeps_others_waiting_and_is_known_for_it(tmp_path: Path) -> None:
-    """Its target is known, it is told what it owes, and the group is Reconciling until it says so."""
+def test_pending_revocation_keeps_the_group_reconciling(tmp_path: Path) -> None:
+    """The group is Reconciling until the member confirms the revocation; descriptions show what is
+    pending."""
 
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             ann, bob = r.member("ann"), r.member("bob")
             await r.until(lambda: ann.assignment.active == EVERY, ann)
             await r.until(lambda: ann.rejoin and bob.epoch > 0, bob)
@@ -155,11 +158,11 @@ def test_who_does_not_confirm_keeps_others_waiting_and_is_known_for_it(tmp_path:
     asyncio.run(job())
 
 
-def test_standbys_are_elsewhere_and_are_promoted(tmp_path: Path) -> None:
-    """Only tasks with state have any; who is left takes over what it stood by for."""
+def test_standbys_are_on_other_members_and_are_promoted(tmp_path: Path) -> None:
+    """Only tasks with state have standbys; the remaining member takes over its standby tasks."""
 
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             await r.admin.alter_configs(GROUP_CONFIG, "app", {"streams.num.standby.replicas": "1"})
             ann, bob = r.member("ann"), r.member("bob")
             counting = frozenset(task for task in EVERY if task.subtopology == "1")
@@ -176,11 +179,11 @@ def test_standbys_are_elsewhere_and_are_promoted(tmp_path: Path) -> None:
     asyncio.run(job())
 
 
-def test_a_missing_source_topic_is_told_and_waited_for(tmp_path: Path) -> None:
-    """Status 1 names it; the group is NotReady until it is there."""
+def test_missing_source_topic_is_reported(tmp_path: Path) -> None:
+    """Status 1 names the topic; the group is NotReady until it exists."""
 
     async def job() -> None:
-        async with room(tmp_path, lines=0) as r:
+        async with streams_group(tmp_path, lines=0) as r:
             ann = r.member("ann")
             await r.until(lambda: bool(ann.statuses))
             (status,) = ann.statuses
@@ -197,11 +200,11 @@ def test_a_missing_source_topic_is_told_and_waited_for(tmp_path: Path) -> None:
     asyncio.run(job())
 
 
-def test_all_hear_of_a_shutdown(tmp_path: Path) -> None:
-    """Also where who asks for it leaves with the same heartbeat."""
+def test_shutdown_request_reaches_all_members(tmp_path: Path) -> None:
+    """Also if the member that requests it leaves with the same heartbeat."""
 
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             ann, bob = r.member("ann"), r.member("bob")
             await r.until(lambda: bool(ann.assignment and bob.assignment))
             bob.request_shutdown()
@@ -214,11 +217,11 @@ def test_all_hear_of_a_shutdown(tmp_path: Path) -> None:
     asyncio.run(job())
 
 
-def test_members_know_each_others_endpoints(tmp_path: Path) -> None:
-    """With the partitions that each serves, as they are now."""
+def test_members_receive_all_endpoints(tmp_path: Path) -> None:
+    """Each endpoint has its current partitions."""
 
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             ann = r.member("ann", application_server=("ann.example", 80))
             bob = r.member("bob", application_server=("bob.example", 80), client_tags={"zone": "b"})
 
@@ -232,8 +235,8 @@ def test_members_know_each_others_endpoints(tmp_path: Path) -> None:
             topics = ("app-words-repartition", "lines")
             assert sorted(served) == [TopicPartition(topic, p) for topic in topics for p in range(2)]
             described = await r.admin.describe_streams_groups(["app"])
-            told = {m.client_id: (m.endpoint, m.tags, m.process_id) for m in described["app"].members}
-            assert told == {
+            endpoints = {m.client_id: (m.endpoint, m.tags, m.process_id) for m in described["app"].members}
+            assert endpoints == {
                 "ann": (("ann.example", 80), {}, "ann"),
                 "bob": (("bob.example", 80), {"zone": "b"}, "bob"),
             }
@@ -241,11 +244,11 @@ def test_members_know_each_others_endpoints(tmp_path: Path) -> None:
     asyncio.run(job())
 
 
-def test_a_static_member_comes_back_to_its_tasks(tmp_path: Path) -> None:
-    """It leaves for a while; nobody else is given what it had."""
+def test_static_member_returns_to_its_tasks(tmp_path: Path) -> None:
+    """After a temporary leave its tasks are not assigned to other members."""
 
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             ann, bob = r.member("ann", group_instance_id="a"), r.member("bob", group_instance_id="b")
             await r.until(lambda: len(ann.assignment.active) == len(bob.assignment.active) == 2)
             had = bob.assignment
@@ -260,11 +263,11 @@ def test_a_static_member_comes_back_to_its_tasks(tmp_path: Path) -> None:
     asyncio.run(job())
 
 
-def test_who_was_thrown_out_lets_go_and_joins_anew(tmp_path: Path) -> None:
-    """Its session ran out while it said nothing: what it had is lost, not given up."""
+def test_expired_member_loses_its_tasks_and_rejoins(tmp_path: Path) -> None:
+    """After its session expired its tasks are lost, not revoked."""
 
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             ann = r.member("ann")
             await r.until(lambda: ann.assignment.active == EVERY)
             assert ann._heartbeats is not None
@@ -274,19 +277,19 @@ def test_who_was_thrown_out_lets_go_and_joins_anew(tmp_path: Path) -> None:
             assert coordinator is not None
             assert coordinator.fire_timer(("session", "app", "ann-id"))
             assert not (await r.admin.describe_streams_group("app")).members
-            r.happened.clear()
+            r.callbacks.clear()
             ann._heartbeats = None
             await r.until(lambda: ann.membership.incarnation == 2 and ann.assignment.active == EVERY)
-            assert [line.split()[1] for line in r.happened] == ["loses", "has"]
+            assert [line.split()[1] for line in r.callbacks] == ["loses", "has"]
 
     asyncio.run(job())
 
 
-def test_another_topology_needs_another_epoch(tmp_path: Path) -> None:
-    """The refusal is an exception of its own, and final."""
+def test_other_topology_at_the_same_epoch_is_rejected(tmp_path: Path) -> None:
+    """The error has an exception type of its own and is fatal."""
 
     async def job() -> None:
-        async with room(tmp_path, **{"konvene.streams.mode": "kip"}) as r:
+        async with streams_group(tmp_path, **{"konvene.streams.mode": "kip"}) as r:
             ann = r.member("ann")
             await r.until(lambda: ann.assignment.active == EVERY)
             other = Topology((Subtopology("0", source_topics=("lines",)),))
@@ -298,9 +301,9 @@ def test_another_topology_needs_another_epoch(tmp_path: Path) -> None:
     asyncio.run(job())
 
 
-def test_offsets_of_tasks_are_told_and_described(tmp_path: Path) -> None:
+def test_task_offsets_are_described(tmp_path: Path) -> None:
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             ann = r.member("ann")
             ann.report({Task("1", 0): 7}, {Task("1", 0): 9})
             await r.until(lambda: ann.assignment.active == EVERY)
@@ -312,10 +315,10 @@ def test_offsets_of_tasks_are_told_and_described(tmp_path: Path) -> None:
 
 
 def test_admins_describe_and_change_streams_groups(tmp_path: Path) -> None:
-    """The topology as members told it; offsets by partition; what is refused while members are there."""
+    """Topology, offsets by partition, and changes that are rejected while the group has members."""
 
     async def job() -> None:
-        async with room(tmp_path) as r:
+        async with streams_group(tmp_path) as r:
             ann = r.member("ann")
             await r.until(lambda: ann.assignment.active == EVERY)
             group = await r.admin.describe_streams_group("app", topology_description=True)
@@ -324,14 +327,14 @@ def test_admins_describe_and_change_streams_groups(tmp_path: Path) -> None:
             assert group.topology.source_topics == ("lines",)
             assert group.topology.internal_topics == ("app-counts-changelog", "app-words-repartition")
             assert group.description_status == DescriptionStatus.NOT_STORED
-            done = await r.admin.delete_streams_groups(["app", "nobody"])
+            done = await r.admin.delete_streams_groups(["app", "unknown"])
             names = {name: why and why.name for name, why in done.items()}
-            assert names == {"app": "NON_EMPTY_GROUP", "nobody": "GROUP_ID_NOT_FOUND"}
+            assert names == {"app": "NON_EMPTY_GROUP", "unknown": "GROUP_ID_NOT_FOUND"}
             zero, one, none = (TopicPartition("lines", p) for p in (0, 1, 7))
-            refused = await r.admin.alter_streams_group_offsets("app", {zero: 5})
-            assert [why.name for why in refused.values() if why] == ["UNKNOWN_MEMBER_ID"]
-            refused = await r.admin.delete_streams_group_offsets("app", ["lines"])
-            assert {why.name for why in refused.values() if why} == {"GROUP_SUBSCRIBED_TO_TOPIC"}
+            rejected = await r.admin.alter_streams_group_offsets("app", {zero: 5})
+            assert [why.name for why in rejected.values() if why] == ["UNKNOWN_MEMBER_ID"]
+            rejected = await r.admin.delete_streams_group_offsets("app", ["lines"])
+            assert {why.name for why in rejected.values() if why} == {"GROUP_SUBSCRIBED_TO_TOPIC"}
             await ann.leave()
             done = await r.admin.alter_streams_group_offsets("app", {zero: 5, one: 6, none: 1})
             assert {tp: why and why.name for tp, why in done.items()} == {
@@ -350,9 +353,11 @@ def test_admins_describe_and_change_streams_groups(tmp_path: Path) -> None:
     asyncio.run(job())
 
 
-def test_a_cluster_without_the_protocol_says_so(tmp_path: Path) -> None:
+def test_cluster_without_the_protocol(tmp_path: Path) -> None:
     async def job() -> None:
-        async with room(tmp_path, **{"group.coordinator.rebalance.protocols": "classic,consumer"}) as r:
+        async with streams_group(
+            tmp_path, **{"group.coordinator.rebalance.protocols": "classic,consumer"}
+        ) as r:
             ann = r.member("ann")
             with pytest.raises(ClientError, match="does not support the STREAMS group protocol"):
                 await ann.ensure()
@@ -362,7 +367,7 @@ def test_a_cluster_without_the_protocol_says_so(tmp_path: Path) -> None:
     asyncio.run(job())
 
 
-def test_codes_of_the_document_are_exceptions_of_their_own() -> None:
+def test_invalid_topology_epoch_has_its_own_exception() -> None:
     with pytest.raises(StreamsInvalidTopologyEpoch) as raised:
         raise_for(Errors.STREAMS_INVALID_TOPOLOGY_EPOCH, "no", about="group app")
     assert str(raised.value) == "group app: STREAMS_INVALID_TOPOLOGY_EPOCH: no"
