@@ -12,8 +12,8 @@ LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 STORIES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
 
 
-def told(story: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """Kafka's own account of each log of a story, by topic and partition."""
+def expected_rows(story: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Return the rows that Kafka's own tool printed for each log, by topic and partition."""
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for path in sorted((LOGS / story).glob("expected.jsonl*")):
         opened = gzip.open if path.suffix == ".gz" else open

@@ -1,4 +1,4 @@
-"""What a coordinator of ours says of its groups becomes rows."""
+"""Audit records of konvene's coordinators become rows of `audit_event`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def row(group: str, value: RebalanceValue | None) -> tuple[bytes, bytes | None]:
     return encode_record(Record(RebalanceKey(group=group), value), AUDIT_RECORDS)
 
 
-def test_rows_say_what_was_said() -> None:
-    """Tombstones and types that nobody knows are no rows; what cannot be read is told."""
+def test_rows_match_the_records() -> None:
+    """Tombstones and unknown types make no rows; undecodable records go to quarantine."""
     cause = Cause(kind="member-left", at_ms=5, member_id="m", reason="bye")
     member = RebalancedMember(member_id="n", client_id="ann", client_host="/h", joined_ms=7)
     value = RebalanceValue(
@@ -51,7 +51,7 @@ def test_rows_say_what_was_said() -> None:
         }
     ]  # fmt: skip
     assert bad is not None
-    assert [(told["offset"], told["reason"]) for told in bad.to_pylist()] == [
+    assert [(row["offset"], row["reason"]) for row in bad.to_pylist()] == [
         (3, "REBALANCE: version 7 is not known (known: 0)")
     ]
 

@@ -1,4 +1,5 @@
-"""No damage stops a walk: what is sound is read, what is not is told, and every byte is in one of both."""
+"""No damage stops a walk: valid batches are read, the rest is quarantined, and every byte is in one of
+both."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def three(count: int = 3) -> list[bytes]:
 
 
 def bad(found: list[Decoded]) -> list[tuple[int, int, str]]:
-    told = [row for each in found if each.quarantine for row in each.quarantine.to_pylist()]
-    return [(row["file_position"], row["length"], row["reason"]) for row in told]
+    rows = [row for each in found if each.quarantine for row in each.quarantine.to_pylist()]
+    return [(row["file_position"], row["length"], row["reason"]) for row in rows]
 
 
 def offsets(found: list[Decoded]) -> list[int]:
@@ -54,7 +55,7 @@ def test_torn_tail_is_left() -> None:
 
 
 def test_any_byte_changed() -> None:
-    """One batch is lost at most, and only what it said; the others are read."""
+    """At most one batch is lost; all others are read."""
     batches = three()
     data = b"".join(batches)
     size = len(batches[0])
@@ -62,13 +63,13 @@ def test_any_byte_changed() -> None:
         changed = bytearray(data)
         changed[at] ^= 0xFF
         found = read(bytes(changed))
-        told = bad(found)
+        quarantined = bad(found)
         if at - size in range(12, 16):  # the leader epoch: no checksum has it
-            assert (offsets(found), told) == ([0, 1, 2, 3, 4, 5], [])
+            assert (offsets(found), quarantined) == ([0, 1, 2, 3, 4, 5], [])
         else:
             assert offsets(found) == [0, 1, 4, 5]
-            assert [(p, n) for p, n, _ in told] == [(size, size)]
-            assert told[0][2]
+            assert [(p, n) for p, n, _ in quarantined] == [(size, size)]
+            assert quarantined[0][2]
         assert found[-1].next_position == len(data)
 
 
@@ -106,7 +107,7 @@ def test_zeros_behind_are_the_end() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_older_formats_are_passed_over(magic: int) -> None:
-    """Messages of before 2017 say how long they are, so what comes behind them is read."""
+    """Messages from before 2017 have a length, so the batches after them are read."""
     message = struct.pack(">qiIbb", 7, 20, 0, magic, 0) + bytes(14)
     batches = three()
     found = read(batches[0] + message * 2 + batches[1])
@@ -118,12 +119,12 @@ def test_older_formats_are_passed_over(magic: int) -> None:
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 100])
 @pytest.mark.parametrize("base", [0, 3, 5, 7, 11, 1 << 40, (1 << 63) - 2])
 def test_offsets_that_do_not_rise(base: int, most: int) -> None:
-    """No checksum has the base offset. The one batch that stands in nobody's order is left out."""
+    """No checksum has the base offset. A batch out of offset order is left out."""
     batches = three(6)
     batches[2] = struct.pack(">q", base) + batches[2][8:]
     found = read(b"".join(batches), most_records=most)
     size = len(batches[0])
-    if base == 5:  # between its neighbours: nobody can tell, but that it leaves no room for the next one
+    if base == 5:  # between its neighbours: undetectable, except that it leaves no room for the next one
         assert offsets(found) == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
     assert [row for row in offsets(found) if row not in (4, 5)] == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
     assert bad(found) == [(2 * size, size, f"the batch at offset {base} is out of order")]
@@ -158,9 +159,9 @@ def test_arithmetic(fields: dict[str, int], reason: str) -> None:
     batches[1] = header_with(batches[1], **fields)
     found = read(b"".join(batches))
     assert offsets(found) == [0, 1, 4, 5]
-    ((position, length, told),) = bad(found)
+    ((position, length, message),) = bad(found)
     assert (position, length) == (len(batches[0]), len(batches[1]))
-    assert reason in told
+    assert reason in message
 
 
 @pytest.mark.parametrize("kind", [k for k in Compression if k])
@@ -208,7 +209,7 @@ def test_looking_for_batches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=depth.examples(70), deadline=None)
 @given(log(least=2), st.integers(0, 1 << 30), st.sampled_from([9, 50, 32_768]))
-def test_every_byte_is_told_of(batches: list[bytes], seed: int, most: int) -> None:
+def test_every_byte_is_in_a_batch_or_quarantined(batches: list[bytes], seed: int, most: int) -> None:
     """Bytes changed, lost and put in anywhere: no exception, nothing twice, and nothing left out."""
     chance = random.Random(seed)
     data = bytearray(b"".join(batches))

@@ -1,9 +1,9 @@
-"""What a log says comes out as rows, whatever its bytes are."""
+"""Logs become rows of `coordinator_record`, also with damaged bytes."""
 
 from __future__ import annotations
 
 import pytest
-from tests.pipeline.codec.logs import STORIES, segments, told
+from tests.pipeline.codec.logs import STORIES, expected_rows, segments
 
 from konvene.pipeline.codec.bronze import QUARANTINE, RECORDS, blocks, located
 from konvene.pipeline.tables import TABLES
@@ -11,8 +11,8 @@ from konvene.pipeline.tables import TABLES
 
 @pytest.mark.parametrize("story", STORIES)
 def test_every_record_of_kafkas_logs(story: str) -> None:
-    """Offsets, times, batches, producers, keys, values, types and versions are what Kafka says."""
-    logs = told(story)
+    """Offsets, times, batches, producers, keys, values, types and versions match Kafka's tool."""
+    logs = expected_rows(story)
     for topic, partition, path in segments(story):
         data = path.read_bytes()
         found = list(blocks(data, segment_base=int(path.stem)))

@@ -63,14 +63,14 @@ def test_times_of_the_broker_and_horizons() -> None:
     assert ends(stamped + horizon) == [(60, 50, 0, 2, 2)]
 
 
-def test_records_are_not_looked_at() -> None:
+def test_records_are_not_decoded() -> None:
     """What is in a batch may be anything, as long as its header leads to the next one."""
     data = bytearray(batch(0, 1) + batch(1, 2) + batch(2, 3))
     data[65] ^= 0xFF
     assert ends(bytes(data)) == [(3, 1, 0, 3, 3)]
 
 
-def test_damage_is_passed_over() -> None:
+def test_damage_is_skipped() -> None:
     parts = [batch(i, i) for i in range(4)]
     parts[1] = b"\xff" * len(parts[1])
     assert ends(b"".join(parts)) == [(3, 0, 0, 4, 3)]
@@ -78,14 +78,14 @@ def test_damage_is_passed_over() -> None:
     assert ends(b"") == ends(bytes(1000)) == ends(b"\x02" * 1000) == []
 
 
-def test_an_offset_that_does_not_rise_says_nothing() -> None:
+def test_batch_with_falling_offset_is_ignored() -> None:
     for base in (0, 1, 1 << 40):
         parts = [batch(i, i) for i in range(4)]
         parts[2] = base.to_bytes(8, "big") + parts[2][8:]
         assert ends(b"".join(parts)) == [(3, 0, 0, 4, 3)]
 
 
-def test_a_header_that_cannot_be_says_nothing() -> None:
+def test_implausible_header_is_ignored() -> None:
     parts = [batch(i, i) for i in range(3)]
     parts[1] = sealed(parts[1][:57] + b"\x7f\xff\xff\xff" + parts[1][61:])
     assert ends(b"".join(parts)) == [(2, 0, 0, 3, 2)]

@@ -34,10 +34,10 @@ def assert_same(batches: list[bytes], found: list[Decoded]) -> None:
     for made in batches:
         want = plain(made)
         if isinstance(want, str):
-            told = bad.pop(0)
-            assert (told["file_position"], told["length"]) == (position, len(made))
-            assert told["bytes"] == made[:1024]
-            assert told["reason"]
+            quarantined = bad.pop(0)
+            assert (quarantined["file_position"], quarantined["length"]) == (position, len(made))
+            assert quarantined["bytes"] == made[:1024]
+            assert quarantined["reason"]
         else:
             header, entries = want
             for record in entries:
@@ -179,7 +179,7 @@ def test_batch_with_more_records_than_a_block() -> None:
     assert (len(found_bad.records), found_bad.quarantine.num_rows) == (0, 1)
 
 
-def test_a_large_batch_is_not_read_twice_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_invalid_batch_is_not_decoded_again_for_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "_MAX_EXPLAINED_RECORDS", 2)
     for count, reason in ((2, "has offset delta 0"), (3, "a record of the batch at offset 5 does not fit")):
         entries = [Record(5 + i, 0, None, None) for i in range(count)]
@@ -190,7 +190,7 @@ def test_a_large_batch_is_not_read_twice_to_say_why(monkeypatch: pytest.MonkeyPa
 
 
 def test_empty_batches() -> None:
-    """A batch without records has no rows, and its offsets are told all the same."""
+    """A batch without records has no rows, but its offsets are reported."""
     made = emptied(build_simple([(b"a", b"b")] * 5, 1000, base_offset=7))
     (found,) = read(made)
     assert (len(found.records), found.quarantine) == (0, None)
@@ -211,8 +211,8 @@ def test_golden_batches() -> None:
                     r["timestamp"],
                     *(v if v is None else bytes.fromhex(v) for v in (r["key"], r["value"])),
                 )
-                for told in case["batches"]
-                for r in told["records"]
+                for batch in case["batches"]
+                for r in batch["records"]
             ]
             assert rows(found) == want, case["label"]
             seen.add(case["label"].partition("/")[0])
@@ -227,9 +227,9 @@ def test_a_large_log(kind: Compression) -> None:
     want, at = [], 0
     while at < len(data):
         size = read_header(data, at).size
-        told = plain(data[at : at + size])
-        assert not isinstance(told, str)
-        want += [(r.offset, r.timestamp, r.key, r.value) for r in told[1]]
+        decoded = plain(data[at : at + size])
+        assert not isinstance(decoded, str)
+        want += [(r.offset, r.timestamp, r.key, r.value) for r in decoded[1]]
         at += size
     assert len(want) == 100_000
     assert got == want

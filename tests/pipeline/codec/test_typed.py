@@ -1,4 +1,4 @@
-"""Each record type has a table, and its rows say what the record says."""
+"""Each record type has a table whose rows match the records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from bench.coordinator_log import segment
-from tests.pipeline.codec.logs import STORIES, segments, told
+from tests.pipeline.codec.logs import STORIES, expected_rows, segments
 
 from konvene.codec.batches import batches, build_simple
 from konvene.codec.batches import records as plain
@@ -28,25 +28,25 @@ VECTORS = Path(__file__).parents[2] / "vectors"
 
 
 def value_of(cls: type[Struct], row: dict[str, Any], renamed: dict[str, str] | None = None) -> Struct:
-    """The declared value that a row of Arrow says."""
+    """Convert a row of Arrow back to the declared value."""
     names = {f.name: (renamed or {}).get(f.name, f.name) for f in cls.__fields__}
     return cls(**{f.name: _field(f, row[names[f.name]]) for f in cls.__fields__})
 
 
-def _field(f: Field, told: Any) -> Any:
-    if told is None:
+def _field(f: Field, value: Any) -> Any:
+    if value is None:
         return ZERO_UUID if f.kind == "uuid" else None
     if f.kind == "array":
-        return tuple(_item(f.element, item) for item in told)
-    return _item(f.element if f.kind == "struct" else Primitive(f.kind, None), told)
+        return tuple(_item(f.element, item) for item in value)
+    return _item(f.element if f.kind == "struct" else Primitive(f.kind, None), value)
 
 
-def _item(element: Any, told: Any) -> Any:
+def _item(element: Any, value: Any) -> Any:
     if not isinstance(element, Primitive):
-        return value_of(element, told)
+        return value_of(element, value)
     if element.name == "uuid":
-        return ZERO_UUID if told is None else Uuid.parse(told)
-    return told
+        return ZERO_UUID if value is None else Uuid.parse(value)
+    return value
 
 
 def typed(table: SilverTable, pairs: Sequence[tuple[bytes | None, bytes | None]]) -> Any:
@@ -75,8 +75,8 @@ def records_of(table: SilverTable, rows: pa.RecordBatch) -> Iterator[tuple[Struc
 
 @pytest.mark.parametrize("story", STORIES)
 def test_every_record_of_kafkas_logs(story: str) -> None:
-    """Rows of silver say what Kafka's own JSON says, in every log, of every record."""
-    logs = told(story)
+    """Rows of silver match Kafka's own JSON for every record of every log."""
+    logs = expected_rows(story)
     for topic, partition, path in segments(story):
         wanted = {row["offset"]: row for row in logs.get((topic, partition), []) if "control" not in row}
         for found in blocks(path.read_bytes(), segment_base=int(path.stem)):
@@ -136,7 +136,7 @@ def test_golden_vectors() -> None:
 
 
 def key_of(table: SilverTable) -> bytes:
-    """A key of the table that says nothing."""
+    """Return an empty key of the table."""
     return table.kind.code.to_bytes(2, "big") + encode(table.kind.key(), 0)
 
 
@@ -152,7 +152,7 @@ def test_tables_are_named_by_what_kafka_calls_the_records() -> None:
 
 
 @pytest.mark.parametrize("table", TYPED.values(), ids=lambda table: table.name)
-def test_what_cannot_be_read_is_told(table: SilverTable) -> None:
+def test_undecodable_records_go_to_quarantine(table: SilverTable) -> None:
     """A cut key, a value of a version to come, a value with more behind it: each is a row that says why."""
     key, version = key_of(table), table.kind.written_version
     value = version.to_bytes(2, "big") + encode(table.kind.value(), version)
@@ -172,12 +172,12 @@ def test_what_cannot_be_read_is_told(table: SilverTable) -> None:
     assert rows.column("tombstone").to_pylist() == [False, True]
     assert bad.schema == TABLES["quarantine"].schema
     assert bad.column("offset").to_pylist() == [1, 2, 3, 4, 5, 6, 7]
-    told = bad.to_pylist()
-    assert "version 99 is not known" in told[2]["reason"]
-    assert told[2]["bytes"] == key + pairs[3][1]
-    assert told[2]["length"] == len(told[2]["bytes"])
-    assert {(t["cluster"], t["topic"], t["partition"]) for t in told} == {("c", table.log_topic, 3)}
-    assert {(t["segment_base_offset"], t["file_position"]) for t in told} == {(0, 0)}
+    quarantined = bad.to_pylist()
+    assert "version 99 is not known" in quarantined[2]["reason"]
+    assert quarantined[2]["bytes"] == key + pairs[3][1]
+    assert quarantined[2]["length"] == len(quarantined[2]["bytes"])
+    assert {(t["cluster"], t["topic"], t["partition"]) for t in quarantined} == {("c", table.log_topic, 3)}
+    assert {(t["segment_base_offset"], t["file_position"]) for t in quarantined} == {(0, 0)}
 
 
 def test_no_rows() -> None:
@@ -191,16 +191,16 @@ def test_no_rows() -> None:
 def test_a_large_log(version: int) -> None:
     """Fifty thousand records of a coordinator, most of them commits, as the broker itself reads them."""
     data = segment(50_000, seed=version, commit_version=version)
-    told: dict[int, tuple[Struct, Struct | None]] = {}
+    decoded: dict[int, tuple[Struct, Struct | None]] = {}
     for found in blocks(data, segment_base=0):
         records = located(found.records, "c", "__consumer_offsets", 0)
         for kind in (1, 8):
             table = TYPED["__consumer_offsets", kind]
             rows, bad = table.decode(of_type(records, kind))
             assert bad is None
-            told |= zip(rows.column("offset").to_pylist(), records_of(table, rows), strict=True)
+            decoded |= zip(rows.column("offset").to_pylist(), records_of(table, rows), strict=True)
     for header, batch in batches(data):
         for record in plain(batch, header):
             want = decode_record(record.key or b"", record.value, GROUP_RECORDS)
-            assert told.pop(record.offset) == want
-    assert told == {}
+            assert decoded.pop(record.offset) == want
+    assert decoded == {}

@@ -43,7 +43,7 @@ def test_tables_of_kafkas_logs_are_read_back_row_by_row(tmp_path: Path) -> None:
     assert not any(done.added or done.removed for done in export(home, tmp_path / "out"))
 
 
-def test_what_is_there_stays_and_what_is_gone_goes_in_one_commit(tmp_path: Path) -> None:
+def test_files_are_added_and_removed_in_one_commit(tmp_path: Path) -> None:
     home, first = warehouse(tmp_path)
     (done,) = export(home, tmp_path)
     assert done[2:] == (1, 2, 1, 0)
@@ -55,7 +55,7 @@ def test_what_is_there_stays_and_what_is_gone_goes_in_one_commit(tmp_path: Path)
     assert table(tmp_path).transaction_version(APPLICATION) == 2
 
 
-def test_a_table_that_lost_all_rows_is_emptied(tmp_path: Path) -> None:
+def test_table_without_rows_is_emptied(tmp_path: Path) -> None:
     home, first = warehouse(tmp_path)
     export(home, tmp_path)
     home.commit("build", [], [first])
@@ -65,10 +65,10 @@ def test_a_table_that_lost_all_rows_is_emptied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["place", "_commit", "_actions"])
-def test_an_export_that_was_broken_off_is_finished_by_the_next(
+def test_interrupted_export_is_completed_by_the_next(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the files are there, or between them and the commit: nothing shows, and nothing doubles."""
+    """An export killed before or after writing files changes no visible row; the next one completes it."""
     home, _ = warehouse(tmp_path)
     export(home, tmp_path)
     add(home, "c")
@@ -86,9 +86,7 @@ def _crash(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_commit_that_another_export_made_meanwhile_is_not_made_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_export_is_not_committed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, _ = warehouse(tmp_path)
     export(home, tmp_path)
     add(home, "c")
@@ -106,7 +104,7 @@ def test_a_commit_that_another_export_made_meanwhile_is_not_made_twice(
     assert names(tmp_path) == ["a", "b", "c"]
 
 
-def test_an_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
+def test_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
     home, _ = warehouse(tmp_path)
     older = Warehouse(home.path)
     add(home, "c")
@@ -116,7 +114,7 @@ def test_an_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a", "b", "c"]
 
 
-def test_a_table_with_other_columns_is_left_alone(tmp_path: Path) -> None:
+def test_table_with_other_columns_is_rejected(tmp_path: Path) -> None:
     home, _ = warehouse(tmp_path)
     schema = deltalake.Schema.from_arrow(read.schema_of("lag"))
     deltalake.DeltaTable.create(str(tmp_path / TABLE), schema)
@@ -124,14 +122,14 @@ def test_a_table_with_other_columns_is_left_alone(tmp_path: Path) -> None:
         export(home, tmp_path)
 
 
-def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
     home, _ = warehouse(tmp_path)
     with pytest.raises(MissingExtra, match=r"pip install 'konvene\[delta\]'"):
         export(home, tmp_path)
 
 
-def test_columns_and_table_say_what_they_mean(tmp_path: Path) -> None:
+def test_table_and_columns_have_descriptions(tmp_path: Path) -> None:
     home, _ = warehouse(tmp_path)
     export(home, tmp_path)
     made = table(tmp_path)

@@ -32,7 +32,7 @@ def test_a_file_on_another_file_system_is_copied(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "out" / one.name).read_bytes() == Path(home.where(file)).read_bytes()
 
 
-def test_half_a_file_that_a_crash_left_is_replaced(tmp_path: Path) -> None:
+def test_incomplete_file_of_a_crash_is_replaced(tmp_path: Path) -> None:
     home, file = warehouse(tmp_path)
     (one,) = wanted(home, TABLE, tmp_path / "out").values()
     target = tmp_path / "out" / one.name
@@ -45,7 +45,7 @@ def test_half_a_file_that_a_crash_left_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", range(6))
-def test_wherever_it_was_broken_off_the_next_time_finishes(
+def test_interrupted_export_is_completed_at_any_point(
     call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between any two calls of the system; nothing is cleaned up on the way out, as if killed."""
@@ -76,14 +76,14 @@ def test_wherever_it_was_broken_off_the_next_time_finishes(
     assert there == sorted(Path(name).name for name in files)
 
 
-def test_a_file_that_the_warehouse_lost_is_named(tmp_path: Path) -> None:
+def test_missing_warehouse_file_is_named_in_the_error(tmp_path: Path) -> None:
     home, file = warehouse(tmp_path)
     Path(home.where(file)).unlink()
     with pytest.raises(ExportError, match=r"a-v1-\w+\.parquet is not there any more; refresh the warehouse"):
         place(wanted(home, TABLE, tmp_path / "out").values(), tmp_path / "out")
 
 
-def test_names_of_clusters_do_not_trouble_who_reads_urls(tmp_path: Path) -> None:
+def test_cluster_names_are_safe_in_urls(tmp_path: Path) -> None:
     home, file = warehouse(tmp_path)
     home.snapshot.files[file.path] = file._replace(path=f"bronze/{TABLE}/a%2Fb/in-0/x.parquet")
     assert list(wanted(home, TABLE, tmp_path)) == ["a~2Fb/in-0/x.parquet"]
@@ -109,7 +109,7 @@ def test_the_rows_of_runs_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "out" / one.name).stat().st_size == one.bytes
 
 
-def test_columns_say_what_they_mean() -> None:
+def test_columns_have_descriptions() -> None:
     schema = described("lag", "doc")
     (lag,) = (column for column in TABLES["lag"].columns if column.name == "lag")
     assert schema.field("lag").metadata == {b"doc": lag.meaning.encode()}

@@ -67,7 +67,7 @@ def column(rows: Sequence[dict[str, Any]], *names: str) -> list[Any]:
 
 
 def test_a_rebalance_without_gaps_costs_nothing() -> None:
-    """The whole row, and no row for minutes in which nothing moved."""
+    """The complete row, and no row for minutes without a change."""
     assert health([rebalance(5 * MINUTE + 10, 5 * MINUTE + 60)]) == [
         {
             "cluster": "c", "group_id": "g", "group_type": "consumer", "minute_ms": 5 * MINUTE,
@@ -86,7 +86,7 @@ def test_a_group_is_busy_until_its_rebalance_is_over() -> None:
     assert column(rows, "p99_rebalance_ms") == [None, None, MINUTE + 15]
 
 
-def test_a_classic_group_counts_who_was_in_before_until_all_are_in() -> None:
+def test_classic_group_counts_former_members_until_the_rebalance_is_complete() -> None:
     before = rebalance(0, 10, group_type="classic", members=2)
     now = rebalance(MINUTE, 3 * MINUTE, group_type="classic", target_ms=2 * MINUTE, members=7)
     assert column(health([before, now]), "state", "members") == [
@@ -94,12 +94,12 @@ def test_a_classic_group_counts_who_was_in_before_until_all_are_in() -> None:
     ]  # fmt: skip
 
 
-def test_a_group_that_was_converted_is_in_each_minute_of_the_type_that_it_was_then() -> None:
+def test_converted_group_has_its_type_of_each_minute() -> None:
     runs = [rebalance(0, 10, group_type="classic"), rebalance(MINUTE, MINUTE + 10, group_type="consumer")]
     assert column(health(runs), "group_type") == ["classic", "consumer"]
 
 
-def test_unavailability_is_a_part_of_the_time_of_all_units() -> None:
+def test_unavailable_pct_is_relative_to_all_units() -> None:
     """Half a minute of one of ten partitions is a twentieth; it takes two points, rounded up."""
     rows = health([rebalance(0, 10)], [gap(30_000, 90_000)])
     assert column(rows, "unavailable_pct", "score") == [(5.0, 98), (5.0, 98)]
@@ -107,19 +107,19 @@ def test_unavailability_is_a_part_of_the_time_of_all_units() -> None:
     assert column(rows, "minute_ms", "unavailable_pct", "score") == [(0, 100.0, 60), (MINUTE, 0.0, 100)]
 
 
-def test_gaps_count_in_their_minute_whatever_their_partition() -> None:
+def test_gaps_count_in_their_minute() -> None:
     rows = health([rebalance(0, 10)], [gap(70_000, 76_000, partition=0), gap(0, 6_000, partition=1)])
     assert column(rows, "minute_ms", "unavailable_pct") == [(0, 1.0), (MINUTE, 1.0)]
 
 
-def test_a_gap_that_no_rebalance_explains_is_told_as_well() -> None:
-    """Where the log lost the rebalance nothing is known of the group but its gap; the next row is its end."""
+def test_gap_without_rebalance_is_reported() -> None:
+    """If the log lost the rebalance, only the gap is known; the next row is its end."""
     (row,) = health([], [gap(0, None)], until_ms=30_000)
     assert (row["state"], row["members"], row["unavailable_pct"]) == ("Unknown", 0, 50.0)
     assert row["score"] == 80
 
 
-def test_standby_tasks_without_a_home_are_no_unavailability() -> None:
+def test_unassigned_standby_tasks_are_not_unavailable() -> None:
     assert health([], [gap(0, 10, role="standby")]) == []
 
 
@@ -132,8 +132,8 @@ def test_five_rebalances_within_ten_minutes_are_a_storm(last: int, storm: bool) 
     assert rows[-1]["score"] == (60 if storm else 90)
 
 
-def test_a_group_that_scales_out_step_by_step_is_in_no_storm() -> None:
-    """Each warm-up that catches up is a rebalance; somebody joined once."""
+def test_warmups_that_catch_up_make_no_storm() -> None:
+    """Each warm-up that catches up is a rebalance, but only one member joined."""
     rows = health(
         [
             rebalance(0, 0),
@@ -144,24 +144,24 @@ def test_a_group_that_scales_out_step_by_step_is_in_no_storm() -> None:
     assert (rows[-1]["rebalances_last_hour"], rows[-1]["score"]) == (10, 100)
 
 
-def test_a_storm_that_spans_minutes_unevenly_is_seen_in_the_moment_of_its_last_rebalance() -> None:
+def test_storm_counts_any_ten_minutes() -> None:
     starts = (30_000, 90_000, 150_000, 210_000, 620_000)
     assert column(health([rebalance(start, start + 1) for start in starts]), "storm")[-1] is True
 
 
-def test_the_member_that_others_wait_for_all_minute_is_stuck() -> None:
+def test_member_that_others_wait_for_is_stuck() -> None:
     members = [member(0, "a", 10), member(0, "b", None, ["c"]), member(0, "c", 150_000)]
     rows = health([rebalance(0, 150_000, last_member_id=None)], members=members)
     assert column(rows, "stuck_member_id", "score") == [("c", 80), ("c", 80), (None, 100)]
 
 
-def test_who_was_last_is_stuck_where_no_members_are_told() -> None:
+def test_last_member_is_stuck_without_member_rows() -> None:
     rows = health([rebalance(0, 61_000, last_member_id="x")])
     assert column(rows, "stuck_member_id") == ["x", None]
 
 
-def test_a_member_that_outlasts_several_rebalances_is_stuck_through_all_of_them() -> None:
-    """One epoch supersedes the other, and only `b` was done with none of them."""
+def test_stuck_member_spans_superseded_rebalances() -> None:
+    """Each epoch supersedes the former; only `b` converged in none of them."""
     runs = [rebalance(0, 20_000, converged=False), rebalance(20_000, 100_000)]
     members = [
         member(0, "a", None),
@@ -177,7 +177,7 @@ def test_a_pause_between_rebalances_is_a_stable_moment() -> None:
     assert column(health(runs), "stuck_member_id") == [None, None]
 
 
-def test_a_rebalance_that_never_ended_goes_on_to_the_logs_end_but_not_for_ever() -> None:
+def test_open_rebalance_has_rows_for_its_first_day() -> None:
     rows = health([rebalance(0, None, last_member_id="x")], until_ms=2 * MINUTE)
     assert column(rows, "state", "stuck_member_id") == [
         ("Reconciling", "x"), ("Reconciling", "x"), ("Reconciling", None),
@@ -192,19 +192,19 @@ def test_the_hour_is_the_one_that_ends_with_the_minute() -> None:
     ]  # fmt: skip
 
 
-def test_a_duration_that_the_log_does_not_tell_is_not_made_up() -> None:
-    """Kafka's log says of a classic group when a rebalance was over, and not when it began."""
+def test_unknown_duration_is_null() -> None:
+    """For classic groups Kafka's log has the end of a rebalance but not its start."""
     (row,) = health([rebalance(None, 900, target_ms=400)])
     assert (row["rebalances"], row["p99_rebalance_ms"]) == (1, None)
 
 
-def test_a_rebalance_that_ended_before_it_began_took_no_time_that_counts() -> None:
-    """The coordinator's clock was set back, or another coordinator with another clock went on."""
+def test_negative_duration_is_ignored() -> None:
+    """The clock was set back, or another coordinator with another clock took over."""
     (row,) = health([rebalance(900, 400)])
     assert (row["rebalances"], row["p99_rebalance_ms"], row["state"]) == (1, None, "Stable")
 
 
-def test_rebalances_whose_time_is_lost_make_no_rows() -> None:
+def test_rebalances_without_time_make_no_rows() -> None:
     assert health([rebalance(None, None, target_ms=None)]) == []
 
 
@@ -216,7 +216,7 @@ def test_rows_are_sorted_and_do_not_depend_on_the_order_of_the_input() -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_figures_are_those_of_a_plain_count(seed: int) -> None:
+def test_figures_match_a_naive_count(seed: int) -> None:
     """Every minute of random groups, with each formula written out over all rebalances and gaps."""
     rng = random.Random(seed)
     at, runs, gaps = 0, [], []
@@ -260,7 +260,7 @@ def plain_count(
     }
 
 
-def test_what_is_shared_is_unavailable_while_nobody_has_it() -> None:
+def test_shared_partition_is_unavailable_without_any_holder() -> None:
     run = rebalance(0, 10, group_type="share", units=2)
     rows = health([run], [gap(0, MINUTE, role="shared", group_type="share")])
     assert column(rows, "group_type", "unavailable_pct") == [("share", 50.0), ("share", 0.0)]
