@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
-from tests.client.streams.test_members import EVERY, WORDS, Room, room
+from tests.client.streams.test_members import EVERY, WORDS, StreamsGroupFixture, streams_group
 
 from konvene.broker.handlers import streams_group_heartbeat
 from konvene.broker.services import bind
@@ -46,7 +46,7 @@ NEXT_TOPICS = {"app-pairs-changelog", "app-pairs-repartition"}
 NEXT = EVERY | {Task("2", partition) for partition in range(3)}
 
 
-async def topics(r: Room) -> dict[str, tuple[str, int]]:
+async def topics(r: StreamsGroupFixture) -> dict[str, tuple[str, int]]:
     return {topic.name: (str(topic.topic_id), len(topic.partitions)) for topic in await r.admin.list_topics()}
 
 
@@ -66,7 +66,7 @@ def test_an_application_is_rolled_to_topics_that_are_made_for_it(tmp_path: Path)
     that was there is another one by that. Who is behind hears so, and runs something all the time."""
 
     async def job() -> None:
-        async with room(tmp_path, **KIP) as r:
+        async with streams_group(tmp_path, **KIP) as r:
             ann, bob = r.member("ann"), r.member("bob")
             await r.until(lambda: len(ann.assignment.active) == len(bob.assignment.active) == 2)
             before = await topics(r)
@@ -117,7 +117,7 @@ def test_what_is_refused_says_what_to_do(tmp_path: Path) -> None:
     member has failed, and its error has the epoch that would be taken."""
 
     async def job() -> None:
-        async with room(tmp_path, **KIP) as r:
+        async with streams_group(tmp_path, **KIP) as r:
             ann = r.member("ann", PAIRS, **with_epoch(1))
             assert ann.membership.topology.epoch == 1
             await r.until(lambda: ann.assignment.active == NEXT)
