@@ -1,4 +1,4 @@
-"""What becomes of a producer's batch on its way into a log: its times, its codec, what is told of faults."""
+"""Validation and conversion of a producer's batch on append: timestamps, compression, reported errors."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_sound_header_is_left_alone() -> None:
     [(HOUR, 0, True), (HOUR + 1, 0, False), (0, 1000, True), (0, 1001, False), (-1, 0, True)],
 )
 def test_the_bounds_of_time_are_within(ago: int, ahead: int, taken: bool) -> None:
-    """A record may be exactly as old and as new as is said; -1 is no time and may always be."""
+    """A record may be exactly as old and as new as configured; -1 is no timestamp and always allowed."""
     log = opened(message_timestamp_before_max_ms=HOUR, message_timestamp_after_max_ms=1000)
     first = -1 if ago == -1 else NOW - ago
     data = build([Record(0, first, b"a", b"1"), Record(1, NOW + ahead, b"b", b"2")])
@@ -93,7 +93,7 @@ def test_the_bounds_of_time_are_within(ago: int, ahead: int, taken: bool) -> Non
         assert log.end_offset == 0
 
 
-def test_no_more_than_so_many_faults_are_told() -> None:
+def test_the_number_of_reported_faults_is_limited() -> None:
     """All are counted, whatever the batch unpacks to."""
     log = opened(cleanup_policy=COMPACT)
     count = 3 * validation.MOST_RECORD_ERRORS
@@ -105,7 +105,7 @@ def test_no_more_than_so_many_faults_are_told() -> None:
 
 
 def test_records_that_may_be_here_are_not_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a batch that could be at fault is gone through record by record."""
+    """Only a batch that could be at fault is checked record by record."""
     monkeypatch.setattr(validation, "_examine", lambda *_, **__: pytest.fail("looked at twice"))
     log = opened(cleanup_policy=COMPACT, message_timestamp_before_max_ms=HOUR)
     log.append_as_leader(build([Record(i, NOW + i, b"k%d" % i, b"v" * i) for i in range(200)]), 0, NOW)
@@ -148,7 +148,7 @@ def test_records_are_the_same_in_another_codec(source: Compression, target: Comp
 
 
 def test_the_level_is_the_topics() -> None:
-    """What gzip writes at level 1 and at level 9 differs, and it is what the topic says."""
+    """What gzip writes at level 1 and at level 9 differs, and the topic's level is used."""
     text = bytes(random.Random(3).choice(b"abcd") for _ in range(20_000))
     data = build_simple([(b"k", text)], NOW)
     for level in (1, 9):
@@ -157,7 +157,7 @@ def test_the_level_is_the_topics() -> None:
         assert bytes(log.read(0, 10**6))[61:] == zlib.compress(data[61:], level, wbits=31)
 
 
-def test_sizes_are_asked_of_what_is_written() -> None:
+def test_size_limits_apply_to_the_written_batch() -> None:
     """A batch that is too large for its segment, or for a batch, once it is unpacked is refused."""
     data = build_simple([(b"k", bytes(5000))], NOW)
     packed = build([Record(0, NOW, b"k", bytes(5000))], compression=Compression.GZIP)
@@ -174,7 +174,7 @@ def test_sizes_are_asked_of_what_is_written() -> None:
     assert tight.append_as_leader(data, 0, NOW).size < 1000
 
 
-def test_a_duplicate_is_told_with_the_time_of_the_first() -> None:
+def test_a_duplicate_is_answered_with_the_time_of_the_first() -> None:
     """As by Kafka: also where the time is the producer's."""
     log = opened(compression=Compression.LZ4)
     data = build([Record(0, NOW - 7, b"k", b"v")], producer_id=3, producer_epoch=0, base_sequence=0)
@@ -209,7 +209,7 @@ def test_the_brokers_time_and_another_codec() -> None:
 
 
 def test_a_refusal_leaves_the_producers_bytes_alone() -> None:
-    """Whoever lent the buffer may read it again."""
+    """The owner of the buffer may read it again."""
     log = opened(segment_bytes=100, message_timestamp_after_max_ms=0)
     data = bytearray(build_simple([(b"k", b"v")], NOW + 1))
     before = bytes(data)

@@ -79,7 +79,7 @@ def test_the_start_of_a_log_survives(tmp_path):
 
 
 def test_a_second_process_is_refused(tmp_path):
-    """Two brokers never share a directory; when the first is gone, another may have it."""
+    """Two brokers never share a directory; when the first has stopped, another may use it."""
     directory = LogDirectory.open(RealDisk(), str(tmp_path), ME)
     script = textwrap.dedent(
         f"""
@@ -141,7 +141,7 @@ def test_only_legal_names_become_paths(tmp_path, name: str):
 
 
 def test_many_partitions_are_made_at_a_time(tmp_path):
-    """Each has its folder and the topic's id; a failure among them is one of the whole, and is told."""
+    """Each has its folder and the topic's id; a failure of one fails the request, and is reported."""
     wanted = [TopicPartition("t", number) for number in range(100)]
     directory = LogDirectory.open(RealDisk(), str(tmp_path), ME)
     made = directory.create(wanted, LogConfig(), NOW, topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
@@ -154,8 +154,8 @@ def test_many_partitions_are_made_at_a_time(tmp_path):
     directory.close()
 
 
-def test_a_deleted_partition_is_gone_and_may_be_made_again():
-    """Deleting at any point of a crash leaves the partition whole or gone; a new one starts at 0."""
+def test_a_deleted_partition_can_be_created_again():
+    """Deleting at any point of a crash leaves the partition complete or deleted; a new one starts at 0."""
     for at in range(1, 60):
         disk = MemoryDisk()
         directory = LogDirectory.open(disk, "/d", ME)
@@ -181,7 +181,7 @@ def test_a_deleted_partition_is_gone_and_may_be_made_again():
         assert all("delete" not in name for name in again.disk.listdir("/d"))
 
 
-def test_who_holds_a_deleted_log_is_told(tmp_path):
+def test_a_holder_of_a_deleted_log_gets_an_error(tmp_path):
     """Appends, reads and syncs of a deleted partition fail for it alone: the directory stays in use."""
     directory = LogDirectory.open(RealDisk(), str(tmp_path), ME)
     first, second = directory.create([T0, T1], LogConfig(), NOW)
@@ -260,7 +260,7 @@ def test_a_truncation_lowers_the_recovery_point_first():
         assert 4 <= again.load(T0, LogConfig(segment_bytes=300), NOW).end_offset <= 16
 
 
-def test_a_checkpoint_that_is_empty_says_nothing(tmp_path):
+def test_an_empty_checkpoint_has_no_entries(tmp_path):
     """So Kafka makes it, before it has something to write: its directory opens all the same."""
     for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
         (tmp_path / name).write_bytes(b"")

@@ -58,7 +58,7 @@ def _shown(header: rb.BatchHeader, record: rb.Record) -> dict[str, Any]:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_log_of_kafka_opens_and_says_the_same(tmp_path, scenario: str, clean: bool):
+def test_a_log_of_kafka_opens_with_the_same_content(tmp_path, scenario: str, clean: bool):
     """Every record of every partition: offsets, batches, times, epochs, producers, markers, keys, values."""
     expected = _expected(scenario)
     folders = [folder for folder in (LOGS / scenario).iterdir() if folder.is_dir()]

@@ -63,7 +63,7 @@ def test_offsets_are_given_in_order_and_read_back():
 
 
 def test_offsets_outside_the_log_are_out_of_range():
-    """Before the start and behind the end there is nothing, and it is said."""
+    """A read before the start or after the end is an error."""
     log = opened()
     log.append_built([(b"a", b"1")] * 4, 0, NOW)
     log.delete_records_before(2)
@@ -202,7 +202,7 @@ def test_the_first_record_at_a_time_is_found():
     assert opened().max_timestamp() is None
 
 
-def test_records_before_a_new_start_are_gone():
+def test_records_before_a_new_start_are_deleted():
     """DeleteRecords moves the start; the segments wholly before it go, no other."""
     log = opened(segment_bytes=400, retention_ms=-1)
     for _ in range(20):
@@ -225,8 +225,8 @@ def test_old_segments_go_by_time_and_the_active_one_only_when_all_of_it_is_old()
         log.append_built([(b"a", bytes(100))], 0, NOW + at * 100)
     assert log.retain(NOW + 1000) == []
     log.sync()
-    gone = log.retain(NOW + 1350)
-    assert gone == [0, 1, 2, 3]
+    deleted = log.retain(NOW + 1350)
+    assert deleted == [0, 1, 2, 3]
     assert log.start_offset == log.segments[0].base_offset == 4
     log.retain(NOW + 5000)  # everything is old: a new segment begins, the durable ones go
     log.sync()
@@ -235,7 +235,7 @@ def test_old_segments_go_by_time_and_the_active_one_only_when_all_of_it_is_old()
     assert log.append_built([(b"a", b"1")], 0, NOW + 5000).base_offset == 10
 
 
-def test_a_reader_of_deleted_segments_is_told_and_harms_nobody(tmp_path):
+def test_a_reader_of_deleted_segments_gets_an_error(tmp_path):
     """A loader that is overtaken by retention gets OffsetOutOfRange; the log stays in use."""
     log, _ = open_log(
         RealDisk(), str(tmp_path / "t-0"), LogConfig(segment_bytes=300), clean=False, now_ms=NOW
@@ -319,7 +319,7 @@ def test_leader_epochs_end_where_the_next_begins():
     assert log.leader_epoch_end(10) == (-1, -1)
 
 
-def test_sync_says_how_far_the_log_is_durable():
+def test_sync_returns_the_durable_offset():
     """What was appended before a sync survives a power cut, what came after need not."""
     disk = MemoryDisk()
     log = opened(disk)

@@ -86,7 +86,7 @@ def test_an_unknown_producer_may_begin_anywhere():
 
 
 def test_a_new_epoch_begins_at_zero_and_fences_the_old_one():
-    """A bumped epoch starts its sequence anew; whoever still has the old one is told so."""
+    """A bumped epoch restarts its sequence; a producer with the old epoch is fenced."""
     log = opened()
     log.append_as_leader(batch(0, 5), 0, NOW)
     with pytest.raises(OutOfOrderSequence):
@@ -99,7 +99,7 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one():
 
 
 def test_a_coordinators_batches_have_no_sequence():
-    """Offsets committed in a transaction are written by the coordinator: only the epoch is asked."""
+    """Offsets committed in a transaction are written by the coordinator: only the epoch is checked."""
     log = opened()
     for _ in range(2):
         log.append_built([(b"k", b"v")], 0, NOW, producer_id=9, producer_epoch=3, transactional=True)

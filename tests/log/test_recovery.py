@@ -1,4 +1,4 @@
-"""After a crash: a torn tail is cut and told, damage in the middle is refused, what was synced is there."""
+"""After a crash: a torn tail is cut and reported, damage in the middle is refused, synced data is kept."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def with_file(disk: MemoryDisk, data: bytes, path: str = FIRST) -> MemoryDisk:
 
 
 def test_each_cut_of_the_last_batch_is_a_torn_tail():
-    """Wherever in the last batch the file ends, exactly that batch goes, and it is said how much."""
+    """Wherever in the last batch the file ends, exactly that batch is cut, and its size is reported."""
     disk, starts = three_batches()
     data = disk.read(FIRST)
     for end in range(starts[2], starts[3] + 1):
@@ -129,7 +129,7 @@ def test_an_offset_that_falls_is_damage():
 
 
 def test_a_lost_segment_in_the_middle_is_refused():
-    """A segment whose tail is gone while the next one has records is a gap, not a tail."""
+    """A segment whose tail is lost while the next one has records is a gap, not a tail."""
     disk = MemoryDisk()
     log, _ = reopened(disk)
     for at in range(18):
@@ -180,8 +180,8 @@ def test_garbage_behind_a_clean_close_is_noticed():
 # crash points ----------------------------------------------------------------------------------
 
 
-class Told:
-    """What a caller was told: the promise that a crash is held to."""
+class AcknowledgedWrites:
+    """The writes acknowledged to a caller, which have to survive a crash."""
 
     def __init__(self) -> None:
         self.durable: list[bytes] = []
@@ -189,7 +189,7 @@ class Told:
         self.start = 0
 
 
-def workload(disk: MemoryDisk, told: Told, seed: int) -> None:
+def workload(disk: MemoryDisk, acknowledged: AcknowledgedWrites, seed: int) -> None:
     """A life of one log: opened, written, synced, rolled, checkpointed, trimmed, closed, opened again."""
     chance = random.Random(seed)
     for life in range(2):
@@ -197,43 +197,43 @@ def workload(disk: MemoryDisk, told: Told, seed: int) -> None:
         (log,) = directory.create([TopicPartition("t", 0)], CONFIG, NOW)
         for step in range(12):
             for _ in range(chance.randrange(1, 3)):
-                value = b"%d/%d/%d " % (life, step, len(told.written)) + bytes(chance.randrange(60))
+                value = b"%d/%d/%d " % (life, step, len(acknowledged.written)) + bytes(chance.randrange(60))
                 log.append_built([(b"k", value)], life, NOW)
-                told.written.append(value)
+                acknowledged.written.append(value)
             if chance.randrange(3) == 0:
-                count = len(told.written)
+                count = len(acknowledged.written)
                 log.sync()
-                told.durable = told.written[:count]
+                acknowledged.durable = acknowledged.written[:count]
             if chance.randrange(4) == 0:
                 directory.checkpoint()
         if life == 0 and chance.randrange(2):
             log.sync()
-            told.durable = list(told.written)
+            acknowledged.durable = list(acknowledged.written)
             # What is trimmed may go or stay: the checkpoint decides.
-            told.start = log.delete_records_before(log.end_offset // 2)
+            acknowledged.start = log.delete_records_before(log.end_offset // 2)
             log.retain(NOW)
             directory.checkpoint()
-        count = len(told.written)
+        count = len(acknowledged.written)
         directory.close()
-        told.durable = told.written[:count]
+        acknowledged.durable = acknowledged.written[:count]
 
 
-def verify(disk: MemoryDisk, told: Told) -> None:
-    """Every record told durable is there, behind them some prefix of what was written; the log works."""
+def verify(disk: MemoryDisk, acknowledged: AcknowledgedWrites) -> None:
+    """Check that every durable record exists, followed by a prefix of the other writes; the log works."""
     directory = LogDirectory.open(disk, "/d", Identity("cluster", 1, "here"))
     partition = TopicPartition("t", 0)
     if partition not in directory.partitions():
-        assert told.durable == []
+        assert acknowledged.durable == []
         return
     log = directory.load(partition, CONFIG, NOW)
     found = values(log)
-    assert log.start_offset <= told.start
-    assert told.written[log.start_offset : log.end_offset] == found
-    assert log.end_offset >= len(told.durable)
+    assert log.start_offset <= acknowledged.start
+    assert acknowledged.written[log.start_offset : log.end_offset] == found
+    assert log.end_offset >= len(acknowledged.durable)
     assert log.append_built([(b"k", b"alive")], 9, NOW).base_offset == len(found) + log.start_offset
-    told.written = [*told.written[: log.end_offset - 1], b"alive"]
+    acknowledged.written = [*acknowledged.written[: log.end_offset - 1], b"alive"]
     log.sync()
-    told.durable = told.written
+    acknowledged.durable = acknowledged.written
     directory.close()
 
 
@@ -246,7 +246,7 @@ CHOICES: dict[str, Callable[[random.Random], Callable[[int], int]]] = {
 
 def _operations(seed: int) -> int:
     disk = MemoryDisk()
-    workload(disk, Told(), seed)
+    workload(disk, AcknowledgedWrites(), seed)
     return disk.calls
 
 
@@ -255,12 +255,12 @@ def _operations(seed: int) -> int:
 def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(seed: int, luck: str):
     """The world ends at each file operation in turn: synced records are there, nothing half-visible is."""
     for at in range(1, _operations(seed) + 1):
-        disk, told = MemoryDisk(), Told()
+        disk, acknowledged = MemoryDisk(), AcknowledgedWrites()
         disk.cut_power_at = at
         with pytest.raises(PowerCut):
-            workload(disk, told, seed)
+            workload(disk, acknowledged, seed)
         chance = random.Random(seed * 100_003 + at)
-        verify(disk.crash(CHOICES[luck](chance)), told)
+        verify(disk.crash(CHOICES[luck](chance)), acknowledged)
 
 
 @pytest.mark.parametrize("code", [5, 28])
@@ -269,15 +269,15 @@ def test_a_failure_of_any_operation_loses_nothing_acknowledged(seed: int, code: 
     """Each file operation fails once in turn (EIO, ENOSPC, an append half done): after a new start
     everything acknowledged is there."""
     for at in range(1, _operations(seed) + 1):
-        disk, told = MemoryDisk(), Told()
+        disk, acknowledged = MemoryDisk(), AcknowledgedWrites()
         disk.fail[at] = code
         try:
-            workload(disk, told, seed)
+            workload(disk, acknowledged, seed)
         except (LogOffline, OSError):
             pass
         else:
             pytest.fail(f"operation {at} failed and nobody heard of it: {disk.operations[at - 1]}")
-        verify(disk.copy(), told)
+        verify(disk.copy(), acknowledged)
 
 
 @settings(max_examples=depth.examples(40), deadline=None)
@@ -285,13 +285,13 @@ def test_a_failure_of_any_operation_loses_nothing_acknowledged(seed: int, code: 
 def test_two_crashes_are_no_worse_than_one(seed: int, at: int):
     """A crash during the recovery from a crash still loses nothing acknowledged."""
     chance = random.Random(seed)
-    disk, told = MemoryDisk(), Told()
+    disk, acknowledged = MemoryDisk(), AcknowledgedWrites()
     disk.cut_power_at = at
     with contextlib.suppress(PowerCut):
-        workload(disk, told, seed)
+        workload(disk, acknowledged, seed)
     first = disk.crash(lambda _count: 0)
     first.cut_power_at = chance.randrange(1, 60)
     try:
-        verify(first, told)
+        verify(first, acknowledged)
     except PowerCut:
-        verify(first.crash(lambda _count: 0), told)
+        verify(first.crash(lambda _count: 0), acknowledged)

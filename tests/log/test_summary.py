@@ -74,7 +74,7 @@ def without_summary(disk: MemoryDisk) -> MemoryDisk:
 
 
 def test_the_next_start_reads_no_file_of_a_partition() -> None:
-    """Not one is opened, listed or written, and the log says of itself what it said before."""
+    """Not one is opened, listed or written, and the state of the log is the same as before."""
     disk = closed()
     directory = opened(disk)
     before = len(disk.operations)
@@ -163,7 +163,7 @@ def test_what_changed_meanwhile_is_looked_at(change: Callable[[MemoryDisk], None
 
 
 def test_an_index_that_is_not_the_one_that_was_left_is_made_again() -> None:
-    """Changed in place, so that no name and no time of the folder moves: its checksum tells."""
+    """Changed in place, so that no name and no time of the folder changes: its checksum reveals it."""
     disk = closed()
     index = bytes(disk._inode(f"{FIRST}.index").data)
     disk._inode(f"{FIRST}.index").data[3] ^= 1

@@ -62,7 +62,10 @@ def content(log: PartitionLog) -> Batches:
 def last_values(log: PartitionLog) -> dict[bytes, tuple[int, bytes | None]]:
     """Of each key its last record: what a compacted log must never lose."""
     found = {}
-    aborted = [(gone.producer_id, gone.first_offset, gone.last_offset) for gone in log.aborted]
+    aborted = [
+        (transaction.producer_id, transaction.first_offset, transaction.last_offset)
+        for transaction in log.aborted
+    ]
     for header, view in log.batches_from():
         if header.is_control or any(
             header.producer_id == who and first <= header.base_offset <= last for who, first, last in aborted
@@ -119,7 +122,7 @@ def keeping(keep: Keep, groups: Iterable[tuple[int, ...]]) -> Cleaning:
                     (header, bytes(view)) for header, view in rb.batches(data) if keep(header, bytes(view))
                 ]
             there = {header.base_offset for header, _ in kept}
-            aborted = [gone for gone in task.aborted if gone.last_offset in there]
+            aborted = [transaction for transaction in task.aborted if transaction.last_offset in there]
             size = draft(disk, task.directory, bases[0], kept, aborted)
             yield CleanedSegment(bases[0], sources[bases[-1]].next_offset, bases, size, NOW)
         return CleanerStats(end_offset=task.first_uncleanable_offset)
@@ -142,12 +145,12 @@ def run(directory: LogDirectory, clean: Cleaning) -> list[Batches]:
     steps = clean(directory.disk, task)
     while True:
         try:
-            told = next(steps)
+            result = next(steps)
         except StopIteration as end:
             stats = end.value
             break
-        if isinstance(told, CleanedSegment):
-            segment_swap.swap_durably(log, told)
+        if isinstance(result, CleanedSegment):
+            segment_swap.swap_durably(log, result)
             held.append(content(log))
     segment_swap.finish_cleaning(log)
     directory.set_cleaned_offset(T0, stats.end_offset)

@@ -59,7 +59,7 @@ def loaded(log: PartitionLog) -> dict[int, int]:
     for header, batch in log.batches_from():
         for _, _, record in GROUP_SERDE.read(batch, header):
             shard.replay(record)
-    return {p: told.offset for p, told in shard.offsets["g"]["orders"].items()}
+    return {p: committed.offset for p, committed in shard.offsets["g"]["orders"].items()}
 
 
 def finished(directory: LogDirectory, log: PartitionLog) -> None:
@@ -96,7 +96,7 @@ def test_redpanda_24637_offsets_of_transactions_are_cleaned_once_these_have_ende
 
 
 def test_kafka_17306_tombstones_for_what_was_never_there_load() -> None:
-    """KAFKA-17306: of a group that is gone the cleaner may leave the tombstones alone, in any order."""
+    """KAFKA-17306: of a deleted group the cleaner may leave only tombstones, in any order."""
     of = GROUP_SERDE.encode
     written = [OffsetCommitted("gone", "orders", p, Committed(p)) for p in range(3)]
     removed = [OffsetCommitted("gone", "orders", p, None) for p in (2, 0, 1)]

@@ -66,7 +66,7 @@ def test_segments_are_put_together_as_far_as_one_may_hold_them(
     assert [[one.base_offset for one in group] for group in group_by_size(task, end)] == expected
 
 
-def test_a_group_tells_what_it_replaces() -> None:
+def test_a_cleaned_segment_lists_the_segments_that_it_replaces() -> None:
     log = three_segments()
     log.segments[1].modified_ms = NOW + 5
     task = log.task(segment_bytes=len(log.segments[0].data) + len(log.segments[1].data))
@@ -79,7 +79,7 @@ def test_a_group_tells_what_it_replaces() -> None:
     path = f"{HOME}/{0:020d}.log{CLEANED}"
     assert log.disk.size(path) == groups[0].size
     assert log.disk.modified_ms(path) == groups[0].modified_ms == NOW + 5
-    assert sum(told.bytes_written for told in progress) == sum(group.size for group in groups)
+    assert sum(result.bytes_written for result in progress) == sum(group.size for group in groups)
     assert stats.segments == groups
     assert stats.bytes_read == stats.map_bytes_read == sum(len(segment.data) for segment in log.segments)
 
@@ -92,7 +92,7 @@ def test_a_segment_of_which_nothing_is_left_is_an_empty_one() -> None:
     log.roll()
     stats = log.clean(segment_bytes=1)
     assert [group.size for group in stats.segments] == [0, len(log.segments[1].data)]
-    assert log.told() == ["1-1 1:a=2"]
+    assert log.batch_lines() == ["1-1 1:a=2"]
 
 
 def test_the_indexes_find_what_is_there() -> None:
@@ -124,7 +124,7 @@ def test_a_gap_in_offsets_is_passed() -> None:
     log.next_offset = 90
     log.roll()
     assert log.clean().end_offset == 90
-    assert log.told() == ["40-40 40:a=2"]
+    assert log.batch_lines() == ["40-40 40:a=2"]
 
 
 # the map --------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_memory_is_the_map_and_a_piece(tmp_path: Path) -> None:
     assert peak - before < 400_000 + 6 * CHUNK_BYTES
 
 
-# telling, failing -----------------------------------------------------------------------------
+# progress, failures ---------------------------------------------------------------------------
 
 
 def test_it_gives_way_after_each_piece() -> None:
@@ -193,8 +193,8 @@ def test_it_gives_way_after_each_piece() -> None:
     log.roll()
     progress, _, stats = run(log.disk, log.task())
     assert len(progress) >= 2 * (len(log.segments[0].data) // CHUNK_BYTES)
-    assert max(told.bytes_read for told in progress) <= CHUNK_BYTES
-    assert sum(told.bytes_read for told in progress) == stats.bytes_read + stats.map_bytes_read
+    assert max(result.bytes_read for result in progress) <= CHUNK_BYTES
+    assert sum(result.bytes_read for result in progress) == stats.bytes_read + stats.map_bytes_read
 
 
 def test_a_batch_may_be_larger_than_a_piece() -> None:
@@ -218,7 +218,7 @@ def test_it_counts_without_writing() -> None:
     assert stats.segments == groups
 
 
-def test_it_tells_how_long_it_took_where_there_is_a_clock() -> None:
+def test_statistics_have_durations_if_there_is_a_clock() -> None:
     ticks = iter(range(10, 100, 10))
     log = three_segments()
     cleaner = clean(log.disk, log.task(), False, lambda: next(ticks))
@@ -230,7 +230,7 @@ def test_it_tells_how_long_it_took_where_there_is_a_clock() -> None:
 
 @pytest.mark.parametrize("at", ["first byte of a record", "length", "magic", "cut", "record size"])
 @pytest.mark.parametrize("dirty", [True, False])
-def test_damage_is_told_with_its_place(at: str, dirty: bool) -> None:
+def test_damage_is_reported_with_its_position(at: str, dirty: bool) -> None:
     log = three_segments()
     first = len(log.batches()[0][1])
     data = log.segments[0].data
@@ -280,9 +280,9 @@ def test_whatever_fails_leaves_no_draft_of_that_group_and_the_log_as_it_was() ->
         log.disk.fail = {log.disk.calls + step: errno.EIO}
         groups: list[CleanedSegment] = []
         try:
-            for told in clean(log.disk, task):
-                if isinstance(told, CleanedSegment):
-                    groups.append(told)
+            for result in clean(log.disk, task):
+                if isinstance(result, CleanedSegment):
+                    groups.append(result)
         except OSError as error:
             assert error.errno == errno.EIO
         log.disk.fail = {}
@@ -293,13 +293,13 @@ def test_whatever_fails_leaves_no_draft_of_that_group_and_the_log_as_it_was() ->
             log.disk.remove(f"{HOME}/{name}")
 
 
-def test_a_group_is_durable_when_it_is_told() -> None:
+def test_a_cleaned_segment_is_durable_when_it_is_reported() -> None:
     log = three_segments()
     assert isinstance(log.disk, MemoryDisk)
     task = log.task()
     log.disk.sync_directory("/")
-    for told in clean(log.disk, task):
-        if isinstance(told, CleanedSegment):
+    for result in clean(log.disk, task):
+        if isinstance(result, CleanedSegment):
             log.disk.sync_directory(HOME)
             found = log.disk.crash()
             assert len(cleaned_names(log)) == 3
@@ -368,15 +368,19 @@ def play(steps: list[object]) -> Log:
 
 def read_committed(log: Log) -> dict[bytes, Record]:
     """The last record of each key that is not of an aborted or open transaction; without tombstones."""
-    aborted = [gone for segment in log.segments for gone in segment.aborted]
+    aborted = [transaction for segment in log.segments for transaction in segment.aborted]
     out: dict[bytes, Record] = {}
     for header, data in log.batches():
-        gone = any(
+        is_aborted = any(
             one.producer_id == header.producer_id
             and one.first_offset <= header.base_offset <= one.last_offset
             for one in aborted
         )
-        if header.is_control or header.base_offset >= log.stable_offset or (gone and header.is_transactional):
+        if (
+            header.is_control
+            or header.base_offset >= log.stable_offset
+            or (is_aborted and header.is_transactional)
+        ):
             continue
         for record in batches.records(data, header):
             if record.key is not None:
@@ -418,7 +422,7 @@ def promises(log: Log, map_bytes: int) -> None:
 
 @settings(max_examples=depth.examples(120), deadline=None)
 @given(st.lists(STEP, max_size=30))
-def test_whoever_reads_keys_sees_the_same(steps: list[object]) -> None:
+def test_the_last_value_of_each_key_is_unchanged(steps: list[object]) -> None:
     log = play(steps)
     if log.segments[-1].data:
         log.roll()
@@ -434,18 +438,18 @@ def test_cleaned_often_enough_nothing_changes_any_more(steps: list[object]) -> N
         log.roll()
     for _ in range(3):
         log.clean(first_dirty_offset=0)
-    told = log.told()
+    lines = log.batch_lines()
     log.clean(first_dirty_offset=0)
-    assert log.told() == told
+    assert log.batch_lines() == lines
 
 
 @settings(max_examples=depth.examples(60), deadline=None)
 @given(st.lists(STEP, max_size=25), st.sampled_from([70, 200, 1000]))
 def test_the_size_of_a_piece_changes_nothing(steps: list[object], piece: int) -> None:
-    told = play(steps).told()
+    lines = play(steps).batch_lines()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaning, "CHUNK_BYTES", piece)
-        assert play(steps).told() == told
+        assert play(steps).batch_lines() == lines
 
 
 def test_a_producer_without_batches_is_no_obstacle() -> None:

@@ -1,10 +1,10 @@
-"""Whatever happens while a log is cleaned: of each group of segments all is old, or all is new.
+"""Crashes during a cleaning: each group of segments is either completely old or completely new.
 
-Each operation on files is once the last one before the end: of the process (all that it did is there), of the
-power (all that was not synced is gone, or some of it). What is then opened must be one of the logs that there
-were before and after each exchange, with the same offsets, epochs, producers and aborted transactions, and no
-older than what `prepare_swap` has committed to. Then the opening itself is interrupted at each operation. And
-each operation fails once with an error: the log goes on, or says that it is offline.
+Each file operation is once the last one before a crash: of the process (all writes survive), or of the
+machine (all unsynced data is lost, or part of it). The log opened afterwards must be one of those before and
+after each swap, with the same offsets, epochs, producers and aborted transactions, and not older than what
+`prepare_swap` has committed to. Then the opening itself is interrupted at each operation. And each operation
+fails once with an error: the log continues, or goes offline.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from konvene.log.partition import PartitionLog
 
 
 class Held(NamedTuple):
-    """What a log says of itself."""
+    """Return the visible state of a log."""
 
     batches: Batches
     start: int
@@ -58,7 +58,7 @@ class Held(NamedTuple):
     def of(cls, log: PartitionLog) -> Held:
         return cls(
             content(log), log.start_offset, log.end_offset, list(log.epochs.starts), log.producers.snapshot(),
-            [tuple(gone) for gone in log.aborted],
+            [tuple(transaction) for transaction in log.aborted],
         )  # fmt: skip
 
 
@@ -168,9 +168,9 @@ class Run:
         segment_swap.begin_cleaning(directory, T0, task)
         try:
             steps = self._clean(self.disk, task)
-            for told in steps:
-                if isinstance(told, CleanedSegment):
-                    self._exchange(told)
+            for result in steps:
+                if isinstance(result, CleanedSegment):
+                    self._exchange(result)
         except OSError:
             segment_swap.abort_cleaning(log)
             raise
@@ -245,9 +245,9 @@ def interrupted(case: Case, end: Callable[[MemoryDisk, int], MemoryDisk]) -> Ite
 @every_case
 def test_after_an_end_at_any_operation_all_is_old_or_all_is_new(case, end):
     """One of the stages is there, none is mixed, all of them come, and what was promised is kept."""
-    told = case()
-    stages = whole_run(told)[0]
-    seen = [check(disk, stages, promised) for disk, promised in interrupted(told, end)]
+    scenario = case()
+    stages = whole_run(scenario)[0]
+    seen = [check(disk, stages, promised) for disk, promised in interrupted(scenario, end)]
     assert {0, len(stages) - 1} <= set(seen)
     assert seen == sorted(seen)
 
@@ -261,10 +261,10 @@ def files(disk: MemoryDisk) -> tuple[tuple[str, bytes], ...]:
 @every_case
 def test_an_opening_that_is_interrupted_as_well_is_done_again(case):
     """At each operation of the opening that follows, again killed or without power: the same stage."""
-    told = case(18)
-    stages = whole_run(told)[0]
+    scenario = case(18)
+    stages = whole_run(scenario)[0]
     known: dict[tuple[tuple[str, bytes], ...], int] = {}
-    for disk, promised in interrupted(told, ENDS["killed"]):
+    for disk, promised in interrupted(scenario, ENDS["killed"]):
         found = files(disk)
         if found in known or not any(name.endswith((SWAP, DELETED, CLEANED)) for name, _ in found):
             continue
@@ -288,8 +288,8 @@ def test_an_opening_that_is_interrupted_as_well_is_done_again(case):
 @every_case
 def test_after_an_end_the_next_cleaning_does_the_rest(case):
     """What is found can be written to and cleaned, and all that was last is still last."""
-    told = case()
-    for disk, _ in interrupted(told, ENDS["nothing unsynced"]):
+    scenario = case()
+    for disk, _ in interrupted(scenario, ENDS["nothing unsynced"]):
         directory, log = opened(disk)
         put(log, b"k9", b"later", epoch=5)
         log.roll(NOW)
@@ -304,11 +304,11 @@ def test_after_an_end_the_next_cleaning_does_the_rest(case):
 
 
 def test_producers_are_read_again_from_what_a_cleaning_leaves():
-    """Also where no snapshot is left: of each the same last sequence, epoch and open transaction.
+    """Also without a snapshot: each producer has the same last sequence, epoch and open transaction.
 
-    Of a batch before the last one, and of a transaction that has ended, nobody need know any more."""
-    told = by_the_cleaner()
-    run = Run(told.disk.copy(), told.clean)
+    Earlier batches and ended transactions need not be restored."""
+    scenario = by_the_cleaner()
+    run = Run(scenario.disk.copy(), scenario.clean)
     run.clean()
     bare = run.disk.copy()
     for name in bare.listdir(PLACE):
@@ -328,9 +328,12 @@ def test_producers_are_read_again_from_what_a_cleaning_leaves():
         for header, _ in log.batches_from()
         if header.record_count and not header.is_control
     ]
-    for gone in run.log.aborted:
-        if any(who == gone.producer_id and gone.first_offset <= at <= gone.last_offset for who, at in data):
-            assert gone in log.aborted
+    for transaction in run.log.aborted:
+        if any(
+            producer == transaction.producer_id and transaction.first_offset <= at <= transaction.last_offset
+            for producer, at in data
+        ):
+            assert transaction in log.aborted
 
 
 # errors -------------------------------------------------------------------------------------------
@@ -340,15 +343,15 @@ def test_producers_are_read_again_from_what_a_cleaning_leaves():
 @every_case
 def test_an_error_at_any_operation_leaves_the_log_or_takes_it_offline(case, code):
     """The log holds one of the stages and goes on; or it is offline, and a start finds a stage."""
-    told = case()
-    stages, first, last = whole_run(told)
+    scenario = case()
+    stages, first, last = whole_run(scenario)
     offline = goes_on = 0
     for at in range(first, last + 1):
-        run = Run(told.disk.copy(), told.clean)
+        run = Run(scenario.disk.copy(), scenario.clean)
         run.disk.fail[at] = code
         try:
             run.clean()
-            continue  # An error that nobody needs to hear of: none, as it turns out.
+            continue  # The failure had no effect on the log.
         except LogOffline:
             offline += 1
             with pytest.raises(LogOffline):
@@ -370,12 +373,12 @@ def test_an_error_at_any_operation_leaves_the_log_or_takes_it_offline(case, code
     assert goes_on > 5
 
 
-def test_the_directory_says_how_far_it_was_cleaned_only_when_it_was():
+def test_the_cleaner_checkpoint_advances_only_after_the_cleaning():
     """After an end at any operation, what counts as clean is in place."""
-    told = grouped()
-    stages, first, last = whole_run(told)
+    scenario = grouped()
+    stages, first, last = whole_run(scenario)
     for at in range(first, last + 1):
-        run = Run(told.disk.copy(), told.clean)
+        run = Run(scenario.disk.copy(), scenario.clean)
         run.disk.cut_power_at = at
         with pytest.raises(PowerCut):
             run.clean()

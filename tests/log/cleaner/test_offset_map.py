@@ -40,7 +40,7 @@ def test_the_first_key_is_taken_whatever_its_size() -> None:
 
 @pytest.mark.parametrize("keys", [30, 1000, 43_000, 100_000])
 @pytest.mark.parametrize("length", [8, 60, 700])
-def test_it_takes_what_it_says(keys: int, length: int) -> None:
+def test_the_map_holds_its_stated_capacity(keys: int, length: int) -> None:
     """Also while it grows, and with the sorted list of its offsets."""
     if keys * length > 30_000_000:
         keys //= 10

@@ -80,12 +80,14 @@ def test_a_segment_that_is_ready_takes_its_place():
     assert faults(disk) == []
 
 
-def test_a_segment_that_is_ready_takes_its_place_where_the_old_ones_have_gone():
+def test_a_complete_cleaned_segment_replaces_removed_sources():
     """4: the old segments are `.deleted`."""
     disk, _, new, finished = kafkas()
     renamed(disk, CLEANED, SWAP)
-    gone = tuple(f"{base:020d}" for base in finished)
-    renamed(disk, "", DELETED, lambda name: name.startswith(gone) and not name.endswith((SWAP, ".snapshot")))
+    removed = tuple(f"{base:020d}" for base in finished)
+    renamed(
+        disk, "", DELETED, lambda name: name.startswith(removed) and not name.endswith((SWAP, ".snapshot"))
+    )
     assert content(opened(disk)[1]) == new
     assert not [name for name in disk.listdir(PLACE) if name.endswith((DELETED, SWAP))]
     assert faults(disk) == []
@@ -96,8 +98,10 @@ def test_a_segment_of_which_some_files_have_their_names_gets_the_others(left):
     """5: the last files are still `.swap`, and nothing else is."""
     disk, _, new, finished = kafkas()
     renamed(disk, CLEANED, SWAP)
-    gone = tuple(f"{base:020d}" for base in finished)
-    renamed(disk, "", DELETED, lambda name: name.startswith(gone) and not name.endswith((SWAP, ".snapshot")))
+    removed = tuple(f"{base:020d}" for base in finished)
+    renamed(
+        disk, "", DELETED, lambda name: name.startswith(removed) and not name.endswith((SWAP, ".snapshot"))
+    )
     swaps = [name for name in disk.listdir(PLACE) if name.endswith(SWAP)]
     in_order = sorted(swaps, key=lambda name: [".log", ".index", ".timeindex"].index(name[20:-5]))
     for name in in_order[:-left]:
@@ -119,8 +123,7 @@ def test_kafka_leaves_a_source_that_its_new_segment_does_not_reach():
 
 
 def test_of_our_own_no_source_stays():
-    """Where nothing was kept of the last sources, `prepare_swap` says which go, in a way that Kafka
-    understands."""
+    """If the last sources retain no record, `prepare_swap` marks the sources to delete, as Kafka expects."""
     for missing in (1, 2, 3):
         disk = MemoryDisk()
         directory, log = filled(disk, records=60, keys=60)
@@ -187,7 +190,7 @@ def gaps(disk, recovery_point=0, cleaned_to=0, config=CONFIG):
     return [offset for offset, _ in content(log)]
 
 
-def test_a_gap_behind_the_recovery_point_is_a_cleanings_where_it_says_so():
+def test_a_gap_after_the_recovery_point_is_accepted_if_a_cleaning_left_it():
     """Kafka replaces segments before it writes down how far the log is durable: that is no damaged log.
 
     One that shows no other sign of a cleaning is still refused, and so is a log that is never cleaned."""

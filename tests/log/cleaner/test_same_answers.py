@@ -1,4 +1,4 @@
-"""A log that was cleaned says what it said before: Apache Kafka's own logs, cleaned by ours.
+"""A cleaned log replays to the same state: Apache Kafka's own logs, cleaned by ours.
 
 Cleaned up to anywhere, from anywhere on, with their tombstones and without; and read half before and half
 after, as a coordinator does that loads while the cleaner works (KAFKA-19862). Logs of the simulator are held
@@ -93,8 +93,8 @@ def test_read_half_before_and_half_after(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_cleaned_with_little_memory_and_again_and_again(place: str) -> None:
-    """A map that holds a few keys says the same. The first cleaning takes what is overtaken, the second finds
-    markers that have nothing to mark any more and notes since when; the third has nothing to do."""
+    """A map of few keys gives the same result. The first cleaning drops superseded records, the second sets
+    the delete horizon of markers without records, and the third changes nothing."""
     log, shown = the_log(place), answers(place)
     expected = shown(log)
     left = cleaned(log, segment=2, map_bytes=3_000)

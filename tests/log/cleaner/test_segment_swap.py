@@ -115,8 +115,8 @@ def test_who_reads_a_segment_that_is_replaced_reads_on():
         assert {offset for offset, _ in content(log) if offset >= seen[stop - 1]} <= set(seen)
 
 
-def test_who_reads_a_file_that_is_gone_goes_on_in_the_new_one(tmp_path):
-    """Descriptors are few, the delay is over, the file is gone: the reader goes on where it stood."""
+def test_a_reader_of_a_deleted_file_continues_in_the_new_one(tmp_path):
+    """With few descriptors and after the deletion delay the reader continues at its offset."""
     disk = RealDisk(max_open=1)
     directory = LogDirectory.open(disk, str(tmp_path), IDENTITY)
     log = directory.create([T0], replace(CONFIG, segment_bytes=2_200_000), NOW)[0]
@@ -133,7 +133,7 @@ def test_who_reads_a_file_that_is_gone_goes_on_in_the_new_one(tmp_path):
 
 
 def test_two_cleanings_within_the_delay_leave_the_readers_of_both():
-    """A second segment of a name is set aside under another one: nobody reads what he did not begin."""
+    """A second segment of a name is set aside under another one: no reader switches files by accident."""
     disk = MemoryDisk()
     directory, log = filled(disk)
     first = content(log)
@@ -242,7 +242,7 @@ def test_a_cut_in_a_gap_ends_where_the_last_record_ends():
 
 
 def test_a_partition_that_was_deleted_meanwhile_is_left_alone():
-    """Neither does the exchange happen, nor does anybody fail who uses other partitions."""
+    """The swap does not happen, and other partitions are not affected."""
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)
@@ -270,15 +270,15 @@ def test_retention_waits_for_the_cleaning():
     for group in keeping(last_of_each_key(log), [(0, *bases(log)[1:2]), tuple(bases(log)[2:-1])])(disk, task):
         segment_swap.swap_durably(log, group)
     segment_swap.finish_cleaning(log)
-    gone = log.retain(NOW)
-    assert gone
+    deleted = log.retain(NOW)
+    assert deleted
     assert log.start_offset == 20
     with pytest.raises(OffsetOutOfRange):
         log.read(19, 1)
 
 
 def test_retention_by_time_passes_an_empty_segment():
-    """A segment of which nothing was left is as old as its file, and stands in nobody's way."""
+    """A segment without records is as old as its file, and does not block retention."""
     config = replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
     disk = MemoryDisk()
     disk.now_ms = NOW
@@ -321,9 +321,9 @@ def test_the_recovery_point_is_behind_all_that_is_cleaned():
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_clean_close_leaves_nothing_of_a_cleaning(ended):
-    """Neither what was replaced nor what is half done is there at the next start; the log is as it was.
+    """Replaced and incomplete files are removed at the next start; the log is unchanged.
 
-    Also where nobody tidied up behind a cleaning: a start that believes the summary would not see it."""
+    Also if a cleaning left files behind that a start from the summary would not notice."""
     disk = MemoryDisk()
     directory, log = filled(disk)
     task = task_for(directory, log)

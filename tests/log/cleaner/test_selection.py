@@ -207,7 +207,7 @@ def test_a_task_names_all_that_a_cleaning_asks_for():
     assert len(task.sources) > 2
     assert (task.directory, task.first_dirty_offset, task.first_uncleanable_offset) == (PLACE, 0, 14)
     assert (task.high_watermark, task.now_ms, task.map_bytes) == (14, NOW + 5, 4096)
-    assert [tuple(gone)[:3] for gone in task.aborted] == [(15, 11, 12)]
+    assert [tuple(transaction)[:3] for transaction in task.aborted] == [(15, 11, 12)]
     assert task.last_records == {15: LastProducerRecord(11, 2), 16: LastProducerRecord(None, 1)}
     assert (task.segment_bytes, task.index_interval_bytes) == (CONFIG.segment_bytes, 1)
     assert (task.delete_retention_ms, task.segment_index_bytes, task.max_message_bytes) == (77, 88, 99)
@@ -219,7 +219,7 @@ def test_a_task_names_all_that_a_cleaning_asks_for():
     assert cleaning_task(again, found, 14, NOW + 5, 4096) == task
 
 
-def test_a_log_that_cannot_be_read_says_so():
+def test_a_log_that_cannot_be_read_is_reported():
     """An error of the disk takes it offline; bytes that are no batch are damage."""
     log = opened(filled(config=replace(CONFIG, max_compaction_lag_ms=HOUR))._disk.copy(),
                  replace(CONFIG, max_compaction_lag_ms=HOUR))[1]  # fmt: skip

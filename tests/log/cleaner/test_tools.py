@@ -1,4 +1,4 @@
-"""What the tools say of a log that is cleaned, was cleaned, or was interrupted in it."""
+"""Output of the tools for logs that are being cleaned, were cleaned, or have an interrupted cleaning."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def notes(disk):
 
 
 def test_a_log_that_was_cleaned_is_sound():
-    """There is nothing to be said of it but that offsets are missing."""
+    """Check that the only notes are about missing offsets."""
     disk, directory, log = filled()
     run(directory, keeping(last_of_each_key(log), [(0, *bases(log)[1:3]), tuple(bases(log)[3:-1])]))
-    sound, said = notes(disk)
+    sound, notes_found = notes(disk)
     assert sound
-    assert all(note.startswith("nothing between offset") or note == "missing" for note in said)
+    assert all(note.startswith("nothing between offset") or note == "missing" for note in notes_found)
 
 
-def test_what_a_cleaning_has_left_is_said():
+def test_leftovers_of_a_cleaning_are_reported():
     """Each kind of file, and what a broker does with it."""
     disk, directory, log = filled()
     half_done(disk, directory, log)
@@ -71,7 +71,7 @@ def test_what_a_cleaning_has_left_is_said():
 
 
 def test_a_new_segment_that_is_not_whole_is_damage():
-    """Nobody can finish such a cleaning: it is said before a broker refuses the log."""
+    """Such a cleaning cannot be completed: it is reported before a broker refuses the log."""
     disk, directory, log = filled()
     half_done(disk, directory, log)
     path = f"{PLACE}/{0:020d}.log{SWAP}"

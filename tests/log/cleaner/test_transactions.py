@@ -6,22 +6,22 @@ from konvene.codec.batches import ControlType
 from konvene.log.cleaner.transactions import CleanedTransactions
 from konvene.log.producers import AbortedTransaction
 
-GONE = AbortedTransaction(7, 10, 20, 21)
+ABORTED = AbortedTransaction(7, 10, 20, 21)
 
 
 def test_a_batch_of_an_aborted_transaction_goes_and_its_marker_stays_once() -> None:
-    transactions = CleanedTransactions([GONE], 0)
+    transactions = CleanedTransactions([ABORTED], 0)
     assert not transactions.on_batch(7, 9)
     assert transactions.on_batch(7, 12)
     assert not transactions.on_batch(8, 13)
     assert not transactions.on_marker(7, 20, ControlType.ABORT)
-    assert transactions.pop_kept() == [GONE]
+    assert transactions.pop_kept() == [ABORTED]
     assert transactions.pop_kept() == []
     assert not transactions.on_batch(7, 21)
 
 
 def test_a_marker_of_which_nothing_was_seen_may_go() -> None:
-    transactions = CleanedTransactions([GONE], 0)
+    transactions = CleanedTransactions([ABORTED], 0)
     assert transactions.on_marker(7, 20, ControlType.ABORT)
     assert transactions.on_marker(8, 21, ControlType.COMMIT)
     assert transactions.on_marker(9, 22, None)
@@ -38,7 +38,7 @@ def test_a_commit_stays_while_a_batch_of_it_is_there() -> None:
 
 def test_an_abort_whose_marker_is_missing_does_not_take_what_follows() -> None:
     later = AbortedTransaction(7, 30, 40, 41)
-    transactions = CleanedTransactions([GONE, later], 0)
+    transactions = CleanedTransactions([ABORTED, later], 0)
     assert transactions.on_batch(7, 12)
     assert not transactions.on_batch(7, 25)
     assert transactions.on_batch(7, 31)
@@ -47,6 +47,6 @@ def test_an_abort_whose_marker_is_missing_does_not_take_what_follows() -> None:
 
 
 def test_what_ended_before_the_start_is_not_waited_for() -> None:
-    transactions = CleanedTransactions([GONE], 21)
+    transactions = CleanedTransactions([ABORTED], 21)
     assert not transactions.on_batch(7, 25)
     assert repr(transactions) == "Transactions(0 aborted and 1 committed ones open)"

@@ -1,4 +1,4 @@
-"""What a broker and a worker process say to each other comes over as it was meant."""
+"""The messages between a broker and its cleaner process are encoded and decoded without loss."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ TASK = CleaningTask(
 )
 
 
-@pytest.mark.parametrize("said", [TASK, Pause(17.25)])
-def test_what_a_worker_is_told(said: CleaningTask | Pause) -> None:
+@pytest.mark.parametrize("message", [TASK, Pause(17.25)])
+def test_commands_round_trip(message: CleaningTask | Pause) -> None:
     """On one line, and equal on the other side."""
-    line = encode_line(said)
+    line = encode_line(message)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert decode_command(line) == said
+    assert decode_command(line) == message
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         CleanerProgress(1, 2),
         CleanedSegment(0, 9, (0, 7), 33, 1_800),
         CleanerStats(end_offset=9, buffer_utilization=0.5, index_s=0.25),
     ],
 )
-def test_what_a_worker_tells(said: CleanerResult) -> None:
-    told = decode_result(encode_line(said))
-    assert (told, type(told)) == (said, type(said))
+def test_results_round_trip(message: CleanerResult) -> None:
+    decoded = decode_result(encode_line(message))
+    assert (decoded, type(decoded)) == (message, type(message))
 
 
-def test_groups_are_told_once() -> None:
+def test_cleaned_segments_are_reported_once() -> None:
     """A `CleanerStats` has them as well, and they may be many."""
     assert (
         decode_result(encode_line(CleanerStats(segments=[CleanedSegment(0, 9, (0,), 1, 1)])))
@@ -80,7 +80,7 @@ def test_groups_are_told_once() -> None:
     )
 
 
-def test_failures_are_raised_where_they_are_heard() -> None:
+def test_failures_are_raised_on_the_receiving_side() -> None:
     """With all that decides what becomes of them."""
     with pytest.raises(DamagedLog, match="/x is damaged at byte 7: a batch of 3 bytes") as damaged:
         decode_result(encode_line(DamagedLog("/x", 7, "a batch of 3 bytes")))
@@ -95,7 +95,7 @@ def test_failures_are_raised_where_they_are_heard() -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"{}", b"[]", b'["clean"]', b'["pause", 1, 2]', b'["who", 1]', b"\xff"]
 )
-def test_what_nobody_says_is_refused(line: bytes) -> None:
+def test_invalid_lines_are_refused(line: bytes) -> None:
     for read in (decode_command, decode_result):
         with pytest.raises(MalformedLine):
             read(line)
@@ -132,8 +132,8 @@ def test_orders_come_in_pieces(pipe: tuple[int, int]) -> None:
     assert orders.ended
 
 
-def test_little_progress_is_told_with_more(pipe: tuple[int, int]) -> None:
-    """Nothing is lost, and what was done before a group or the end is told before it."""
+def test_small_progress_is_reported_with_later_progress(pipe: tuple[int, int]) -> None:
+    """No progress is lost, and progress before a cleaned segment or the end is reported before it."""
     writer = ResultWriter(pipe[1])
     writer.send(CleanerProgress(BACKLOG_BYTES // 2, 0))
     writer.send(CleanerProgress(1, BACKLOG_BYTES // 2 - 2))
@@ -141,9 +141,9 @@ def test_little_progress_is_told_with_more(pipe: tuple[int, int]) -> None:
     writer.send(CleanerProgress(5, 6))
     writer.send(CleanedSegment(0, 1, (0,), 1, 1))
     writer.send(CleanerStats(end_offset=1))
-    told = [decode_result(line) for line in os.read(pipe[0], 1 << 16).splitlines()]
+    results = [decode_result(line) for line in os.read(pipe[0], 1 << 16).splitlines()]
     half = BACKLOG_BYTES // 2
-    assert told == [
+    assert results == [
         CleanerProgress(half + 1, half - 1),
         CleanerProgress(5, 6),
         CleanedSegment(0, 1, (0,), 1, 1),
@@ -151,7 +151,7 @@ def test_little_progress_is_told_with_more(pipe: tuple[int, int]) -> None:
     ]
 
 
-def test_a_failure_forgets_what_was_not_told(pipe: tuple[int, int]) -> None:
+def test_a_failure_drops_unreported_progress(pipe: tuple[int, int]) -> None:
     """The next task begins with nothing done."""
     writer = ResultWriter(pipe[1])
     writer.send(CleanerProgress(5, 6))

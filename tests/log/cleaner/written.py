@@ -104,7 +104,7 @@ class Log:
         return self.add(marker)
 
     def add(self, batch: bytes) -> int:
-        """A batch at the end, whatever it says."""
+        """Append a batch without validation."""
         header = batches.read_header(batch)
         segment = self.segments[-1]
         segment.data += batch
@@ -140,7 +140,7 @@ class Log:
             self.first_dirty,
             first_uncleanable,
             self.next_offset if self.high_watermark is None else self.high_watermark,
-            tuple(gone for segment in self.segments for gone in segment.aborted),
+            tuple(transaction for segment in self.segments for transaction in segment.aborted),
             self.last,
             self.clock,
             1 << 30,
@@ -160,13 +160,13 @@ class Log:
         cleaning = clean(self.disk, task)
         while True:
             try:
-                told = next(cleaning)
+                result = next(cleaning)
             except StopIteration as done:
                 stats: CleanerStats = done.value
                 self.first_dirty = stats.end_offset
                 return stats
-            if isinstance(told, CleanedSegment):
-                self._swap(told)
+            if isinstance(result, CleanedSegment):
+                self._swap(result)
 
     def _swap(self, group: CleanedSegment) -> None:
         prefix = f"{HOME}/{segment_name(group.base_offset, '')}"
@@ -213,7 +213,7 @@ class Log:
         ]
 
     def records(self) -> list[Record]:
-        """All records of data, whoever's transaction they are of."""
+        """Return all data records, of any transaction."""
         return [
             record
             for header, data in self.batches()
@@ -221,8 +221,8 @@ class Log:
             for record in batches.records(data, header)
         ]
 
-    def told(self) -> list[str]:
-        """A line a batch: offsets, what stands out, and its records."""
+    def batch_lines(self) -> list[str]:
+        """Return a line per batch: its offsets, producer, delete horizon and records."""
         lines = []
         for header, data in self.batches():
             batches.check(data, header)
@@ -246,19 +246,19 @@ class Log:
 def run(
     disk: Disk, task: CleaningTask, write: bool = True
 ) -> tuple[list[CleanerProgress], list[CleanedSegment], CleanerStats]:
-    """A cleaning to its end: what it told."""
+    """Run a cleaning to its end; return its progress, cleaned segments and statistics."""
     progress: list[CleanerProgress] = []
     groups: list[CleanedSegment] = []
     cleaning = clean(disk, task, write)
     while True:
         try:
-            told = next(cleaning)
+            result = next(cleaning)
         except StopIteration as done:
             return progress, groups, done.value
-        if isinstance(told, CleanedSegment):
-            groups.append(told)
+        if isinstance(result, CleanedSegment):
+            groups.append(result)
         else:
-            progress.append(told)
+            progress.append(result)
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -104,7 +104,7 @@ def test_a_small_file_is_replaced_whole(tmp_path):
     assert disk.listdir(str(tmp_path)) == ["f"]
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path):
+def test_a_missing_file_is_reported_as_missing(tmp_path):
     """Opening without `create` makes nothing."""
     with pytest.raises(FileNotFoundError):
         RealDisk().open(str(tmp_path / "nothing"))

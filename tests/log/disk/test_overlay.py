@@ -83,10 +83,10 @@ def test_files_as_they_would_be(tmp_path: Path) -> None:
     disk.mkdir(f"{home}/d/e")
     assert (disk.folders(home), disk.is_directory(f"{home}/d/e")) == (["d"], True)
     disk.remove(f"{home}/b")
-    for gone in ("a", "b"):
-        assert not disk.exists(f"{home}/{gone}")
+    for name in ("a", "b"):
+        assert not disk.exists(f"{home}/{name}")
         with pytest.raises(FileNotFoundError):
-            disk.open(f"{home}/{gone}")
+            disk.open(f"{home}/{name}")
     with pytest.raises(FileExistsError):
         disk.link(f"{home}/c", f"{home}/d")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a"]

@@ -1,4 +1,4 @@
-"""Segments that nobody syncs: they are let go, made durable later, or rolled without waiting."""
+"""Unsynced segments: they are deleted, made durable later, or rolled without waiting."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def segments_unsynced(count: int, config: LogConfig) -> tuple[MemoryDisk, Partit
     return disk, log
 
 
-def test_retention_deletes_segments_that_nobody_has_synced():
+def test_retention_deletes_unsynced_segments():
     """A topic that leaves its records to the page cache is kept within its bounds all the same."""
     disk, log = segments_unsynced(5, LogConfig(segment_bytes=400, retention_bytes=600))
-    gone = log.retain(NOW)
-    assert gone == [0, 2, 4][: len(gone)]
-    assert gone
+    deleted = log.retain(NOW)
+    assert deleted == [0, 2, 4][: len(deleted)]
+    assert deleted
     assert log.size < 600 + 400
     assert log.start_offset == log.segments[0].base_offset
     assert [name for name in disk.listdir("/d/t-0") if name.endswith(".log")] == [

@@ -110,8 +110,8 @@ def test_a_batch_larger_than_what_is_read_at_once() -> None:
     assert [len(value or b"") for value in values] == [1, CHUNK_BYTES + 10, 1]
 
 
-def test_damage_is_told_and_passed_over() -> None:
-    """The middle of three batches is flipped: the walk says so and goes on at the third."""
+def test_damage_is_reported_and_skipped() -> None:
+    """The middle of three batches is flipped: the dump reports that and continues with the third."""
     disk = written(b"one", b"two", b"three")
     starts = [part.position for part in parts(disk)]
     data = bytearray(disk.read(FIRST))
@@ -189,7 +189,7 @@ def test_a_preallocated_index_ends_where_its_zeros_begin() -> None:
         ("leader-epoch-checkpoint", b"9\n"),
     ],
 )
-def test_a_small_file_that_is_damaged_says_so(name: str, data: bytes) -> None:
+def test_a_damaged_small_file_is_reported(name: str, data: bytes) -> None:
     disk = MemoryDisk()
     disk.mkdir("/d")
     path = f"/d/{0:020d}{name}" if name.startswith(".") else f"/d/{name}"

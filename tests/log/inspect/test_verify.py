@@ -72,14 +72,14 @@ def test_logs_of_kafka_are_sound() -> None:
 
 
 def test_a_log_of_ours_is_sound_and_counted() -> None:
-    heard: list[int] = []
+    bytes_read: list[int] = []
     disk = written(20, config=SMALL, epochs=3)
     (folder,) = find(disk, PLACE)
-    verdict = verify(disk, folder, on_read=heard.append)
+    verdict = verify(disk, folder, on_read=bytes_read.append)
     assert verdict.findings == ()
     assert (verdict.segments, verdict.batches, verdict.records) == (len(folder.logs), 20, 20)
     assert (verdict.first_offset, verdict.next_offset) == (0, 20)
-    assert sum(heard) == verdict.bytes == sum(disk.size(f"{PLACE}/{name}") for name in folder.logs)
+    assert sum(bytes_read) == verdict.bytes == sum(disk.size(f"{PLACE}/{name}") for name in folder.logs)
 
 
 def test_an_empty_log_is_sound() -> None:
@@ -90,7 +90,7 @@ def test_an_empty_log_is_sound() -> None:
 
 
 def test_what_a_start_would_cut_is_a_torn_tail() -> None:
-    """Wherever in the last batch the file ends: the same bytes that recovery cuts, told and left alone."""
+    """If the file ends within the last batch, the bytes that recovery would cut are reported, not cut."""
     disk = written()
     disk.remove(FIRST.replace(".log", ".timeindex"))
     data, (_, _, last) = disk.read(FIRST), starts(disk)
@@ -138,7 +138,7 @@ def test_a_torn_segment_before_a_sound_one_is_damage() -> None:
 
 
 def test_damage_that_no_checksum_covers() -> None:
-    """Base offsets and leader epochs stand outside it: rising order and the checkpoint tell."""
+    """Base offsets and leader epochs stand outside it: increasing order and the checkpoint reveal damage."""
     disk = written(epochs=1)
     data, (_, second, _) = bytearray(disk.read(FIRST)), starts(disk)
     epoch = data.copy()
@@ -157,7 +157,7 @@ def test_damage_that_no_checksum_covers() -> None:
 
 
 def test_a_batch_whose_records_cannot_be_read() -> None:
-    """A sound checksum over records that are none: told, unless only the batches were asked for."""
+    """A valid checksum over invalid records is reported, unless only batches are verified."""
     disk = written(1)
     batch = bytearray(disk.read(FIRST))
     batch[61] = 0x7F
@@ -190,28 +190,28 @@ def test_segments_that_overlap_and_segments_with_nothing_between() -> None:
 # the files beside ---------------------------------------------------------------------------------
 
 
-def test_each_flipped_byte_of_an_offset_index_is_told_or_does_no_harm() -> None:
+def test_each_flipped_byte_of_an_offset_index_is_detected_or_harmless() -> None:
     """An entry that still leads to or before what is looked for is as good as the one that was written."""
     disk = written(30, config=LogConfig(index_interval_bytes=200))
     path = FIRST.replace(".log", ".index")
     data, positions = disk.read(path), starts(disk)
     assert len(data) >= 40
-    told = 0
+    detected = 0
     for at in range(len(data)):
         flipped = bytearray(data)
         flipped[at] ^= 0x10
         verdict = checked(with_file(disk, bytes(flipped), path))
-        told += not verdict.is_sound
+        detected += not verdict.is_sound
         if verdict.is_sound:
             entry = bytes(flipped)[at // 8 * 8 :][:8]
             offset, position = int.from_bytes(entry[:4], "big"), int.from_bytes(entry[4:], "big")
             assert position in positions and offset >= positions.index(position)
         else:
             assert [(f.kind, f.path) for f in verdict.findings] == [("index", path)]
-    assert told > len(data) * 0.9
+    assert detected > len(data) * 0.9
 
 
-def test_each_flipped_byte_of_a_time_index_is_told() -> None:
+def test_each_flipped_byte_of_a_time_index_is_detected() -> None:
     disk = written(30, config=LogConfig(index_interval_bytes=200))
     path = FIRST.replace(".log", ".timeindex")
     data = disk.read(path)
@@ -267,7 +267,7 @@ def test_what_else_lies_there_is_noted_once_for_each_kind() -> None:
 
 
 def test_an_aborted_transaction_ends_at_its_marker() -> None:
-    """Kafka's transactions: an index that names the abort marker is sound, any other is told."""
+    """Kafka's transactions: an index that names the abort marker is sound, any other is reported."""
     disk = MemoryDisk()
     disk.mkdir(PLACE)
     source = LOGS / "transactions" / "__consumer_offsets-0" / "00000000000000000000.log"

@@ -1,7 +1,7 @@
-"""A story of a log that chance makes, with several cleanings in it, told to Kafka's Cleaner and to ours.
+"""Random logs with several cleanings each, run by Kafka's Cleaner and by ours.
 
-Both get the same batches, byte by byte. Kafka's side says in its own words which producers are active and up
-to where the log may be cleaned; what both make of that is compared: offsets, counts, and all files.
+Both get the same batches, byte by byte. Kafka's side reports the active producers and the first
+uncleanable offset; the resulting offsets, counts and files are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from konvene.log.cleaner.contract import LastProducerRecord
 from konvene.log.cleaner.offset_map import OffsetMap
 from konvene.log.producers import read_aborted
 
-Tell = Callable[[str], str]
+SendCommand = Callable[[str], str]
 """A line to Kafka's side; its answer."""
 
 STEPS = 60
@@ -48,9 +48,9 @@ class Slots(OffsetMap):
 class Story:
     """See the top of this file."""
 
-    def __init__(self, seed: int, tell: Tell) -> None:
+    def __init__(self, seed: int, send_command: SendCommand) -> None:
         self.random = random.Random(seed)
-        self.tell = tell
+        self.send_command = send_command
         self.log = Log()
         self.keys = self.random.choice((3, 12, 60))
         self.packed = self.random.random() < 0.4
@@ -114,22 +114,22 @@ class Story:
         else:
             packed = chance.choice(list(Compression)) if self.packed else 0
             log.put_records(records, compression=packed, producer=producer, transactional=transactional)
-        self._told(before)
+        self._check_append(before)
 
     def _end(self) -> None:
         if self.log._open:
             before = len(self.log.segments[-1].data)
             self.log.end(self.random.choice(sorted(self.log._open)), self.random.random() < 0.5)
-            self._told(before)
+            self._check_append(before)
 
-    def _told(self, before: int) -> None:
-        answer = self.tell(f"append {self.log.segments[-1].data[before:].hex()}")
+    def _check_append(self, before: int) -> None:
+        answer = self.send_command(f"append {self.log.segments[-1].data[before:].hex()}")
         assert answer == str(self.log.next_offset)
 
     def _roll(self) -> None:
         if self.log.segments[-1].data:
             self.log.roll()
-            assert self.tell("roll") == str(self.log.next_offset)
+            assert self.send_command("roll") == str(self.log.next_offset)
 
     def _clean(self) -> None:
         log, chance = self.log, self.random
@@ -143,11 +143,11 @@ class Story:
         else:
             log.high_watermark = log.next_offset
         last = {}
-        for said in self.tell("last").split():
-            producer, offset, epoch = map(int, said.split(":"))
+        for entry in self.send_command("last").split():
+            producer, offset, epoch = map(int, entry.split(":"))
             last[producer] = LastProducerRecord(None if offset < 0 else offset, epoch)
         line = f"{log.clock} {log.first_dirty} {log.high_watermark} {segment_bytes} {self.retention} {slots}"
-        answer = self.tell(f"clean {line}").split()
+        answer = self.send_command(f"clean {line}").split()
         end, uncleanable, read, written, invalid = map(int, answer[:5])
         if end == 0:
             return  # There was nothing that could be cleaned.
@@ -176,13 +176,13 @@ class Story:
         self.cleanings += 1
 
     def _look_for_stale_ones(self) -> None:
-        """Kafka begins its map inside a segment with all that this segment's index says was aborted. What had
-        ended before is never ended again, so what its producer committed later is not in the map.
+        """Kafka starts its map inside a segment with all aborted transactions of that segment's index. One
+        that ended before never ends again, so later commits of its producer are not in the map.
         """
         dirty = self.log.first_dirty
         for segment in self.log.segments:
             if segment.base_offset < dirty < segment.next_offset and any(
-                gone.last_offset < dirty for gone in segment.aborted
+                transaction.last_offset < dirty for transaction in segment.aborted
             ):
                 raise Apart
 
@@ -202,7 +202,7 @@ class Story:
 
 
 def unpacked(data: bytes) -> list[object]:
-    """What batches say, but for how they are packed."""
+    """Return the content of batches without their compression."""
     return [
         (header._replace(batch_length=0, crc=0), batches.records(batch, header))
         for header, batch in batches.batches(data)

@@ -50,20 +50,20 @@ def test_both_leave_the_same_files(kafka: Kafka, tmp_path: Path) -> None:
     kept: list[str] = []
     cleanings = apart = 0
     for seed in range(STORIES):
-        told: list[str] = []
+        transcript: list[str] = []
 
-        def tell(line: str, told: list[str] = told, seed: int = seed) -> str:
+        def send_command(line: str, transcript: list[str] = transcript, seed: int = seed) -> str:
             answer = kafka.run(line)
-            told.append(f"{seed}\t{zlib.crc32(line.encode())}\t{answer}")
+            transcript.append(f"{seed}\t{zlib.crc32(line.encode())}\t{answer}")
             return answer
 
         assert kafka.run(f"open {tmp_path}/story{seed}-0") == "opened"
-        story = Story(seed, tell)
+        story = Story(seed, send_command)
         story.run()
         cleanings += story.cleanings
         apart += story.apart
         if seed < KEPT_STORIES:
-            kept += told
+            kept += transcript
     assert cleanings >= 2 * STORIES
     assert apart <= STORIES // 4
     if os.environ.get("KONVENE_CLEANER_RECORD"):
@@ -76,12 +76,12 @@ def test_we_leave_the_files_that_kafka_left_once() -> None:
     for seed, story in groupby(lines, key=lambda parts: parts[0]):
         answers = list(story)
 
-        def tell(line: str, answers: list[list[str]] = answers) -> str:
-            _, told, answer = answers.pop(0)
-            assert told == str(zlib.crc32(line.encode()))
+        def send_command(line: str, answers: list[list[str]] = answers) -> str:
+            _, checksum, answer = answers.pop(0)
+            assert checksum == str(zlib.crc32(line.encode()))
             return answer
 
-        Story(int(seed), tell).run()
+        Story(int(seed), send_command).run()
         assert not answers
         stories += 1
     assert stories == KEPT_STORIES
