@@ -188,8 +188,8 @@ class Client:
         with self._changed:
             self._changed.notify_all()
 
-    def tell(self, do: str, **fields: Any) -> int:
-        """Send a command; its reply is fetched by `answer`."""
+    def submit(self, do: str, **fields: Any) -> int:
+        """Send a command and return its id; `answer` returns its reply."""
         id = next(self._ids)
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"id": id, "do": do, **fields}).encode() + b"\n")
@@ -203,25 +203,25 @@ class Client:
         return reply["result"]
 
     def call(self, do: str, within_s: float = 30, **fields: Any) -> Any:
-        return self.answer(self.tell(do, **fields), within_s)
+        return self.answer(self.submit(do, **fields), within_s)
 
     def until(self, what: str, happened: Callable[[], T | None], within_s: float = 30) -> T:
-        """Wait until `happened` is true of this client; the error tells what it last said."""
+        """Wait until `happened` returns a true value; a time-out error contains the client's last events."""
         deadline = time.monotonic() + within_s
         with self._changed:
             while not (found := happened()):
                 left = deadline - time.monotonic()
-                gone = self.process.poll() is not None
-                if left <= 0 or (gone and not self._changed.wait(0.5) and not happened()):
-                    state = f"ended with {self.process.returncode}" if gone else f"waited {within_s} s"
+                has_exited = self.process.poll() is not None
+                if left <= 0 or (has_exited and not self._changed.wait(0.5) and not happened()):
+                    state = f"ended with {self.process.returncode}" if has_exited else f"waited {within_s} s"
                     raise TimeoutError(f"{self}: no {what} ({state})\n{self.story()}")
                 self._changed.wait(min(left, 0.5))
         return found
 
     def story(self) -> str:
-        """The last things it said, and the end of its log."""
-        said = "\n".join(str(event)[:160] for event in self.events[-8:])
-        return f"--- events\n{said}\n--- stderr\n{self.log.read_text(errors='replace')[-1500:]}"
+        """Return the last events and the end of the log."""
+        events = "\n".join(str(event)[:160] for event in self.events[-8:])
+        return f"--- events\n{events}\n--- stderr\n{self.log.read_text(errors='replace')[-1500:]}"
 
     def of(self, event: str) -> list[Event]:
         with self._changed:
@@ -357,11 +357,11 @@ def fleet_of(bootstrap: str, directory: Path) -> Iterator[Fleet]:
 
 
 def eventually(what: str, happened: Callable[[], T | None], within_s: float = 30, among: Any = ()) -> T:
-    """Wait until `happened` is true of several clients at once; the error tells what each last said."""
+    """Wait until `happened` returns a true value; a time-out error contains the last events of `among`."""
     deadline = time.monotonic() + within_s
     while not (found := happened()):
         if time.monotonic() > deadline:
-            told = "\n".join(f"=== {client}\n{client.story()}" for client in among)
-            raise TimeoutError(f"no {what} within {within_s} s\n{told}")
+            stories = "\n".join(f"=== {client}\n{client.story()}" for client in among)
+            raise TimeoutError(f"no {what} within {within_s} s\n{stories}")
         time.sleep(0.05)
     return found

@@ -43,14 +43,14 @@ def history(broker: Broker, group: str) -> list[Rebalance]:
 
 def _rows(text: str) -> list[dict[str, Any]]:
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    if isinstance(told, dict):
-        if "causes" in told:
-            return [told]
-        told = next(value for value in told.values() if isinstance(value, list))
-    return list(told)
+    if isinstance(document, dict):
+        if "causes" in document:
+            return [document]
+        document = next(value for value in document.values() if isinstance(value, list))
+    return list(document)
 
 
 def _rebalance(row: dict[str, Any]) -> Rebalance:
@@ -73,14 +73,14 @@ def _cause(row: Any) -> Cause:
 
 
 def missing(rebalances: list[Rebalance], wanted: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The (kind, client id) pairs that the history does not tell in this order.
+    """Return the (kind, client id) pairs that the history does not contain in this order.
 
-    Two wishes may be met by one rebalance, for members that come together cause one.
+    One rebalance may match two pairs, since members that join together cause one.
     """
-    told = [{(cause.kind, cause.client_id) for cause in rebalance.causes} for rebalance in rebalances]
+    causes = [{(cause.kind, cause.client_id) for cause in rebalance.causes} for rebalance in rebalances]
     at, unmet = 0, []
     for wish in wanted:
-        found = next((i for i in range(at, len(told)) if wish in told[i]), None)
+        found = next((i for i in range(at, len(causes)) if wish in causes[i]), None)
         if found is None:
             unmet.append(wish)
         else:

@@ -171,8 +171,8 @@ def delivered_by(members: Iterable[Client]) -> set[str]:
 
 
 def all_committed(member: Client) -> bool:
-    told = next((e for e in reversed(member.events) if e["event"] in ("records", "committed")), None)
-    return told is None or told["event"] == "committed"
+    last_event = next((e for e in reversed(member.events) if e["event"] in ("records", "committed")), None)
+    return last_event is None or last_event["event"] == "committed"
 
 
 # What a story is asked.
@@ -191,7 +191,7 @@ class Tenure:
 
 def tenures(members: Iterable[Client]) -> list[Tenure]:
     """Every tenure of every member, with the offsets delivered in it, in the order in which they began."""
-    told: list[Tenure] = []
+    found: list[Tenure] = []
     for member in members:
         open_: dict[Partition, Tenure] = {}
         latest: dict[Partition, Tenure] = {}
@@ -200,7 +200,7 @@ def tenures(members: Iterable[Client]) -> list[Tenure]:
             if event["event"] == "assigned":
                 for partition in partitions:
                     latest[partition] = open_[partition] = Tenure(member.name, partition, event["at"])
-                    told.append(open_[partition])
+                    found.append(open_[partition])
             elif event["event"] in ("revoked", "lost"):
                 for partition in partitions:
                     if partition in open_:
@@ -210,17 +210,17 @@ def tenures(members: Iterable[Client]) -> list[Tenure]:
                     latest[record["topic"], record["partition"]].offsets.append(record["offset"])
         for tenure in open_.values():
             tenure.ended_ns = member.ended_ns
-    return sorted(told, key=lambda tenure: tenure.began_ns)
+    return sorted(found, key=lambda tenure: tenure.began_ns)
 
 
 def commits(members: Iterable[Client]) -> dict[Partition, list[tuple[int, int, str]]]:
     """(time, offset, member) of each confirmed commit of a partition, in time."""
-    told: dict[Partition, list[tuple[int, int, str]]] = defaultdict(list)
+    by_partition: dict[Partition, list[tuple[int, int, str]]] = defaultdict(list)
     for member in members:
         for event in member.of("committed"):
             for topic, partition, offset, *_ in event["offsets"]:
-                told[topic, partition].append((event["at"], offset, member.name))
-    return {partition: sorted(rows) for partition, rows in told.items()}
+                by_partition[topic, partition].append((event["at"], offset, member.name))
+    return {partition: sorted(rows) for partition, rows in by_partition.items()}
 
 
 def read_again(members: list[Client]) -> list[str]:
@@ -278,8 +278,8 @@ metadata has changed")."""
 def moves_within(members: list[Client], begin_ns: int, end_ns: int) -> list[Event]:
     """Assignments and revocations told in a span in which there should be none."""
     kinds = ("assigned", "revoked", "lost")
-    told = [e for m in members for e in m.events if begin_ns < e["at"] < end_ns]
-    return [e for e in told if e["event"] in kinds and e["partitions"]]
+    events = [e for m in members for e in m.events if begin_ns < e["at"] < end_ns]
+    return [e for e in events if e["event"] in kinds and e["partitions"]]
 
 
 JAVA, CONFLUENT, KAFKA_PYTHON, AIOKAFKA = "java", "confluent-kafka", "kafka-python", "aiokafka"

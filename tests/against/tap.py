@@ -26,16 +26,16 @@ class Exchange:
     """A request and its answer."""
 
     key: int
-    asked_s: float
+    requested_s: float
     answered_s: float = 0.0
     error: int = 0
     epoch: int = 0
-    told_ms: int = 0
+    interval_ms: int = 0
     """By a heartbeat: when to send the next one."""
 
     @property
     def took_s(self) -> float:
-        return self.answered_s - self.asked_s
+        return self.answered_s - self.requested_s
 
 
 @dataclass
@@ -52,14 +52,14 @@ class Wire:
     def of(self, *keys: int) -> list[Exchange]:
         return [exchange for exchange in self.exchanges if exchange.key in keys and exchange.answered_s]
 
-    def asked(self, frame: bytes) -> None:
+    def on_request(self, frame: bytes) -> None:
         length = int.from_bytes(frame[8:10], "big", signed=True)
         self.client_id = frame[10 : 10 + max(length, 0)].decode()
         exchange = Exchange(int.from_bytes(frame[:2], "big"), time.monotonic())
         self.exchanges.append(exchange)
         self.waiting[int.from_bytes(frame[4:8], "big")] = exchange
 
-    def answered(self, frame: bytes) -> None:
+    def on_response(self, frame: bytes) -> None:
         number = int.from_bytes(frame[:4], "big")
         self.out_of_order += number in self.waiting and next(iter(self.waiting)) != number
         exchange = self.waiting.pop(number, None)
@@ -70,7 +70,7 @@ class Wire:
             exchange.error = int.from_bytes(frame[9:11], "big", signed=True)
             at = _after_text(frame, _after_text(frame, 11))
             exchange.epoch = int.from_bytes(frame[at : at + 4], "big", signed=True)
-            exchange.told_ms = int.from_bytes(frame[at + 4 : at + 8], "big")
+            exchange.interval_ms = int.from_bytes(frame[at + 4 : at + 8], "big")
 
 
 def _after_text(frame: bytes, at: int) -> int:
@@ -108,10 +108,10 @@ class Tap:
         ahead, back = await asyncio.open_connection(HOST, self.behind)
 
         async def requests() -> None:
-            await _copy(reader, back, wire.asked)
+            await _copy(reader, back, wire.on_request)
             wire.closed_s = wire.closed_s or time.monotonic()
 
-        await asyncio.gather(requests(), _copy(ahead, writer, wire.answered))
+        await asyncio.gather(requests(), _copy(ahead, writer, wire.on_response))
 
     def of(self, client_id: str) -> Iterator[Wire]:
         """The connections of a client on which it has sent heartbeats."""

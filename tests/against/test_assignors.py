@@ -66,7 +66,7 @@ class Act:
     ended_ns: int
     before: dict[str, set[Partition]]
     after: dict[str, set[Partition]]
-    told: dict[str, set[Partition]]
+    assigned: dict[str, set[Partition]]
     """What the broker says of the assignment afterwards, by client id."""
 
     @property
@@ -103,14 +103,14 @@ def perform(company: Company, assignor: str, fleet: Fleet, admin: Client, lock: 
         before, began_ns = holdings(here), time.monotonic_ns()
         change()
         eventually(f"even shares after: {what}", lambda: even(play, here), SESSION_MS / 1000 + 30, among=here)
-        told: dict[str, set[Partition]] = {}
+        assignments: dict[str, set[Partition]] = {}
         eventually(
             f"word from the broker after: {what}",
-            lambda: told.update(described(play, admin, lock)) or told == holdings(here),
+            lambda: assignments.update(described(play, admin, lock)) or assignments == holdings(here),
             20,
             among=here,
         )
-        play.acts.append(Act(what, began_ns, time.monotonic_ns(), before, holdings(here), told))
+        play.acts.append(Act(what, began_ns, time.monotonic_ns(), before, holdings(here), assignments))
 
     def come(library: str, number: int) -> None:
         name = f"{play.group}-{number}"
@@ -144,11 +144,11 @@ def even(play: Play, members: list[Client]) -> bool:
 
 def described(play: Play, admin: Client, lock: threading.Lock) -> dict[str, set[Partition]]:
     with lock:
-        told = admin.call("describe_groups", groups=[play.group])[play.group]
-    if told["state"] != "Stable":
+        description = admin.call("describe_groups", groups=[play.group])[play.group]
+    if description["state"] != "Stable":
         return {}
-    assert told["assignor"] == play.assignor
-    return {m["client_id"]: {(topic, p) for topic, p in m["partitions"]} for m in told["members"]}
+    assert description["assignor"] == play.assignor
+    return {m["client_id"]: {(topic, p) for topic, p in m["partitions"]} for m in description["members"]}
 
 
 # What a play is asked.
@@ -217,8 +217,8 @@ def test_every_partition_has_one_owner(
         if "cooperative" in play.assignor:
             assert (play, reassigned(play)) == (play, [])
         if broker.explains:
-            told = history(broker, play.group)
-            assert (missing(told, play.rebalances), told) == ([], told)
+            rebalances = history(broker, play.group)
+            assert (missing(rebalances, play.rebalances), rebalances) == ([], rebalances)
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_a_group_changes_its_assignor_member_by_member(
             if {len(partitions) for partitions in held.values()} != {2}:
                 return False
             group = admin.call("describe_groups", groups=[topic])[topic]
-            told = {m["client_id"]: {(t, p) for t, p in m["partitions"]} for m in group["members"]}
-            return told == held and (group["state"], group["assignor"]) == ("Stable", assignor)
+            assignments = {m["client_id"]: {(t, p) for t, p in m["partitions"]} for m in group["members"]}
+            return assignments == held and (group["state"], group["assignor"]) == ("Stable", assignor)
 
         eventually(f"group of {assignor}", settled, 40, among=here.values())
 

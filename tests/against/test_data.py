@@ -147,14 +147,14 @@ def test_large_records_are_read_whole(
 
 
 @pytest.mark.parametrize("library", EACH)
-def test_the_acknowledgement_tells_where_the_record_is(library: str, shelf: Shelf) -> None:
+def test_acknowledgement_has_partition_and_offset(library: str, shelf: Shelf) -> None:
     """A producer is told topic, partition and consecutive offsets from 0, and the timestamp it gave."""
     topic = shelf.topic(library)
-    told = shelf.rows[library, "none"]
+    acknowledged = shelf.rows[library, "none"]
     assert [[topic, 0, offset] for offset in range(len(batch(library, topic, 0)))] == [
-        row[:3] for row in told
+        row[:3] for row in acknowledged
     ]
-    assert told[0][3] == AN_HOUR_AGO_MS  # aiokafka tells the batch's first timestamp for all of it
+    assert acknowledged[0][3] == AN_HOUR_AGO_MS  # aiokafka tells the batch's first timestamp for all of it
 
 
 @pytest.mark.parametrize("library", EACH)

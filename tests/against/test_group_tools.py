@@ -28,7 +28,7 @@ class Stage:
         self.jvm = jvm
         self.own = RunningBroker(broker.bootstrap)
 
-    def kafka(self, line: str, given: str = "") -> java.Said:
+    def kafka(self, line: str, given: str = "") -> java.ToolResult:
         """Kafka's `kafka-consumer-groups --…`."""
         return self.jvm.run(self.broker, f"kafka-consumer-groups --{line}", given)
 
@@ -87,8 +87,8 @@ def test_groups_are_listed_alike(stage: Stage, groups: None) -> None:
     names = stage.kafka("list").out.split()
     ours = stage.konvene("list --json").json
     assert [g["group"] for g in ours] == sorted(names)
-    told = {g["group"]: g for g in ours}
-    assert {name: told[name]["state"] for name in ("idle", "busy", "static")} == {
+    by_group = {g["group"]: g for g in ours}
+    assert {name: by_group[name]["state"] for name in ("idle", "busy", "static")} == {
         "idle": "Empty", "busy": "Stable", "static": "Stable",
     }  # fmt: skip
     theirs = rows(stage.kafka("list --state --type").out)
@@ -273,9 +273,9 @@ def test_members_are_removed_one_by_one_and_all(stage: Stage) -> None:
         return len(rows(stage.kafka("describe --group crowd --members").out))
 
     assert left() == 3
-    said = stage.konvene(f"remove-members crowd --member {first} --instance nobody --reason away --json")
-    assert said.code == 1
-    assert said.json == [
+    result = stage.konvene(f"remove-members crowd --member {first} --instance nobody --reason away --json")
+    assert result.code == 1
+    assert result.json == [
         {"member_id": first, "instance_id": None, "error": None},
         {"member_id": None, "instance_id": "nobody", "error": "UNKNOWN_MEMBER_ID"},
     ]
@@ -297,8 +297,8 @@ def test_an_application_of_streams_is_reset(stage: Stage) -> None:
     refused = stage.jvm.run(stage.broker, reset)
     assert "Consumer group 'app' is still active" in refused.err
     assert refused.status == 1
-    told = stage.jvm.run(stage.broker, f"{reset} --to-offset 5 --dry-run --force")
-    assert "Force deleting all active members in the group: app" in told.out
+    dry_run = stage.jvm.run(stage.broker, f"{reset} --to-offset 5 --dry-run --force")
+    assert "Force deleting all active members in the group: app" in dry_run.out
     assert stage.own.committed("app") == {"orders-0": 4, "orders-1": 5, f"{LONG}-0": 2}
     for way in ("--to-offset 5", "--to-latest", "--to-datetime 1970-01-01T00:00:03.500", "--to-earliest"):
         planned = stage.konvene(f"reset-offsets app --topic orders {way} --dry-run")
@@ -325,6 +325,6 @@ def test_groups_are_deleted_alike(stage: Stage) -> None:
     assert "konvene: group nobody: GROUP_ID_NOT_FOUND" in ours.err
     states = {g["group"]: g["state"] for g in stage.konvene("list --json").json}
     assert states.keys().isdisjoint({"theirs", "ours"})
-    said = stage.konvene("delete --all-groups --json").json
-    assert set(said["deleted"]) == {name for name, state in states.items() if state == "Empty"}
-    assert set(said["failed"]) == set(stage.kafka("list").out.split())
+    result = stage.konvene("delete --all-groups --json").json
+    assert set(result["deleted"]) == {name for name, state in states.items() if state == "Empty"}
+    assert set(result["failed"]) == set(stage.kafka("list").out.split())

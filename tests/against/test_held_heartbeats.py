@@ -51,7 +51,7 @@ class Played:
     lost: list[str] = field(default_factory=list)
     """Clients that closed a connection to the coordinator before they were told to close."""
     out_of_order: int = 0
-    told: list[str] = field(default_factory=list)
+    log_warnings: list[str] = field(default_factory=list)
     """What they said of disconnections, time-outs and the like."""
 
     def held(self) -> list[float]:
@@ -164,7 +164,7 @@ class Story:
             for wire in self.tap.of(member.name):
                 self._look_at(wire, member)
             log = member.log.read_text(errors="replace")
-            self.played.told += [line for line in log.splitlines() if BAD_WORDS.search(line)]
+            self.played.log_warnings += [line for line in log.splitlines() if BAD_WORDS.search(line)]
 
     def _look_at(self, wire: Wire, member: Client) -> None:
         self.played.beats.append(wire.of(*HEARTBEATS))
@@ -220,7 +220,7 @@ def in_peace(done: dict[str, Played]) -> None:
     """Nobody lost a connection, was refused or complained; nobody spun, nothing took longer but the rest of a
     told interval."""
     for how in done.values():
-        assert (how.lost, how.told, how.out_of_order) == ([], [], 0)
+        assert (how.lost, how.log_warnings, how.out_of_order) == ([], [], 0)
     before, after = done[KAFKA], done[RESPONSIVE]
     assert len(before.held()) <= 2
     for member, seconds in after.cpu.items():
@@ -274,11 +274,11 @@ def test_members_wait_in_peace(done: dict[str, Played]) -> None:
     in_peace(done)
     before, after = done[KAFKA], done[RESPONSIVE]
     assert {beat.error for how in done.values() for beats in how.beats for beat in beats} == {0}
-    assert {beat.told_ms for beats in before.beats for beat in beats if beat.epoch > 0} == {CONFIGURED_MS}
+    assert {beat.interval_ms for beats in before.beats for beat in beats if beat.epoch > 0} == {CONFIGURED_MS}
     assert len(after.held()) >= 10
     for beats in after.beats:
         for last, beat in itertools.pairwise(beats):
-            assert beat.took_s * 1000 < last.told_ms
+            assert beat.took_s * 1000 < last.interval_ms
     assert after.took["join"] < before.took["join"]
 
 

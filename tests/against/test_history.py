@@ -52,10 +52,15 @@ def test_a_join_and_a_clean_close(library: str, fleet: Fleet, topic: str, broker
     member_id = member.call("member")["member_id"]
     member.close()
     anchor.until("all partitions", lambda: len(anchor.holds()) == 4, 15)
-    told = history(broker, topic)
+    rebalances = history(broker, topic)
     wanted = [("member-joined", "anchor"), ("member-joined", "member"), ("member-left", "member")]
-    assert missing(told, wanted) == [], told
-    ids = {cause.member_id for rebalance in told for cause in rebalance.causes if cause.client_id == "member"}
+    assert missing(rebalances, wanted) == [], rebalances
+    ids = {
+        cause.member_id
+        for rebalance in rebalances
+        for cause in rebalance.causes
+        if cause.client_id == "member"
+    }
     assert ids == {member_id}
 
 
@@ -97,8 +102,10 @@ def test_a_static_member_that_stays_away(fleet: Fleet, topic: str, broker: Broke
     eventually("two and two", lambda: all(len(client.holds()) == 2 for client in both), among=both)
     member.kill()
     anchor.until("all partitions", lambda: len(anchor.holds()) == 4, SESSION_MS / 1000 + 10)
-    told = [cause for rebalance in history(broker, topic) for cause in rebalance.causes]
-    expired = [(cause.client_id, cause.instance_id) for cause in told if cause.kind == "session-expired"]
+    all_causes = [cause for rebalance in history(broker, topic) for cause in rebalance.causes]
+    expired = [
+        (cause.client_id, cause.instance_id) for cause in all_causes if cause.kind == "session-expired"
+    ]
     assert expired == [("member", "desk-1")]
 
 
@@ -107,9 +114,9 @@ def test_a_cooperative_follow_up(fleet: Fleet, topic: str, broker: Broker) -> No
     """With cooperative-sticky a newcomer's share is given up first and handed over in a second rebalance,
     and the second one's cause is the first."""
     pair(fleet, topic, "java", assignor="cooperative-sticky")
-    told = history(broker, topic)
-    assert missing(told, [("member-joined", "member")]) == [], told
-    assert any(cause.kind == "cooperative-follow-up" for cause in told[-1].causes), told
+    rebalances = history(broker, topic)
+    assert missing(rebalances, [("member-joined", "member")]) == [], rebalances
+    assert any(cause.kind == "cooperative-follow-up" for cause in rebalances[-1].causes), rebalances
 
 
 @pytest.mark.java

@@ -26,7 +26,7 @@ from konvene.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequest
 
 from .brokers import Broker, Kafka
 from .changing_hands import LOG, beside, eventually, running, stopped_kafka
-from .test_kafka_loads_consumers import SETTINGS, TOPICS, Groups, Member, told
+from .test_kafka_loads_consumers import SETTINGS, TOPICS, Groups, Member, describe_all
 
 pytestmark = pytest.mark.java
 
@@ -64,9 +64,9 @@ def go_on(target: Target, groups: Groups) -> None:
     """Nobody has noticed: epochs and assignments are as they were, and one more may come. (Who reads by an
     expression is left out: after ten seconds a coordinator looks for topics anew.)"""
     for member in (*groups.names, groups.static[1], *groups.owing, *groups.mixed):
-        before = member.epoch, dict(member.told)
+        before = member.epoch, dict(member.assigned)
         assert member.beat(target) is Errors.NONE, member
-        assert (member.epoch, member.told) == before, member
+        assert (member.epoch, member.assigned) == before, member
     groups.settle(target, [*groups.names, Member("names", "new-here")])
 
 
@@ -120,19 +120,19 @@ def test_kafka_goes_on_with_what_our_cleaner_left(tmp_path: Path, kafka: Kafka) 
         commit_often(target, groups.names[0])
         written = PARTITIONS * ROUNDS
         wait_until_cleaned(konvene)
-        ours = told(target)
+        ours = describe_all(target)
     assert cleaned_to(konvene) > written // 2
     assert size(konvene) < 2_000_000, "the half of what was written is gone"
     exchange(konvene, kafka)
     with running(kafka, "names") as target:
-        assert told(target) == ours
+        assert describe_all(target) == ours
         go_on(target, groups)
         before = cleaned_to(kafka)
         commit_often(target, groups.names[0], ROUNDS)
         wait_until_cleaned(kafka, before)
-        theirs = told_offsets(target)
+        theirs = committed_offsets(target)
     with running(beside(kafka, tmp_path / "again"), "names") as target:
-        assert told_offsets(target) == theirs
+        assert committed_offsets(target) == theirs
 
 
 def test_we_go_on_with_what_kafkas_cleaner_left(tmp_path: Path, kafka: Kafka) -> None:
@@ -140,21 +140,21 @@ def test_we_go_on_with_what_kafkas_cleaner_left(tmp_path: Path, kafka: Kafka) ->
         groups = Groups(target)
         commit_often(target, groups.names[0])
         wait_until_cleaned(kafka)
-        theirs = told(target)
+        theirs = describe_all(target)
     konvene = beside(kafka, tmp_path)
     with running(konvene, "names") as target:
-        assert told(target) == theirs
+        assert describe_all(target) == theirs
         before = cleaned_to(konvene)
         commit_often(target, groups.names[0], ROUNDS)
         wait_until_cleaned(konvene, before)
-        ours = told(target)
+        ours = describe_all(target)
     assert size(konvene) < 2_000_000
     with running(konvene, "names") as target:
-        assert told(target) == ours
+        assert describe_all(target) == ours
         go_on(target, groups)
 
 
-def told_offsets(target: Target) -> object:
+def committed_offsets(target: Target) -> object:
     """What was committed by the group that commits often."""
     wanted = (OffsetFetchRequestGroup(group_id="names", topics=None),)
     (fetched,) = target.ask(OffsetFetchRequest(groups=wanted), 9).groups

@@ -109,7 +109,7 @@ def commit(target: Target, group: str, metadata: str = "") -> None:
     assert {p.error_code for p in answer.topics[0].partitions} == {0}
 
 
-def told(target: Target) -> list[Any]:
+def describe_groups(target: Target) -> list[Any]:
     """What a broker says of the groups."""
     described = target.ask(DescribeGroupsRequest(groups=("moved", "simple")), 5).groups
     wanted = (OffsetFetchRequestGroup(group_id="simple", topics=None),)
@@ -136,7 +136,7 @@ def _members(members: Any) -> list[Any]:
 
 
 @pytest.mark.java
-def test_kafka_tells_the_group_that_konvene_wrote(tmp_path: Path, kafka: Kafka) -> None:
+def test_kafka_loads_the_group_that_konvene_wrote(tmp_path: Path, kafka: Kafka) -> None:
     konvene = Konvene(tmp_path / "konvene", SETTINGS)
     konvene.start()
     try:
@@ -150,7 +150,7 @@ def test_kafka_tells_the_group_that_konvene_wrote(tmp_path: Path, kafka: Kafka) 
             name="t", partitions=(OffsetDeleteRequestPartition(partition_index=1),)
         )
         assert target.ask(OffsetDeleteRequest(group_id="simple", topics=(gone,))).error_code == 0
-        ours = told(target)
+        ours = describe_groups(target)
     finally:
         konvene.stop()
     kafka.start()
@@ -176,7 +176,7 @@ def test_kafka_tells_the_group_that_konvene_wrote(tmp_path: Path, kafka: Kafka) 
     try:
         other = Target(kafka)
         other.coordinator("moved")
-        assert told(other) == ours
+        assert describe_groups(other) == ours
         for member in assignments:
             beat = HeartbeatRequest(group_id="moved", generation_id=1, member_id=member)
             assert other.ask(beat).error_code in (0, 82), "an instance id has to be named with its member's"

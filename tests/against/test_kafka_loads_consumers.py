@@ -89,14 +89,14 @@ class Member:
     stubborn: bool = False
     """Whether it keeps what it is told to give up."""
     owns: Owned = field(default_factory=dict)
-    told: Owned = field(default_factory=dict)
+    assigned: Owned = field(default_factory=dict)
 
     def beat(self, target: Target, epoch: int | None = None) -> Errors:
         """One heartbeat; a full one when it joins. What it is told, it takes, unless it is stubborn."""
         joins = self.epoch <= 0
-        said: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if joins:
-            said = {
+            fields = {
                 "subscribed_topic_names": self.names,
                 "subscribed_topic_regex": self.regex,
                 "rebalance_timeout_ms": LONG_MS,
@@ -108,17 +108,17 @@ class Member:
             member_epoch=self.epoch if epoch is None else epoch,
             instance_id=self.instance,
             topic_partitions=owned,
-            **said,
+            **fields,
         )
         answer = target.ask(request, 1, self.member_id)
         if answer.error_code == Errors.NONE:
             self.epoch = answer.member_epoch
             if answer.assignment is not None:
-                self.told = {
+                self.assigned = {
                     t.topic_id: tuple(sorted(t.partitions)) for t in answer.assignment.topic_partitions
                 }
             if not self.stubborn:
-                self.owns = dict(self.told)
+                self.owns = dict(self.assigned)
         return Errors(answer.error_code)
 
     def leave(self, target: Target) -> None:
@@ -180,32 +180,34 @@ class Groups:
                 assert member.beat(target) is Errors.NONE
             if classic is not None:
                 classic.step(target)
-            return bool(told_of(target, group).group_state == "Stable" and all(m.told for m in members))
+            return bool(
+                describe_group(target, group).group_state == "Stable" and all(m.assigned for m in members)
+            )
 
-        eventually(stable, lambda: repr(told_of(target, group)))
+        eventually(stable, lambda: repr(describe_group(target, group)))
 
     def go_on(self, target: Target) -> None:
         """Nobody has noticed: each keeps its epoch and its assignment. Who owes something may still confirm
         it, who waits for it is given it, and who was away is back; then one more comes to each group."""
         for member in self.consumers:
-            before = member.epoch, dict(member.told)
+            before = member.epoch, dict(member.assigned)
             assert member.beat(target) is Errors.NONE, member
-            assert (member.epoch, member.told) == before, member
+            assert (member.epoch, member.assigned) == before, member
         assert [self.old.beat(target), self.last.beat(target)] == [Errors.NONE] * 2
         has = self.owing[0]
-        has.stubborn, has.owns = False, dict(has.told)
+        has.stubborn, has.owns = False, dict(has.assigned)
         self.settle(target, self.owing)
-        assert {len(p) for m in self.owing for p in m.told.values()} == {3}
+        assert {len(p) for m in self.owing for p in m.assigned.values()} == {3}
         back = Member("static", "another one", instance="i1")
         assert back.beat(target) is Errors.NONE
-        assert (back.epoch, back.told) == (self.static[1].epoch, self.static[0].told)
+        assert (back.epoch, back.assigned) == (self.static[1].epoch, self.static[0].assigned)
         for group, there in (("names", self.names), ("regex", self.regex), ("emptied", [])):
             self.settle(target, [*there, Member(group, "new-here")])
         self.settle(target, [*self.mixed, Member("mixed", "third")], self.old)
         self.settle(target, [Member("down", "up again")], self.last)
 
 
-def told_of(target: Target, group: str) -> Any:
+def describe_group(target: Target, group: str) -> Any:
     return target.ask(ConsumerGroupDescribeRequest(group_ids=(group,)), 1).groups[0]
 
 
@@ -226,23 +228,23 @@ def commit(target: Target, member: Member) -> None:
     assert {p.error_code for p in answer.topics[0].partitions} == {Errors.NONE}
 
 
-def told(target: Target) -> list[Any]:
+def describe_all(target: Target) -> list[Any]:
     """What a broker says of all groups: what they are, who is in them with which epochs and partitions, and
     what was committed."""
     listed = sorted(target.ask(ListGroupsRequest(), 5).groups, key=lambda g: g.group_id)
     assert {g.group_id: (g.group_type, g.group_state) for g in listed} == STATES
-    said: list[Any] = []
+    descriptions: list[Any] = []
     for group in listed:
-        said.append((group.group_id, group.group_type, group.group_state, group.protocol_type))
+        descriptions.append((group.group_id, group.group_type, group.group_state, group.protocol_type))
         if group.group_type == "consumer":
-            told = told_of(target, group.group_id)
+            description = describe_group(target, group.group_id)
         else:
-            (told,) = target.ask(DescribeGroupsRequest(groups=(group.group_id,)), 5).groups
-        said.append(as_plain(told))
+            (description,) = target.ask(DescribeGroupsRequest(groups=(group.group_id,)), 5).groups
+        descriptions.append(as_plain(description))
         wanted = (OffsetFetchRequestGroup(group_id=group.group_id, topics=None),)
         (fetched,) = target.ask(OffsetFetchRequest(groups=wanted), 9).groups
-        said.append(as_plain(fetched))
-    return said
+        descriptions.append(as_plain(fetched))
+    return descriptions
 
 
 @pytest.fixture
@@ -255,19 +257,19 @@ def test_kafka_goes_on_with_the_groups_that_konvene_wrote(tmp_path: Path, kafka:
     konvene = beside(kafka, tmp_path)
     with running(konvene, "names") as target:
         groups = Groups(target)
-        ours = told(target)
+        ours = describe_all(target)
     assert {key for key, _ in dumped(log_of(konvene))} == COMMIT | CLASSIC | CONSUMER | GONE
     hand_over(konvene, kafka)
     with running(kafka, "names") as target:
-        assert told(target) == ours
+        assert describe_all(target) == ours
         groups.go_on(target)
 
 
 def test_konvene_goes_on_with_the_groups_that_kafka_wrote(tmp_path: Path, kafka: Kafka) -> None:
     with running(kafka, "names") as target:
         groups = Groups(target)
-        theirs = told(target)
+        theirs = describe_all(target)
     assert {key for key, _ in dumped(log_of(kafka))} == COMMIT | CLASSIC | CONSUMER | GONE
     with running(beside(kafka, tmp_path), "names") as target:
-        assert told(target) == theirs
+        assert describe_all(target) == theirs
         groups.go_on(target)

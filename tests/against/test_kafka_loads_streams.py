@@ -132,13 +132,13 @@ class Member:
     stubborn: bool = False
     """Whether it keeps what it is told to give up."""
     owns: Owned = field(default_factory=lambda: dict(NOTHING))
-    told: Owned = field(default_factory=lambda: dict(NOTHING))
+    assigned: Owned = field(default_factory=lambda: dict(NOTHING))
 
     def beat(self, target: Target, epoch: int | None = None) -> Errors:
         """One heartbeat; a full one when it joins. What it is told, it takes, unless it is stubborn."""
-        said: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.epoch <= 0:
-            said = {
+            fields = {
                 "topology": self.topology,
                 "process_id": f"process of {self.member_id}",
                 "rack_id": "a rack",
@@ -151,7 +151,7 @@ class Member:
             member_id=self.member_id,
             member_epoch=self.epoch if epoch is None else epoch,
             instance_id=self.instance,
-            **said,
+            **fields,
             **self.owns,
         )
         answer = target.ask(request, 1, self.member_id)
@@ -159,16 +159,16 @@ class Member:
             self.epoch = answer.member_epoch
             for role in ROLES:
                 if getattr(answer, role) is not None:
-                    self.told[role] = getattr(answer, role)
+                    self.assigned[role] = getattr(answer, role)
             if not self.stubborn:
-                self.owns = dict(self.told)
+                self.owns = dict(self.assigned)
         return Errors(answer.error_code)
 
     def leave(self, target: Target) -> None:
         assert self.beat(target, -2 if self.instance else -1) is Errors.NONE
 
     def count(self, role: str) -> int:
-        return sum(len(tasks.partitions) for tasks in self.told[role])
+        return sum(len(tasks.partitions) for tasks in self.assigned[role])
 
 
 class Groups:
@@ -223,20 +223,22 @@ class Groups:
         def stable() -> bool:
             for member in members:
                 assert member.beat(target) is Errors.NONE, member
-            return bool(told_of(target, group).group_state == "Stable" and all(m.told for m in members))
+            return bool(
+                describe_group(target, group).group_state == "Stable" and all(m.assigned for m in members)
+            )
 
-        eventually(stable, lambda: repr(told_of(target, group)))
+        eventually(stable, lambda: repr(describe_group(target, group)))
 
     def go_on(self, target: Target) -> None:
         """Nobody has noticed: each keeps its epoch and its tasks. Who owes something may still confirm it,
         who waits for it is given it, and who was away is back; then one more comes to each group."""
         for member in self.members:
-            before = member.epoch, dict(member.told)
+            before = member.epoch, dict(member.assigned)
             assert member.beat(target) is Errors.NONE, member
-            assert (member.epoch, member.told) == before, member
+            assert (member.epoch, member.assigned) == before, member
         assert self.last.beat(target) is Errors.NONE
         has = self.owing[0]
-        has.stubborn, has.owns = False, dict(has.told)
+        has.stubborn, has.owns = False, dict(has.assigned)
         self.settle(target, self.owing)
         assert [member.count("active_tasks") for member in self.owing] == [3, 3]
         away = self.static[0]
@@ -252,7 +254,7 @@ class Groups:
         assert self.missing.count("active_tasks") == 2
 
 
-def told_of(target: Target, group: str) -> Any:
+def describe_group(target: Target, group: str) -> Any:
     return target.ask(StreamsGroupDescribeRequest(group_ids=(group,)), 1).groups[0]
 
 
@@ -272,23 +274,23 @@ def commit(target: Target, group: str, member_id: str, epoch: int) -> None:
     assert {p.error_code for p in answer.topics[0].partitions} == {Errors.NONE}
 
 
-def told(target: Target) -> list[Any]:
+def describe_all(target: Target) -> list[Any]:
     """What a broker says of all groups: what they are, who is in them with which epochs and tasks, and what
     was committed."""
     listed = sorted(target.ask(ListGroupsRequest(), 5).groups, key=lambda g: g.group_id)
     assert {g.group_id: (g.group_type, g.group_state) for g in listed} == STATES
-    said: list[Any] = []
+    descriptions: list[Any] = []
     for group in listed:
-        said.append((group.group_id, group.group_type, group.group_state, group.protocol_type))
+        descriptions.append((group.group_id, group.group_type, group.group_state, group.protocol_type))
         if group.group_type == "streams":
-            told = told_of(target, group.group_id)
+            description = describe_group(target, group.group_id)
         else:
-            (told,) = target.ask(DescribeGroupsRequest(groups=(group.group_id,)), 5).groups
-        said.append(as_plain(told))
+            (description,) = target.ask(DescribeGroupsRequest(groups=(group.group_id,)), 5).groups
+        descriptions.append(as_plain(description))
         wanted = (OffsetFetchRequestGroup(group_id=group.group_id, topics=None),)
         (fetched,) = target.ask(OffsetFetchRequest(groups=wanted), 9).groups
-        said.append(as_plain(fetched))
-    return said
+        descriptions.append(as_plain(fetched))
+    return descriptions
 
 
 GONE = ("member-left", "removed-by-admin", "session-expired")
@@ -328,11 +330,11 @@ def test_kafka_goes_on_with_the_streams_groups_that_konvene_wrote(tmp_path: Path
     with running(konvene, "tasks") as target:
         groups = Groups(target)
     with running(konvene, "tasks") as target:
-        ours = told(target)
+        ours = describe_all(target)
     assert {key for key, _ in dumped(log_of(konvene))} == COMMIT | CLASSIC | STREAMS
     hand_over(konvene, kafka)
     with running(kafka, "tasks") as target:
-        assert told(target) == ours
+        assert describe_all(target) == ours
         groups.go_on(target)
 
 
@@ -340,21 +342,21 @@ def test_konvene_goes_on_with_the_streams_groups_that_kafka_wrote(tmp_path: Path
     with running(kafka, "tasks") as target:
         groups = Groups(target)
     with running(kafka, "tasks") as target:
-        theirs = told(target)
+        theirs = describe_all(target)
     assert {key for key, _ in dumped(log_of(kafka))} == COMMIT | CLASSIC | STREAMS
     with running(beside(kafka, tmp_path), "tasks") as target:
-        assert told(target) == theirs
+        assert describe_all(target) == theirs
         groups.go_on(target)
 
 
-def test_what_kafkas_records_tell_is_what_konvene_tells_of_the_same(tmp_path: Path, kafka: Kafka) -> None:
+def test_history_inferred_from_kafkas_records_equals_konvenes(tmp_path: Path, kafka: Kafka) -> None:
     konvene = beside(kafka, tmp_path)
-    told = []
+    histories = []
     for broker in (konvene, kafka):
         with running(broker, "tasks") as target:
             Groups(target)
-            told.append({group: why(broker, group) for group in (*STATES, "deleted")})
-    live, inferred = told
+            histories.append({group: why(broker, group) for group in (*STATES, "deleted")})
+    live, inferred = histories
     assert inferred == live
     assert next(row[-1] for row in live["tasks"] if row[2] == "Stable") == {
         "active": 10, "standby": 0, "warmup": 0,
@@ -376,19 +378,21 @@ def test_kafka_reads_over_what_is_kept_of_members_of_the_classic_protocol(
         synced = target.ask(old.sync_request().replace(assignments=(nothing,)), 4, "old")
         assert synced.error_code == Errors.NONE
         assert new.beat(target) is Errors.NONE
-        ours = told_of(target, "g")
+        ours = describe_group(target, "g")
     assert {member.member_id: member.is_classic for member in ours.members} == {
         old.member_id: True, "new": False,
     }  # fmt: skip
     assert "19" in {key for key, _ in dumped(log_of(konvene))}
     hand_over(konvene, kafka)
     with running(kafka, "g") as target:
-        theirs = told_of(target, "g")
+        theirs = describe_group(target, "g")
         assert (theirs.group_epoch, theirs.assignment_epoch) == (ours.group_epoch, ours.assignment_epoch)
         assert {member.member_id: member.is_classic for member in theirs.members} == {
             old.member_id: False, "new": False,
         }  # fmt: skip
-        has, had = ({m.member_id: m.assignment for m in told.members} for told in (theirs, ours))
+        has, had = (
+            {m.member_id: m.assignment for m in description.members} for description in (theirs, ours)
+        )
         assert has == had
         assert new.beat(target) is Errors.NONE
         assert Errors(target.ask(old.beat_request(), 4, "old").error_code) is Errors.UNKNOWN_MEMBER_ID

@@ -28,7 +28,7 @@ def reader(fleet: Fleet, library: str, topic: str, **settings: Any) -> Client:
 
 
 @pytest.mark.parametrize("library", EACH)
-def test_a_commit_is_told_to_everyone_with_its_metadata(
+def test_committed_offsets_and_metadata_are_returned_to_every_client(
     library: str, fleet: Fleet, filled: str, admins: Admins
 ) -> None:
     """What a consumer that chose its partitions commits, it and the admin clients are told again."""
@@ -48,7 +48,7 @@ def test_a_commit_is_told_to_everyone_with_its_metadata(
 
 
 @pytest.mark.java
-def test_javas_admin_is_told_the_same(fleet: Fleet, filled: str, admins: Admins) -> None:
+def test_javas_admin_returns_the_same_offsets(fleet: Fleet, filled: str, admins: Admins) -> None:
     """Java's Admin reads with another version of OffsetFetch, and the answer is the same."""
     group = f"g-{filled}"
     consumer = reader(fleet, "kafka-python", filled, group=group)
@@ -89,7 +89,7 @@ def test_seek_and_pause_are_obeyed(library: str, fleet: Fleet, filled: str) -> N
 
 
 @pytest.mark.parametrize("library", EACH)
-def test_a_seek_beyond_the_log_resets_as_told(library: str, fleet: Fleet, filled: str) -> None:
+def test_seek_beyond_the_log_resets_to_earliest(library: str, fleet: Fleet, filled: str) -> None:
     """OFFSET_OUT_OF_RANGE makes the client reset: to the earliest record, as it was told."""
     consumer = reader(fleet, library, filled)
     consumer.until("ten records", lambda: len(consumer.records()) == 10)

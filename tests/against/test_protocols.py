@@ -112,8 +112,12 @@ def test_a_group_of_another_kind(
         {one.member_id: (mine[together], b"\x01half"), two.member_id: (yours[together], b"")},
     )
     assert one.listed() == kind
-    told = {row["group"]: row for row in admins["kafka-python"].call("list_groups")}[group]
-    assert (told["protocol_type"], told["state"], told["type"].lower()) == (kind, "Stable", "classic")
+    description = {row["group"]: row for row in admins["kafka-python"].call("list_groups")}[group]
+    assert (description["protocol_type"], description["state"], description["type"].lower()) == (
+        kind,
+        "Stable",
+        "classic",
+    )
 
     assert two.leave() == (0, [0])
     is_told_to_join_again(one)
@@ -162,9 +166,9 @@ def test_javas_admin_sees_what_kind_a_group_is(member: Join, admins: Admins) -> 
     admin = admins["java"]
     listed = {row["group"]: row for row in admin.call("list_groups")}[group]
     assert listed == {"group": group, "protocol_type": "connect", "state": "Stable", "type": "Classic"}
-    told = admin.call("describe_classic_groups", groups=[group])[group]
-    assert (told["state"], told["assignor"]) == ("Stable", "compatible")
-    assert [(m["member_id"], m["client_id"], m["partitions"]) for m in told["members"]] == [
+    description = admin.call("describe_classic_groups", groups=[group])[group]
+    assert (description["state"], description["assignor"]) == ("Stable", "compatible")
+    assert [(m["member_id"], m["client_id"], m["partitions"]) for m in description["members"]] == [
         (worker.member_id, "raw", [])
     ]
     with pytest.raises(Refused) as refused:

@@ -118,7 +118,9 @@ def test_a_rebalance_outlives_its_broker(own_broker: Broker, own_fleet: Fleet) -
     asleep.sleep()  # and so the rebalance stays open until it wakes
     moves = len(awake.of("revoked"))
     late = own_fleet.launch("aiokafka", "late")
-    joining = late.tell("start", role="consumer", bootstrap=own_fleet.bootstrap, client_id="late", **settings)
+    joining = late.submit(
+        "start", role="consumer", bootstrap=own_fleet.bootstrap, client_id="late", **settings
+    )
     awake.until("revocation", lambda: len(awake.of("revoked")) > moves, 20)
     own_broker.kill9()
     own_broker.start()
@@ -137,7 +139,7 @@ def test_a_rebalance_outlives_its_broker(own_broker: Broker, own_fleet: Fleet) -
     assert read_again(members) == []
 
 
-def test_what_was_told_is_kept(own_broker: Broker, own_fleet: Fleet) -> None:
+def test_acknowledged_changes_survive_a_kill(own_broker: Broker, own_fleet: Fleet) -> None:
     """Topics, configs, records, offsets with their metadata, and the deletion of each, survive a kill."""
     admin = make_topic(own_fleet, "kept", 2)
     admin.call("create_topics", topics=[{"name": "gone", "partitions": 1}])

@@ -27,7 +27,7 @@ LONG_MS = 30_000
 
 FENCED_INSTANCE_ID = 82
 
-SAID: dict[str, list[tuple[int | None, str]]] = {
+COMMIT_ERRORS: dict[str, list[tuple[int | None, str]]] = {
     KAFKA_PYTHON: [(FENCED_INSTANCE_ID, "FENCED_INSTANCE_ID")],
     # These two in their own words once a heartbeat has told them.
     JAVA: [(FENCED_INSTANCE_ID, "FENCED_INSTANCE_ID"), (None, "CommitFailedException")],
@@ -68,7 +68,7 @@ class Desks:
 
         eventually("even shares", shared, 30, among=members)
 
-    def told(self) -> tuple[str, Assignment, dict[str | None, str]]:
+    def describe(self) -> tuple[str, Assignment, dict[str | None, str]]:
         """What the broker says: the state, who has what, and the member ids, both by desk."""
         group = self.admin.call("describe_groups", groups=[self.topic])[self.topic]
         has = {m["instance_id"]: {(t, p) for t, p in m["partitions"]} for m in group["members"]}
@@ -130,12 +130,12 @@ def bounce(desks: Desks, library: str, assignor: str, leader: str) -> None:
     member = desks.sit(library, "member", "desk-1", assignor=assignor)
     desks.share(other, member)
     before, past = generation(other), desks.past()
-    state, has, ids = desks.told()
+    state, has, ids = desks.describe()
     assert state == "Stable"
     moves = len(other.of("revoked"))
 
     member.close()
-    assert desks.told() == (state, has, ids)
+    assert desks.describe() == (state, has, ids)
     again = desks.sit(library, "again", "desk-1", assignor=assignor)
     again.until("what it had", lambda: again.holds() == has["desk-1"])
     assert (generation(other), len(other.of("revoked"))) == (before, moves)
@@ -145,7 +145,7 @@ def bounce(desks: Desks, library: str, assignor: str, leader: str) -> None:
     back = desks.sit(leader, "back", "desk-0", assignor=assignor)
     back.until("what it had", lambda: back.holds() == held_by_other)
     assert generation(back) == before
-    state, has_now, ids_now = desks.told()
+    state, has_now, ids_now = desks.describe()
     assert (state, has_now) == ("Stable", has)
     assert [desk for desk in has if ids_now[desk] == ids[desk]] == []
     assert desks.past() == past
@@ -169,7 +169,7 @@ def test_of_two_with_one_instance_id_the_older_is_fenced(library: str, desks: De
     older = desks.sit(library, "older", "desk-1")
     desks.share(other, older)
     before, past = generation(other), desks.past()
-    _, has, _ = desks.told()
+    _, has, _ = desks.describe()
     older.call("hold")  # since Java takes the desk back at the next poll after the error
     newer = desks.sit(KAFKA_PYTHON, "newer", "desk-1")
     newer.until("the desk", lambda: newer.holds() == has["desk-1"])
@@ -177,10 +177,10 @@ def test_of_two_with_one_instance_id_the_older_is_fenced(library: str, desks: De
     newer.call("commit", offsets=[[*mine, 5, "newer"]])
     with pytest.raises(Refused) as refused:
         older.call("commit", offsets=[[*mine, 1, "older"]])
-    assert (refused.value.code, refused.value.name) in SAID[library]
+    assert (refused.value.code, refused.value.name) in COMMIT_ERRORS[library]
     assert group_offsets(desks.admin, desks.topic) == [[*mine, 5, "newer"]]
     assert generation(other) == generation(newer) == before
-    state, has_now, _ = desks.told()
+    state, has_now, _ = desks.describe()
     assert (state, has_now) == ("Stable", has)
     assert desks.past() == past
     if library in (JAVA, CONFLUENT):
@@ -197,7 +197,7 @@ def test_aiokafka_takes_its_desk_back(desks: Desks) -> None:
     older = desks.sit(AIOKAFKA, "older", "desk-1")
     desks.share(other, older)
     before, past = generation(other), desks.past()
-    _, has, ids = desks.told()
+    _, has, ids = desks.describe()
     newer = desks.sit(KAFKA_PYTHON, "newer", "desk-1")
     newer.until("the desk", lambda: newer.holds() == has["desk-1"])
     older.until("the desk again", lambda: len(older.of("assigned")) == 2 and older.holds() == has["desk-1"])
@@ -205,7 +205,7 @@ def test_aiokafka_takes_its_desk_back(desks: Desks) -> None:
     with pytest.raises(Refused) as refused:
         newer.call("commit", offsets=[[*mine, 1, ""]])
     assert refused.value.code == FENCED_INSTANCE_ID
-    state, has_now, ids_now = desks.told()
+    state, has_now, ids_now = desks.describe()
     assert (state, has_now, ids_now["desk-1"]) == ("Stable", has, older.call("member")["member_id"])
     assert ids_now["desk-1"] not in (ids["desk-1"], newer.call("member")["member_id"])
     assert generation(other) == before

@@ -117,21 +117,21 @@ class TestItsHistory:
     def test_each_change_is_explained(self, story: Story, broker: Broker) -> None:
         """Joins, the clean leave and the death are told in their order, each with the client that caused
         it."""
-        told = history(broker, story.group)
-        assert missing(told, story.rebalances) == [], told
+        rebalances = history(broker, story.group)
+        assert missing(rebalances, story.rebalances) == [], rebalances
 
     def test_no_rebalance_is_without_a_cause(self, story: Story, broker: Broker) -> None:
         """Every generation is told once, with at least one cause."""
-        told = history(broker, story.group)
-        assert [rebalance for rebalance in told if not rebalance.causes] == []
-        generations = [rebalance.generation for rebalance in told]
+        rebalances = history(broker, story.group)
+        assert [rebalance for rebalance in rebalances if not rebalance.causes] == []
+        generations = [rebalance.generation for rebalance in rebalances]
         assert generations == sorted(set(generations))
 
-    def test_nobody_is_accused_falsely(self, story: Story, broker: Broker) -> None:
+    def test_departures_name_only_departed_members(self, story: Story, broker: Broker) -> None:
         """Only the one who left is told to have left, and only the one who was killed to have expired."""
-        told = [cause for rebalance in history(broker, story.group) for cause in rebalance.causes]
+        causes = [cause for rebalance in history(broker, story.group) for cause in rebalance.causes]
         stayer = story.members[1].name
-        left = {cause.client_id for cause in told if cause.kind == "member-left"}
-        expired = {cause.client_id for cause in told if cause.kind == "session-expired"}
+        left = {cause.client_id for cause in causes if cause.kind == "member-left"}
+        expired = {cause.client_id for cause in causes if cause.kind == "session-expired"}
         assert left - {stayer} == {name for kind, name in story.rebalances if kind == "member-left"}
         assert expired == {name for kind, name in story.rebalances if kind == "session-expired"}

@@ -66,7 +66,7 @@ class WordCount:
             {"topic": self.input, "partition": n % PARTITIONS, "key": None, "value": line}
             for n, line in enumerate(more)
         ]
-        self.writing = self.writer.tell("send", records=records)
+        self.writing = self.writer.submit("send", records=records)
         self.lines += more
 
     def end_to_write(self) -> None:
@@ -85,9 +85,9 @@ class WordCount:
         """Wait until every task is one instance's and all have as many; tell whose is which."""
 
         def shared() -> dict[str, set[str]] | None:
-            told = {instance.name: tasks(instance) for instance in instances}
-            even = all(len(held) == len(TASKS) // len(instances) for held in told.values())
-            return told if even and set().union(*told.values()) == TASKS else None
+            held_by_instance = {instance.name: tasks(instance) for instance in instances}
+            even = all(len(held) == len(TASKS) // len(instances) for held in held_by_instance.values())
+            return held_by_instance if even and set().union(*held_by_instance.values()) == TASKS else None
 
         return eventually(f"sharing of all tasks by {len(instances)}", shared, within_s, among=instances)
 
@@ -103,9 +103,9 @@ class WordCount:
 
     def described(self) -> tuple[str, str, list[str | None]]:
         """What the broker says of the group: state, protocol, and the instance ids of its members."""
-        told = self.admin.call("describe_groups", groups=[self.name])[self.name]
-        ids = sorted((member["instance_id"] for member in told["members"]), key=str)
-        return told["state"], told["assignor"], ids
+        description = self.admin.call("describe_groups", groups=[self.name])[self.name]
+        ids = sorted((member["instance_id"] for member in description["members"]), key=str)
+        return description["state"], description["assignor"], ids
 
 
 def tasks(instance: Client) -> set[str]:

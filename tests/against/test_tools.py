@@ -32,14 +32,14 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 
 @pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
-def test_the_tools_say_what_they_say_of_kafka(path: Path, jvm: Tools, own_broker: Broker) -> None:
+def test_tools_output_equals_kafkas(path: Path, jvm: Tools, own_broker: Broker) -> None:
     """Each command of the transcript, in order, is answered as Apache Kafka answered it."""
     prose, steps = read(path)
-    told = replay(steps, jvm, own_broker, 5 if own_broker.name == "kafka" else 0)
+    replayed = replay(steps, jvm, own_broker, 5 if own_broker.name == "kafka" else 0)
     if os.environ.get("KONVENE_REWRITE"):
-        path.write_text(written(prose, told))
+        path.write_text(written(prose, replayed))
         return
-    expected, now = written(prose, steps).splitlines(), written(prose, told).splitlines()
+    expected, now = written(prose, steps).splitlines(), written(prose, replayed).splitlines()
     differences = list(unified_diff(expected, now, "kafka", own_broker.name, lineterm="", n=2))
     if differences:
         pytest.fail("\n".join(differences), pytrace=False)
@@ -67,7 +67,7 @@ def test_the_performance_tools_fill_segments_that_kafka_reads(jvm: Tools, own_br
     segments = sorted(path.stem for path in folder.glob("*.log"))
     assert len(segments) == 4
     dumped = [jvm.run(own_broker, f"kafka-dump-log --files {folder}/{base}.log") for base in segments]
-    batches = [line for said in dumped for line in said.out.splitlines() if line.startswith("baseOffset")]
+    batches = [line for result in dumped for line in result.out.splitlines() if line.startswith("baseOffset")]
     assert sum(int(n) for line in batches for n in re.findall(r" count: (\d+)", line)) == count
     assert [line for line in batches if "isvalid: true" not in line] == []
     for base in segments[:-1]:
@@ -90,17 +90,17 @@ def test_the_clusters_own_log_is_kafkas(jvm: Tools, own_broker: Broker) -> None:
     ):
         assert jvm.run(own_broker, line).status == 0, line
     log = "DATA/__cluster_metadata-0/00000000000000000000.log"
-    said = jvm.run(own_broker, f"kafka-dump-log --cluster-metadata-decoder --files {log}")
-    payloads = [json.loads(text) for text in re.findall(r" payload: (\{.*\})$", said.out, re.MULTILINE)]
+    result = jvm.run(own_broker, f"kafka-dump-log --cluster-metadata-decoder --files {log}")
+    payloads = [json.loads(text) for text in re.findall(r" payload: (\{.*\})$", result.out, re.MULTILINE)]
     (topic_id,) = (row["data"]["topicId"] for row in payloads if row["type"] == "TOPIC_RECORD")
-    told = [
+    decoded = [
         (row["type"], {name: value for name, value in row["data"].items() if name not in BY_CHANCE})
         for row in payloads
         if row["data"].get("topicId") == topic_id or row["data"].get("resourceName") == "orders"
     ]
     setting = {"resourceType": 2, "resourceName": "orders", "name": "retention.ms"}
     replica = {"replicas": [1], "isr": [1], "removingReplicas": [], "addingReplicas": [], "leader": 1}
-    assert told == [
+    assert decoded == [
         ("TOPIC_RECORD", {"name": "orders"}),
         ("CONFIG_RECORD", {**setting, "value": "5"}),
         ("PARTITION_RECORD", {"partitionId": 0, **replica, "leaderEpoch": 0, "partitionEpoch": 0}),
@@ -127,8 +127,8 @@ def test_a_living_group_is_described(jvm: Tools, own_broker: Broker, tmp_path: P
         member_id = member.call("member")["member_id"]
 
         def rows(line: str) -> list[list[str]]:
-            said = jvm.run(own_broker, f"kafka-consumer-groups --group workers {line}")
-            return [row.split() for row in said.out.splitlines() if row.strip()][1:]
+            result = jvm.run(own_broker, f"kafka-consumer-groups --group workers {line}")
+            return [row.split() for row in result.out.splitlines() if row.strip()][1:]
 
         who = [member_id, "/127.0.0.1", "reader"]
         assert rows("--describe --offsets") == [["workers", "orders", "0", "3", "3", "0", *who]]

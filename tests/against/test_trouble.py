@@ -70,7 +70,7 @@ def test_who_slept_through_its_session_commits_nothing_old(fleet: Fleet, topic: 
         sleeper.sleep()
     mortal.kill()
     commits = {
-        sleeper: sleeper.tell("commit", offsets=[[*partition, 0, "old"] for partition in old[sleeper]])
+        sleeper: sleeper.submit("commit", offsets=[[*partition, 0, "old"] for partition in old[sleeper]])
         for sleeper in sleepers
     }
     awake.until("everything", lambda: len(awake.holds()) == PARTITIONS, SESSION_MS / 1000 + 15)
@@ -114,7 +114,9 @@ def small_fleet(small: Broker, tmp_path: Path) -> Iterator[Fleet]:
 
 def begin(client: Client, fleet: Fleet, **settings: Any) -> int:
     """Let a client begin to be a consumer, without waiting for it."""
-    return client.tell("start", role="consumer", bootstrap=fleet.bootstrap, client_id=client.name, **settings)
+    return client.submit(
+        "start", role="consumer", bootstrap=fleet.bootstrap, client_id=client.name, **settings
+    )
 
 
 def refusal(client: Client, begun: int) -> Event:

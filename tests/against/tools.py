@@ -80,8 +80,8 @@ NOISE = re.compile(r"(2> )?(\tat |\t\.\.\. |SLF4J|Caused by: |\s*$)")
 
 
 @dataclass
-class Said:
-    """What a tool said, and how it ended."""
+class ToolResult:
+    """Output and exit status of a tool."""
 
     out: str
     err: str
@@ -94,7 +94,7 @@ class Step:
 
     line: str
     given: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
 
     @property
     def asks_only(self) -> bool:
@@ -116,7 +116,7 @@ class Tools:
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
             )
 
-    def run(self, broker: Broker, line: str, given: str = "") -> Said:
+    def run(self, broker: Broker, line: str, given: str = "") -> ToolResult:
         """Run one line, such as `kafka-topics --list`, against this broker."""
         tool, *args = line.split()
         where = [] if tool in WITHOUT_BROKER else ["--bootstrap-server", broker.bootstrap]
@@ -132,9 +132,9 @@ class Tools:
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         assert answer, f"{tool} has taken the JVM with it: {self.process.wait(10)}"
-        said = Said(**json.loads(answer))
-        self.topic_ids |= dict(re.findall(r"Topic: (\S+)\tTopicId: (\S+)", said.out))
-        return said
+        result = ToolResult(**json.loads(answer))
+        self.topic_ids |= dict(re.findall(r"Topic: (\S+)\tTopicId: (\S+)", result.out))
+        return result
 
     def _meant(self, arg: str, broker: Broker) -> str:
         if arg.startswith("ID_OF_"):
@@ -184,40 +184,40 @@ def read(path: Path) -> tuple[list[str], list[Step]]:
         elif line.startswith("< "):
             steps[-1].given.append(line[2:])
         elif line:
-            steps[-1].said.append(line)
+            steps[-1].output.append(line)
     return prose, steps
 
 
 def written(prose: list[str], steps: list[Step]) -> str:
     """A transcript's text; `read` backwards."""
-    told = [
-        "\n".join([f"$ {step.line}", *(f"< {line}" for line in step.given), *step.said]) for step in steps
+    commands = [
+        "\n".join([f"$ {step.line}", *(f"< {line}" for line in step.given), *step.output]) for step in steps
     ]
-    return "\n".join(prose).strip() + "\n\n" + "\n".join(told) + "\n"
+    return "\n".join(prose).strip() + "\n\n" + "\n".join(commands) + "\n"
 
 
 def replay(steps: list[Step], tools: Tools, broker: Broker, patience_s: float) -> list[Step]:
     """What the tools say now. A broker may be a little late with what its controller has decided: a question
     that has another answer than the transcript's is asked again, within `patience_s`."""
-    told = []
+    replayed = []
     for step in steps:
-        if patience_s and step.asks_only and not step.said:
+        if patience_s and step.asks_only and not step.output:
             time.sleep(0.3)
-        deadline = time.monotonic() + (patience_s if step.asks_only and step.said else 0)
-        said = say(step, tools, broker)
-        while said != step.said and time.monotonic() < deadline:
+        deadline = time.monotonic() + (patience_s if step.asks_only and step.output else 0)
+        output = run_step(step, tools, broker)
+        while output != step.output and time.monotonic() < deadline:
             time.sleep(0.2)
-            said = say(step, tools, broker)
-        told.append(Step(step.line, step.given, said))
-    return told
+            output = run_step(step, tools, broker)
+        replayed.append(Step(step.line, step.given, output))
+    return replayed
 
 
-def say(step: Step, tools: Tools, broker: Broker) -> list[str]:
+def run_step(step: Step, tools: Tools, broker: Broker) -> list[str]:
     line, _, word = step.line.partition(" | grep ")
-    said = tools.run(broker, line, "".join(f"{line}\n" for line in step.given))
-    lines = [*said.out.splitlines(), *(f"2> {line}" for line in said.err.splitlines())]
-    told = [plain(line, broker) for line in lines if word in line and not NOISE.match(line)]
-    return [*told, f"status {said.status}"] if said.status else told
+    result = tools.run(broker, line, "".join(f"{line}\n" for line in step.given))
+    lines = [*result.out.splitlines(), *(f"2> {line}" for line in result.err.splitlines())]
+    lines_ = [plain(line, broker) for line in lines if word in line and not NOISE.match(line)]
+    return [*lines_, f"status {result.status}"] if result.status else lines_
 
 
 def plain(line: str, broker: Broker) -> str:

@@ -122,17 +122,21 @@ class Group:
 
     # What the broker says.
 
-    def told(self) -> dict[str, Any]:
-        """State, epochs and members, as Java's admin client has them."""
-        told: dict[str, Any] = self.admins[JAVA].call("describe_epochs", group=self.name)
-        return told
+    def describe(self) -> dict[str, Any]:
+        """Return state, epochs and members as Java's admin client describes them."""
+        description: dict[str, Any] = self.admins[JAVA].call("describe_epochs", group=self.name)
+        return description
 
     def settled(self, members: int) -> dict[str, Any]:
         """The same once the group is Stable with so many members."""
 
         def stable() -> dict[str, Any] | None:
-            told = self.told()
-            return told if told["state"] == "Stable" and len(told["members"]) == members else None
+            description = self.describe()
+            return (
+                description
+                if description["state"] == "Stable" and len(description["members"]) == members
+                else None
+            )
 
         return eventually(f"stable group of {members}", stable, 20, among=self.members)
 

@@ -57,9 +57,9 @@ def test_both_protocols_in_one_group(group: Group) -> None:
     group.share(first, classic)
     more = group.join(CONFLUENT, "more")
     group.share(first, classic, more)
-    told = group.settled(3)
-    assert told["type"] == "Consumer"
-    assert {row["client_id"]: row["upgraded"] for row in told["members"]} == {
+    description = group.settled(3)
+    assert description["type"] == "Consumer"
+    assert {row["client_id"]: row["upgraded"] for row in description["members"]} == {
         first.name: True,
         classic.name: False,
         more.name: True,
@@ -134,7 +134,7 @@ def test_who_unsubscribes_has_left(library: str, group: Group) -> None:
 
 @pytest.mark.parametrize("commit", ["async", "auto"])
 @pytest.mark.parametrize("library", EACH)
-def test_commits_that_nobody_waits_for(library: str, commit: str, group: Group) -> None:
+def test_asynchronous_and_automatic_commits(library: str, commit: str, group: Group) -> None:
     """Asynchronous and automatic commits arrive while the group rebalances, never go back, and in the end
     are the ends of the logs."""
     group.has()

@@ -67,10 +67,10 @@ class TestAMove:
         if past is None:
             pytest.skip("only konvene tells why a group rebalanced")
         causes = {cause for rebalance in past for cause in rebalance.causes}
-        told = sorted((c.kind, c.client_id) for c in causes if c.kind in ("upgraded", "downgraded"))
+        description = sorted((c.kind, c.client_id) for c in causes if c.kind in ("upgraded", "downgraded"))
         first = f"{played.group.name}-consumer-0"
         last = f"{played.group.name}-consumer-{(len(played.steps) - 1) // 2 - 1}"
-        assert told == [("downgraded", last), ("upgraded", first)]
+        assert description == [("downgraded", last), ("upgraded", first)]
 
 
 @pytest.mark.parametrize("move", [param for param in EACH_MOVE if "static" in str(param.id)])
@@ -116,7 +116,7 @@ def test_the_last_of_the_new_protocol_dies(library: str, group: Group) -> None:
     group.keeps()
 
 
-def test_an_empty_group_is_of_the_kind_of_whoever_comes(group: Group) -> None:
+def test_empty_group_takes_the_protocol_of_the_next_member(group: Group) -> None:
     """Classic, consumer and classic again, each time after it was empty: its offsets are kept, and nobody
     reads again what one before it has read."""
     group.has()

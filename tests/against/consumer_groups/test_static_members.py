@@ -24,17 +24,17 @@ def at_desks(group: Group, library: str) -> tuple[Client, Client, dict[str, Any]
     return other, member, group.settled(2)
 
 
-def epochs(told: dict[str, Any]) -> tuple[int, int]:
-    return told["group_epoch"], told["target_epoch"]
+def epochs(description: dict[str, Any]) -> tuple[int, int]:
+    return description["group_epoch"], description["target_epoch"]
 
 
-def targets(told: dict[str, Any]) -> dict[str, Any]:
-    return {row["instance_id"]: sorted(row["target"]) for row in told["members"]}
+def targets(description: dict[str, Any]) -> dict[str, Any]:
+    return {row["instance_id"]: sorted(row["target"]) for row in description["members"]}
 
 
 @pytest.mark.java
 @pytest.mark.parametrize("library", EACH)
-def test_a_bounce_disturbs_nobody(library: str, group: Group) -> None:
+def test_restarted_static_member_causes_no_movement(library: str, group: Group) -> None:
     """Closed and started again, with a new member id, it has the same partitions; the other has not moved,
     and no epoch either."""
     other, member, before = at_desks(group, library)
@@ -43,17 +43,20 @@ def test_a_bounce_disturbs_nobody(library: str, group: Group) -> None:
     member.close()
 
     def away() -> bool:
-        return {row["instance_id"]: row["epoch"] for row in group.told()["members"]}["desk-1"] == -2
+        return {row["instance_id"]: row["epoch"] for row in group.describe()["members"]}["desk-1"] == -2
 
     other.until("the empty desk", away)
-    stepped_out = group.told()
+    stepped_out = group.describe()
     assert (epochs(stepped_out), targets(stepped_out)) == (epochs(before), targets(before))
     again = group.join(library, "again", instance_id="desk-1")
     again.until("what it had", lambda: again.holds() == had)
     group.is_read_by(again, other)
     after = group.settled(2)
     assert (epochs(after), targets(after)) == (epochs(before), targets(before))
-    ids = [{row["instance_id"]: row["member_id"] for row in told["members"]} for told in (before, after)]
+    ids = [
+        {row["instance_id"]: row["member_id"] for row in description["members"]}
+        for description in (before, after)
+    ]
     assert ids[0]["desk-0"] == ids[1]["desk-0"] and ids[0]["desk-1"] != ids[1]["desk-1"]
     assert moves_within([other], began_ns, other.events[-1]["at"]) == []
     assert group.past() == past

@@ -185,7 +185,7 @@ class AioProducer:
         await producer.start()
         return producer
 
-    def send(self, record: Row, told: Callable[[list[Any] | None, Exception | None], None]) -> None:
+    def send(self, record: Row, on_result: Callable[[list[Any] | None, Exception | None], None]) -> None:
         """Appended to its batch before this returns, so that records keep the order they are sent in."""
         delivery = on_loop(
             self.producer.send(
@@ -202,9 +202,9 @@ class AioProducer:
             try:
                 done = await delivery
             except Exception as error:
-                told(None, error)
+                on_result(None, error)
             else:
-                told([done.topic, done.partition, done.offset, done.timestamp], None)
+                on_result([done.topic, done.partition, done.offset, done.timestamp], None)
 
         async def start() -> None:
             task = loop.create_task(deliver())
@@ -302,12 +302,16 @@ class AioAdmin:
         ]
 
     def describe_groups(self, groups: list[str]) -> Row:
-        told = {}
+        on_result = {}
         for response in on_loop(self.admin.describe_consumer_groups(groups)):
             for code, group, state, _kind, assignor, members, *_ in response.groups:
                 raise_if(code, group)
-                told[group] = {"state": state, "assignor": assignor, "members": [member(m) for m in members]}
-        return told
+                on_result[group] = {
+                    "state": state,
+                    "assignor": assignor,
+                    "members": [member(m) for m in members],
+                }
+        return on_result
 
     def group_offsets(self, group: str) -> list[list[Any]]:
         found = on_loop(self.admin.list_consumer_group_offsets(group))

@@ -51,11 +51,11 @@ TIMEOUT_S = 20
 def errors(error: BaseException) -> Refused | None:
     if not isinstance(error, KafkaException):
         return None
-    told = error.args[0]
-    if not isinstance(told, KafkaError):
+    cause = error.args[0]
+    if not isinstance(cause, KafkaError):
         return Refused(None, "KafkaException", str(error))
     # librdkafka's own errors are negative, except -1, which is Kafka's UNKNOWN_SERVER_ERROR.
-    return Refused(told.code() if told.code() >= -1 else None, told.name().lstrip("_"), told.str())
+    return Refused(cause.code() if cause.code() >= -1 else None, cause.name().lstrip("_"), cause.str())
 
 
 def parts(partitions: list[Partition]) -> list[TopicPartition]:
@@ -106,7 +106,10 @@ class ConfluentConsumer:
     def subscribe(self, topics: list[str]) -> None:
         """A name that begins with ^ is a pattern."""
         self.consumer.subscribe(
-            topics, on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("lost")
+            topics,
+            on_assign=emit_partitions("assigned"),
+            on_revoke=emit_partitions("revoked"),
+            on_lost=emit_partitions("lost"),
         )
 
     def unsubscribe(self) -> None:
@@ -126,10 +129,10 @@ class ConfluentConsumer:
             raise_if(row.error)
 
     def commit_async(
-        self, offsets: dict[Partition, tuple[int, str]], told: Callable[[Exception | None], None]
+        self, offsets: dict[Partition, tuple[int, str]], on_result: Callable[[Exception | None], None]
     ) -> None:
         """librdkafka calls back once for each commit, in the order in which it was asked for them."""
-        self.waiting.append(told)
+        self.waiting.append(on_result)
         rows = [TopicPartition(t, p, offset, meta) for (t, p), (offset, meta) in offsets.items()]
         self.consumer.commit(offsets=rows, asynchronous=True)
 
@@ -171,11 +174,11 @@ class ConfluentConsumer:
         self.consumer.close()
 
 
-def told(event: str) -> Callable[[Consumer, list[TopicPartition]], None]:
-    def tell(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
+def emit_partitions(event: str) -> Callable[[Consumer, list[TopicPartition]], None]:
+    def emit_event(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
         emit(event, partitions=pairs(partitions))
 
-    return tell
+    return emit_event
 
 
 def record(message: Message) -> Row | None:
@@ -226,12 +229,14 @@ class ConfluentProducer:
             settings["enable.idempotence"] = True
         self.producer = Producer(settings)
 
-    def send(self, record: Row, told: Callable[[list[Any] | None, Exception | None], None]) -> None:
+    def send(self, record: Row, on_result: Callable[[list[Any] | None, Exception | None], None]) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                told(None, KafkaException(error))
+                on_result(None, KafkaException(error))
             else:
-                told([message.topic(), message.partition(), message.offset(), message.timestamp()[1]], None)
+                on_result(
+                    [message.topic(), message.partition(), message.offset(), message.timestamp()[1]], None
+                )
 
         optional: Row = {}
         if record.get("partition") is not None:
@@ -264,11 +269,11 @@ class ConfluentProducer:
         if group.get("member_id"):
             raise Unsupported("offsets of a member that is another client")
         rows = [TopicPartition(t, p, offset, meta) for (t, p), (offset, meta) in offsets.items()]
-        nobody = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group["group"]})
+        anonymous = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group["group"]})
         try:
-            self.producer.send_offsets_to_transaction(rows, nobody.consumer_group_metadata(), TIMEOUT_S)
+            self.producer.send_offsets_to_transaction(rows, anonymous.consumer_group_metadata(), TIMEOUT_S)
         finally:
-            nobody.close()
+            anonymous.close()
 
     def commit(self) -> None:
         self.producer.commit_transaction(TIMEOUT_S)

@@ -52,11 +52,11 @@ class ConfluentCopier:
     def _moved(self, event: str) -> Callable[[Consumer, list[TopicPartition]], None]:
         """What was read before partitions moved is read again by whoever has them then."""
 
-        def tell(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        def emit_event(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self.astray = True
             emit(event, partitions=pairs(partitions))
 
-        return tell
+        return emit_event
 
     def run(self, verb: str, command: Row) -> Any:
         raise Unsupported(verb)

@@ -36,10 +36,12 @@ class ConfluentSharer:
             "log_level": 5,
         }
         self.consumer = ShareConsumer(settings)
-        self.consumer.set_acknowledgement_commit_callback(self._told)
+        self.consumer.set_acknowledgement_commit_callback(self._on_acknowledged)
         self.consumer.subscribe(command["topics"])
 
-    def _told(self, offsets: dict[TopicPartition, set[int]], failed: KafkaException | None) -> None:
+    def _on_acknowledged(
+        self, offsets: dict[TopicPartition, set[int]], failed: KafkaException | None
+    ) -> None:
         rows = [[at.topic, at.partition, sorted(some)] for at, some in offsets.items()]
         if failed is None:
             emit("acknowledged", offsets=rows)
@@ -62,10 +64,10 @@ class ConfluentSharer:
                     self.consumer.acknowledge_offset(topic, partition, offset, kind)
                 return None
             case "commit":
-                told = self.consumer.commit_sync(COMMIT_S)
+                record_row = self.consumer.commit_sync(COMMIT_S)
                 return sorted(
                     [at.topic, at.partition, self._name(failed) if failed else None]
-                    for at, failed in told.items()
+                    for at, failed in record_row.items()
                 )
             case "commit_async":
                 return self.consumer.commit_async()
@@ -91,16 +93,16 @@ class ConfluentSharer:
         deadline = time.monotonic() + within_s
         rows: list[Row] = []
         while not rows and time.monotonic() < deadline:
-            rows = [row for row in map(told, self.consumer.poll(0.1)) if row is not None]
+            rows = [row for row in map(record_row, self.consumer.poll(0.1)) if row is not None]
         return rows
 
     def step(self) -> bool:
         if not self.going:
             return False
-        messages = [message for message in self.consumer.poll(0.1) if told(message) is not None]
+        messages = [message for message in self.consumer.poll(0.1) if record_row(message) is not None]
         if not messages:
             return True
-        emit("records", records=[told(message) for message in messages])
+        emit("records", records=[record_row(message) for message in messages])
         time.sleep(self.linger_s)
         if self.explicit:
             for message in messages:
@@ -115,7 +117,7 @@ class ConfluentSharer:
             self.consumer.close()
 
 
-def told(message: Message) -> Row | None:
+def record_row(message: Message) -> Row | None:
     error = message.error()
     if error is not None:
         emit("error", error={"code": error.code(), "name": error.name(), "message": str(error)})

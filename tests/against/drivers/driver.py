@@ -79,9 +79,9 @@ class ConsumerAdapter(Protocol):
 
 
 class ProducerAdapter(Protocol):
-    """What a library's producer can do; `told(row, error)` is called once a record, by any thread."""
+    """What a library's producer can do; `on_result(row, error)` is called once a record, by any thread."""
 
-    def send(self, record: Row, told: Callable[[list[Any] | None, Exception | None], None]) -> None: ...
+    def send(self, record: Row, on_result: Callable[[list[Any] | None, Exception | None], None]) -> None: ...
     def turn(self) -> None: ...
     def flush(self) -> None: ...
     def init(self) -> None: ...
@@ -157,7 +157,7 @@ def _attempt(role: Role, errors: Callable[[BaseException], Refused | None]) -> b
     try:
         return role.step()
     except Exception as error:
-        emit("error", error=_told(error, errors))
+        emit("error", error=error_fields(error, errors))
         time.sleep(0.1)
         return True
 
@@ -185,11 +185,11 @@ def _obey(
             result = role.run(verb, command)
         emit("reply", id=id, result=result)
     except Exception as error:
-        emit("reply", id=id, error=_told(error, errors))
+        emit("reply", id=id, error=error_fields(error, errors))
     return role
 
 
-def _told(error: BaseException, errors: Callable[[BaseException], Refused | None]) -> Row:
+def error_fields(error: BaseException, errors: Callable[[BaseException], Refused | None]) -> Row:
     refused = error if isinstance(error, Refused) else errors(error)
     if refused is not None:
         return {"code": refused.code, "name": refused.name, "message": str(refused)}
@@ -225,7 +225,7 @@ class ConsumerRole:
         if self.commits_after_poll == "sync":
             self._commit(offsets)
         elif self.commits_after_poll == "async":
-            self._optional("commit_async")(offsets, lambda error: self._tell_commit(offsets, error))
+            self._optional("commit_async")(offsets, lambda error: self._emit_commit(offsets, error))
         return True
 
     def _optional(self, verb: str) -> Callable[..., Any]:
@@ -239,13 +239,13 @@ class ConsumerRole:
         try:
             self.adapter.commit(offsets)
         except Exception as error:
-            self._tell_commit(offsets, error)
+            self._emit_commit(offsets, error)
         else:
-            self._tell_commit(offsets, None)
+            self._emit_commit(offsets, None)
 
-    def _tell_commit(self, offsets: dict[Partition, tuple[int, str]], error: Exception | None) -> None:
+    def _emit_commit(self, offsets: dict[Partition, tuple[int, str]], error: Exception | None) -> None:
         if error is not None:
-            emit("commit_failed", offsets=_quads(offsets), error=_told(error, self.errors))
+            emit("commit_failed", offsets=_quads(offsets), error=error_fields(error, self.errors))
         else:
             emit("committed", offsets=_quads(offsets))
 
@@ -316,7 +316,7 @@ class ProducerRole:
             case "settle":
                 self.stream = None
                 self.adapter.flush()
-                self._tell_acked()
+                self._emit_acked()
                 return {"sent": self.sent, "acked": self.acked_total, "failed": self.failed_total}
             case "init" | "begin" | "commit" | "abort":
                 return getattr(self.adapter, verb)()
@@ -348,7 +348,7 @@ class ProducerRole:
             record = {"topic": stream["topic"], "key": value, "value": value}
             self.adapter.send(record, lambda _row, error, value=value: self._answered(value, error))
         self.adapter.turn()
-        self._tell_acked()
+        self._emit_acked()
         time.sleep(0.02)
         return True
 
@@ -359,9 +359,9 @@ class ProducerRole:
                 self.acked_total += 1
             else:
                 self.failed_total += 1
-                emit("failed", value=value, error=_told(error, self.errors))
+                emit("failed", value=value, error=error_fields(error, self.errors))
 
-    def _tell_acked(self) -> None:
+    def _emit_acked(self) -> None:
         with self.lock:
             if self.acked:
                 emit("acked", values=self.acked)

@@ -191,7 +191,7 @@ class KafkaPythonProducer:
             transaction_timeout_ms=command.get("transaction_timeout_ms", 60_000),
         )
 
-    def send(self, record: Row, told: Callable[[list[Any] | None, Exception | None], None]) -> None:
+    def send(self, record: Row, on_result: Callable[[list[Any] | None, Exception | None], None]) -> None:
         future = self.producer.send(
             record["topic"],
             key=octets(record.get("key")),
@@ -201,9 +201,9 @@ class KafkaPythonProducer:
             timestamp_ms=record.get("timestamp"),
         )
         future.add_callback(
-            lambda done: told([done.topic, done.partition, done.offset, done.timestamp], None)
+            lambda done: on_result([done.topic, done.partition, done.offset, done.timestamp], None)
         )
-        future.add_errback(lambda error: told(None, error))
+        future.add_errback(lambda error: on_result(None, error))
 
     def turn(self) -> None:
         pass

@@ -59,15 +59,15 @@ def writer(shared_fleet: Fleet) -> Client:
 
 
 @pytest.fixture(scope="session")
-def everybody(shared_fleet: Fleet) -> Crew:
+def shared_crew(shared_fleet: Fleet) -> Crew:
     """The processes of all members: a JVM is slow to start, so each is a member of many groups in turn."""
     return Crew(shared_fleet)
 
 
 @pytest.fixture
-def crew(everybody: Crew) -> Iterator[Crew]:
-    yield everybody
-    everybody.rest()
+def crew(shared_crew: Crew) -> Iterator[Crew]:
+    yield shared_crew
+    shared_crew.rest()
 
 
 _numbers = itertools.count(1)

@@ -66,7 +66,7 @@ class Queue:
     def at(self, *offsets: int) -> list[list[Any]]:
         return [[self.name, 0, offset] for offset in offsets]
 
-    def say(self, member: Client, kind: str, *offsets: int) -> None:
+    def acknowledge(self, member: Client, kind: str, *offsets: int) -> None:
         member.call("acknowledge", type=kind, offsets=self.at(*offsets))
 
     def commit(self, member: Client) -> str | None:
@@ -75,13 +75,13 @@ class Queue:
         return None if error is None else str(error)
 
 
-def told(records: list[Event]) -> list[tuple[str, int]]:
+def deliveries(records: list[Event]) -> list[tuple[str, int]]:
     """Values and how often each was delivered."""
     return [(record["value"], record["delivery_count"]) for record in records]
 
 
 def poll(member: Client, within_ms: int = 10_000) -> list[tuple[str, int]]:
-    return told(member.call("poll", within_ms=within_ms, within_s=within_ms / 1000 + 20))
+    return deliveries(member.call("poll", within_ms=within_ms, within_s=within_ms / 1000 + 20))
 
 
 def poll_all(member: Client, count: int) -> list[tuple[str, int]]:

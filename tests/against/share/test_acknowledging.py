@@ -28,16 +28,16 @@ def test_each_record_is_answered_by_itself(library: str, queue: Queue) -> None:
     queue.write("a", "b", "c", "d")
     member = queue.member(library, **EXPLICIT)
     assert poll(member) == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
-    queue.say(member, "accept", 0, 3)
-    queue.say(member, "release", 1)
-    queue.say(member, "reject", 2)
+    queue.acknowledge(member, "accept", 0, 3)
+    queue.acknowledge(member, "release", 1)
+    queue.acknowledge(member, "reject", 2)
     assert queue.commit(member) is None
     assert poll(member) == [("b", 2)]
-    queue.say(member, "accept", 1)
+    queue.acknowledge(member, "accept", 1)
     assert queue.commit(member) is None
     queue.write("e")
     assert poll(member) == [("e", 1)]
-    queue.say(member, "accept", 4)
+    queue.acknowledge(member, "accept", 4)
     assert queue.commit(member) is None
     assert accepted(member, 6) == [0, 1, 1, 2, 3, 4]
 
@@ -48,14 +48,14 @@ def test_who_leaves_gives_back_what_it_has_not_answered(library: str, queue: Que
     queue.write("a", "b", "c")
     leaving = queue.member(library, **EXPLICIT)
     assert poll(leaving) == [("a", 1), ("b", 1), ("c", 1)]
-    queue.say(leaving, "accept", 1)
+    queue.acknowledge(leaving, "accept", 1)
     other = queue.member("confluent-kafka", **EXPLICIT)
     assert poll(other, 300) == []
     leaving.call("leave")
     begun = time.monotonic()
     assert poll(other) == [("a", 2), ("c", 2)]
     assert time.monotonic() - begun < 8  # a lock would have lasted for 30 s
-    queue.say(other, "accept", 0, 2)
+    queue.acknowledge(other, "accept", 0, 2)
     assert queue.commit(other) is None
 
 
@@ -70,9 +70,9 @@ def test_a_lock_is_renewed(library: str, queue: Queue) -> None:
     other = queue.member("confluent-kafka", **EXPLICIT)
     for _ in range(4):
         assert poll(other, 700) == []
-        queue.say(slow, "renew", 0)
+        queue.acknowledge(slow, "renew", 0)
         assert queue.commit(slow) is None
         assert poll(slow) == [("a", 1)]
-    queue.say(slow, "accept", 0)
+    queue.acknowledge(slow, "accept", 0)
     assert queue.commit(slow) is None
     assert poll(other, 2000) == []

@@ -27,18 +27,18 @@ def test_what_is_given_up_is_copied(library: str, queue: Queue, admin: Client, s
     queue.write("good", "bad", "slow")
     member = queue.member(library, **EXPLICIT)
     assert poll(member) == [("good", 1), ("bad", 1), ("slow", 1)]
-    queue.say(member, "accept", 0)
-    queue.say(member, "reject", 1)
-    queue.say(member, "release", 2)
+    queue.acknowledge(member, "accept", 0)
+    queue.acknowledge(member, "reject", 1)
+    queue.acknowledge(member, "release", 2)
     assert queue.commit(member) is None
     assert poll(member) == [("slow", 2)]
-    queue.say(member, "release", 2)
+    queue.acknowledge(member, "release", 2)
     assert queue.commit(member) is None
     reader = shared_fleet.consumer("confluent-kafka", assign=[[letters, 0]])
     reader.until("dead letters", lambda: len(reader.records()) >= 2)
-    told = {record["value"]: copied(record) for record in reader.records()}
+    deliveries = {record["value"]: copied(record) for record in reader.records()}
     where = {"topic": queue.name, "partition": "0", "group": queue.name}
-    assert told == {
+    assert deliveries == {
         "bad": where | {"offset": "1", "delivery.count": "1", "message": "Offset rejected by client."},
         "slow": where | {"offset": "2", "delivery.count": "2", "message": TOO_OFTEN},
     }

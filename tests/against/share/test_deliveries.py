@@ -16,10 +16,10 @@ def test_a_lock_ends(library: str, queue: Queue) -> None:
     slow = queue.member(library, **EXPLICIT)
     assert poll(slow) == [("a", 1)]
     time.sleep(1.5)
-    queue.say(slow, "accept", 0)
+    queue.acknowledge(slow, "accept", 0)
     assert queue.commit(slow) == "INVALID_RECORD_STATE"
     assert poll(slow) == [("a", 2)]
-    queue.say(slow, "accept", 0)
+    queue.acknowledge(slow, "accept", 0)
     assert queue.commit(slow) is None
 
 
@@ -31,11 +31,11 @@ def test_a_record_is_given_up_when_it_was_delivered_too_often(library: str, queu
     member = queue.member(library, **EXPLICIT)
     for count in (1, 2, 3):
         assert poll(member) == [("poison", count)]
-        queue.say(member, "release", 0)
+        queue.acknowledge(member, "release", 0)
         assert queue.commit(member) is None
     queue.write("food")
     assert poll(member) == [("food", 1)]
-    queue.say(member, "accept", 1)
+    queue.acknowledge(member, "accept", 1)
     assert queue.commit(member) is None
 
 
@@ -61,14 +61,14 @@ def test_who_waits_for_commits_has_nothing_else(
     assert poll(member, 700) == []
     transactional.call("abort")
     assert poll(member) == [("plain", 1)]
-    queue.say(member, "accept", 2)
+    queue.acknowledge(member, "accept", 2)
     assert queue.commit(member) is None
     transactional.call("begin")
     write("committed")
     assert poll(member, 500) == []
     transactional.call("commit")
     assert poll(member) == [("committed", 1)]
-    queue.say(member, "accept", 4)
+    queue.acknowledge(member, "accept", 4)
     assert queue.commit(member) is None
     transactional.close()
 
@@ -84,9 +84,9 @@ def test_where_a_group_begins(library: str, reset: str, queue: Queue) -> None:
     assert first == ([] if reset == "latest" else [("before", 1)])
     queue.write("after")
     if first:
-        queue.say(member, "accept", 0)
+        queue.acknowledge(member, "accept", 0)
     assert poll(member) == [("after", 1)]
-    queue.say(member, "accept", 1)
+    queue.acknowledge(member, "accept", 1)
     assert queue.commit(member) is None
 
 
@@ -98,11 +98,11 @@ def test_a_member_that_wants_few_has_no_more(library: str, queue: Queue) -> None
     first, second = (queue.member(library, **few) for _ in range(2))
     assert poll(first) == [("a", 1), ("b", 1)]
     assert poll(second) == [("c", 1), ("d", 1)]
-    queue.say(first, "accept", 0)
-    queue.say(first, "release", 1)
+    queue.acknowledge(first, "accept", 0)
+    queue.acknowledge(first, "release", 1)
     assert queue.commit(first) is None
-    queue.say(second, "accept", 2, 3)
+    queue.acknowledge(second, "accept", 2, 3)
     assert queue.commit(second) is None
     assert poll(second) == [("b", 2), ("e", 1)]
-    queue.say(second, "accept", 1, 4)
+    queue.acknowledge(second, "accept", 1, 4)
     assert queue.commit(second) is None

@@ -78,9 +78,9 @@ class Ledger:
     def taken_back(self) -> dict[tuple[int, int], list[tuple[int, str]]]:
         """Records that were told to be accepted more than once, or that somebody had afterwards."""
         return {
-            where: told
-            for where, told in self.times.items()
-            if self.accepted[where] > 1 or [what for _, what in sorted(told)][-1:] != ["accepted"]
+            where: deliveries
+            for where, deliveries in self.times.items()
+            if self.accepted[where] > 1 or [what for _, what in sorted(deliveries)][-1:] != ["accepted"]
             if self.accepted[where]
         }
 

@@ -64,7 +64,7 @@ def test_who_sleeps_too_long_has_lost_its_records(library: str, queue: Queue) ->
     finally:
         sleeper.wake()
     for member, error in ((sleeper, "INVALID_RECORD_STATE"), (other, None)):
-        queue.say(member, "accept", 0, 1)
+        queue.acknowledge(member, "accept", 0, 1)
         assert queue.commit(member) == error
     sleeper.call("leave")
     queue.write("c")

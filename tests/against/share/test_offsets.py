@@ -16,9 +16,9 @@ def stands(java_admin: Client, queue: Queue) -> list[list[Any]]:
 
 
 def refusal(client: Client, verb: str, **fields: Any) -> str:
-    with pytest.raises(Refused) as told:
+    with pytest.raises(Refused) as deliveries:
         client.call(verb, **fields)
-    return told.value.name
+    return deliveries.value.name
 
 
 def test_a_group_is_described(queue: Queue, java_admin: Client) -> None:
@@ -27,8 +27,8 @@ def test_a_group_is_described(queue: Queue, java_admin: Client) -> None:
     queue.write("a", "b", "c", "d", "e")
     member = queue.member("java", **EXPLICIT)
     assert [value for value, _ in poll(member)] == ["a", "b", "c", "d", "e"]
-    queue.say(member, "accept", 0, 3)
-    queue.say(member, "release", 1, 2, 4)
+    queue.acknowledge(member, "accept", 0, 3)
+    queue.acknowledge(member, "release", 1, 2, 4)
     assert queue.commit(member) is None
     assert stands(java_admin, queue) == [[0, 0, 3]]
     described = java_admin.call("describe_share", group=queue.name)
@@ -57,8 +57,8 @@ def test_an_empty_group_is_moved(library: str, queue: Queue, java_admin: Client)
     assert stands(java_admin, queue) == [[0, 1, 3]]
     again = queue.member(library, **EXPLICIT)
     assert poll(again) == [("b", 1), ("c", 1), ("d", 1)]
-    queue.say(again, "accept", 1, 2)
-    queue.say(again, "reject", 3)
+    queue.acknowledge(again, "accept", 1, 2)
+    queue.acknowledge(again, "reject", 3)
     assert queue.commit(again) is None
     again.call("leave")
     java_admin.call("alter_share_offsets", group=queue.name, offsets=[[queue.name, 0, 3]])

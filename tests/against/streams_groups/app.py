@@ -1,7 +1,8 @@
-"""An application at work: its topics, its instances, what it was given and what it has made of it.
+"""A streams application under test: its topics, instances, input and output.
 
-A test gives lines and makes instances come and go; `is_shared_by` waits until each task is one instance's,
-`makes` until the output is what it must be. The broker's word (`told`) is compared with the instances' own.
+A test writes lines and starts and stops instances; `is_shared_by` waits until each task has one owner,
+`makes` until the output is complete. The broker's description (`describe`) is compared with the instances'
+own.
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any
 from ..brokers import Broker
 from ..clients import Client, Event, Fleet, Refused, eventually
 from ..history import history, missing
-from ..tools import Said, Tools
+from ..tools import ToolResult, Tools
 
 SESSION_MS = 3000
 """Of groups whose instances die: the time until the broker gives them up."""
@@ -36,7 +37,7 @@ class Stage:
         self.fleet.give(client, "streams_apps")
         return client
 
-    def tool(self, line: str, given: str = "") -> Said:
+    def tool(self, line: str, given: str = "") -> ToolResult:
         """Run one of Kafka's own tools."""
         return self.tools.run(self.broker, line, given)
 
@@ -174,9 +175,9 @@ class Application:
                 or max(sizes) - min(sizes) > 1
             ):
                 return None
-            told = self.told()
-            said = active(told["members"])
-            return held if told["state"] == "Stable" and said == held else None
+            description = self.describe()
+            described_tasks = active(description["members"])
+            return held if description["state"] == "Stable" and described_tasks == held else None
 
         return eventually(f"sharing by {len(instances)}", shared, within_s, among=self._processes(instances))
 
@@ -212,10 +213,10 @@ class Application:
 
     # What the broker says.
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The group as the admin client describes it."""
-        told: dict[str, Any] = self.apps.call("describe_streams", group=self.name)
-        return told
+        description: dict[str, Any] = self.apps.call("describe_streams", group=self.name)
+        return description
 
     def is_explained(self, *wanted: tuple[str, Instance | None]) -> None:
         """The broker tells these causes of rebalances in this order, and whose they are; if it tells any."""
@@ -228,11 +229,15 @@ class Application:
     def becomes(self, state: str, members: int) -> dict[str, Any]:
         def become() -> dict[str, Any] | None:
             try:
-                told = self.told()
+                description = self.describe()
             except Refused as refused:
                 assert refused.name == "GROUP_ID_NOT_FOUND"  # nobody has come yet
                 return None
-            return told if (told["state"], len(told["members"])) == (state, members) else None
+            return (
+                description
+                if (description["state"], len(description["members"])) == (state, members)
+                else None
+            )
 
         return eventually(f"{state} group of {members}", become, 30, among=self._processes(self.instances))
 
@@ -271,7 +276,7 @@ def instance_of(member: dict[str, Any]) -> str:
 
 def active(members: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
     """Each instance's active tasks, as the broker tells them."""
-    told: dict[str, set[str]] = {}
+    tasks: dict[str, set[str]] = {}
     for member in members:
-        told.setdefault(instance_of(member), set()).update(member["assignment"]["active"])
-    return told
+        tasks.setdefault(instance_of(member), set()).update(member["assignment"]["active"])
+    return tasks

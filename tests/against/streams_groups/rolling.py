@@ -100,10 +100,10 @@ class Watch:
 
     def _by_the_broker(self) -> None:
         try:
-            told = self._process.call("describe_streams", group=self.app.name)
+            description = self._process.call("describe_streams", group=self.app.name)
         except (Refused, TimeoutError, OSError):
             return  # A classic group, or a broker that is away.
-        members = told["members"]
+        members = description["members"]
         tasks = Counter(task for member in members for task in member["assignment"]["active"])
         self.twice += [f"{task}, says the broker" for task, count in tasks.items() if count > 1]
         self.protocols.add(frozenset("classic" if m.get("classic") else "streams" for m in members))
@@ -169,7 +169,7 @@ class Roll:
 
         def whole() -> bool:
             try:
-                members = self.app.told()["members"]
+                members = self.app.describe()["members"]
             except Refused:
                 return instance.ask("state") == "RUNNING"  # It was the last of the streams protocol.
             held = [task for member in members for task in member["assignment"]["active"]]

@@ -44,7 +44,7 @@ class Played:
     lost: list[str] = field(default_factory=list)
     """Instances that closed a connection to the coordinator before they were told to close."""
     out_of_order: int = 0
-    told: list[str] = field(default_factory=list)
+    log_warnings: list[str] = field(default_factory=list)
 
     def held(self) -> list[float]:
         return [beat.took_s for beats in self.beats.values() for beat in beats if beat.took_s > HELD_S]
@@ -98,7 +98,7 @@ class Story:
         time.sleep(8)
         two = app.start("two", alone=True, **COMMITS)
         eventually("two shares", lambda: len(one.tasks()) == len(two.tasks()) == 2, among=[two.process])
-        self.played.took["join"] = time.monotonic() - self._beats(two)[0].asked_s
+        self.played.took["join"] = time.monotonic() - self._beats(two)[0].requested_s
         time.sleep(8)
         self._spends(QUIET_S, one, two)
         self._ends("close", two)
@@ -134,7 +134,7 @@ class Story:
                 if 0 < wire.closed_s < self.ended_s[instance.name]:
                     self.played.lost.append(instance.name)
             log = instance.process.log.read_text(errors="replace")
-            self.played.told += [line for line in log.splitlines() if BAD_WORDS.search(line)]
+            self.played.log_warnings += [line for line in log.splitlines() if BAD_WORDS.search(line)]
 
 
 def played(directory: Path) -> dict[str, Played]:
@@ -173,17 +173,17 @@ def test_instances_wait_in_peace(tmp_path: Path, record_property: Callable[[str,
     done = played(tmp_path)
     for policy, how in done.items():
         record_property(policy, spoken(how))
-        assert (how.lost, how.told, how.out_of_order) == ([], [], 0)
+        assert (how.lost, how.log_warnings, how.out_of_order) == ([], [], 0)
         assert {beat.error for beats in how.beats.values() for beat in beats} == {0}
     before, after = done[KAFKA], done[RESPONSIVE]
-    assert {beat.told_ms for beats in before.beats.values() for beat in beats if beat.epoch > 0} == {
+    assert {beat.interval_ms for beats in before.beats.values() for beat in beats if beat.epoch > 0} == {
         CONFIGURED_MS
     }
     assert len(before.held()) <= 2
     assert len(after.held()) >= 10
     for beats in after.beats.values():
         for last, beat in itertools.pairwise(beats):
-            assert beat.took_s * 1000 < last.told_ms
+            assert beat.took_s * 1000 < last.interval_ms
     for name, share in after.cpu.items():
         assert share - before.cpu[name] < (0.15 if name.startswith("late") else 0.05), name
     for what in ("close", "close and remain", "late close"):

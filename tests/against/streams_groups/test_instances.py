@@ -55,8 +55,8 @@ def test_one_becomes_three_and_one_again(counting: Counting, app: Application) -
     counting.more()
     counting.is_right()
     three.close()
-    told = app.becomes("Empty", 0)
-    assert [subtopology["id"] for subtopology in told["subtopologies"]] == ["0"]
+    description = app.becomes("Empty", 0)
+    assert [subtopology["id"] for subtopology in description["subtopologies"]] == ["0"]
     app.is_explained(
         ("member-joined", one), ("topology-initialized", one), ("member-joined", two),
         ("member-left", one), ("member-left", two), ("member-left", three),
@@ -79,12 +79,12 @@ def test_those_who_start_together_wait_for_each_other(counting: Counting, app: A
     no task was ever another's."""
     app.is_set(initial_rebalance_delay_ms=4000)
     instances = [app.start(name) for name in ("one", "two", "three")]
-    told = app.becomes("Assigning", 3)
-    assert [member["assignment"]["active"] for member in told["members"]] == [[], [], []]
-    assert app.told()["target_epoch"] < told["group_epoch"]
+    description = app.becomes("Assigning", 3)
+    assert [member["assignment"]["active"] for member in description["members"]] == [[], [], []]
+    assert app.describe()["target_epoch"] < description["group_epoch"]
     shares = app.is_shared_by(*instances, tasks=TASKS)
     assert [len(held) for held in shares.values()] == [2, 2, 2]
-    assert app.told()["group_epoch"] == told["group_epoch"]
+    assert app.describe()["group_epoch"] == description["group_epoch"]
 
 
 def test_threads_are_members(counting: Counting, app: Application) -> None:
@@ -94,19 +94,19 @@ def test_threads_are_members(counting: Counting, app: Application) -> None:
     counting.more()
     one = app.start("one", **{"num.stream.threads": 3})
     two = app.start("two")
-    told = app.becomes("Stable", 4)
+    description = app.becomes("Stable", 4)
 
     def spread() -> bool:
-        nonlocal told
-        told = app.told()
-        sizes = sorted(len(member["assignment"]["active"]) for member in told["members"])
-        return told["state"] == "Stable" and sizes in ([1, 1, 2, 2], [0, 2, 2, 2])
+        nonlocal description
+        description = app.describe()
+        sizes = sorted(len(member["assignment"]["active"]) for member in description["members"])
+        return description["state"] == "Stable" and sizes in ([1, 1, 2, 2], [0, 2, 2, 2])
 
     eventually("fair shares", spread, 20, among=[app.apps])
-    processes = {instance_of(member): member["process_id"] for member in told["members"]}
+    processes = {instance_of(member): member["process_id"] for member in description["members"]}
     assert len(set(processes.values())) == 2
-    assert all(member["process_id"] == processes[instance_of(member)] for member in told["members"])
-    held = active(told["members"])
+    assert all(member["process_id"] == processes[instance_of(member)] for member in description["members"])
+    held = active(description["members"])
     assert set().union(*held.values()) == TASKS
 
     def at_work() -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..clients import Refused
-from ..tools import Said, read, replay, why_no_tools, written
+from ..tools import ToolResult, read, replay, why_no_tools, written
 from ..tries import own_name
 from .app import Application, Instance, Stage, names
 
@@ -28,10 +28,10 @@ def _tools() -> None:
         pytest.skip(f"Kafka's tools are missing: {missing}")
 
 
-def table(said: Said) -> list[list[str]]:
+def table(result: ToolResult) -> list[list[str]]:
     """The words of each line, the head first; the others in an order of their own."""
-    assert said.status == 0, said
-    head, *rows = [line.split() for line in said.out.splitlines() if line.strip()]
+    assert result.status == 0, result
+    head, *rows = [line.split() for line in result.out.splitlines() if line.strip()]
     return [head, *sorted(rows)]
 
 
@@ -47,7 +47,7 @@ class Working:
         self.app.has_counted(Counter({"some": 10, "words": 10}))
         self.app.has_committed("lines", "words-repartition")
 
-    def tool(self, line: str) -> Said:
+    def tool(self, line: str) -> ToolResult:
         """Kafka's `kafka-streams-groups --… --group` of this application."""
         return self.app.stage.tool(f"kafka-streams-groups --{line} --group {self.app.name}")
 
@@ -77,10 +77,10 @@ def ended(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Worki
 def test_the_admin_client_describes(working: Working) -> None:
     """The whole topology, with the configs that the client wants for its internal topics; the member with
     what it has, which is its target, too."""
-    told = working.app.told()
-    assert (told["state"], told["topology_epoch"]) == ("Stable", 0)
-    assert told["group_epoch"] == told["target_epoch"]
-    reading, counting = told["subtopologies"]
+    description = working.app.describe()
+    assert (description["state"], description["topology_epoch"]) == ("Stable", 0)
+    assert description["group_epoch"] == description["target_epoch"]
+    reading, counting = description["subtopologies"]
     changelog = counting.pop("changelogs")[working.app.topic("counts-changelog")]
     repartition = counting.pop("repartitions")[working.app.topic("words-repartition")]
     assert reading == {
@@ -97,7 +97,7 @@ def test_the_admin_client_describes(working: Working) -> None:
     }
     assert repartition["partitions"] == 2
     assert repartition["configs"]["cleanup.policy"] == "delete"
-    (member,) = told["members"]
+    (member,) = description["members"]
     assert re.fullmatch(ID, member.pop("member_id"))
     assert re.fullmatch(UUID, member.pop("process_id"))
     assert member.pop("client_id").startswith(f"{working.one.name}-StreamThread-1")
@@ -105,7 +105,7 @@ def test_the_admin_client_describes(working: Working) -> None:
     assert member == {
         "instance_id": None,
         "host": "/127.0.0.1",
-        "epoch": told["group_epoch"],
+        "epoch": description["group_epoch"],
         "topology_epoch": 0,
         "endpoint": None,
         "tags": {},
@@ -139,7 +139,7 @@ def test_describe_members(working: Working) -> None:
     assert client.startswith(working.one.name)
     assert assignment == ["ACTIVE:", "0:[0,1];", "1:[0,1];"]
     head, row = table(working.tool("describe --members --verbose"))
-    epoch = str(working.app.told()["group_epoch"])
+    epoch = str(working.app.describe()["group_epoch"])
     assert head[1:3] == ["TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH"]
     both = " ".join(row[-6:])
     assert both == "ACTIVE: 0:[0,1]; 1:[0,1]; TARGET-ACTIVE: 0:[0,1]; 1:[0,1];"
@@ -147,13 +147,13 @@ def test_describe_members(working: Working) -> None:
 
 
 def test_describe_state(working: Working) -> None:
-    told = working.app.told()
+    description = working.app.describe()
     head, row = table(working.tool("describe --state"))
     assert head == ["GROUP", "COORDINATOR", "(ID)", "STATE", "#MEMBERS"]
     coordinator = working.app.stage.broker.bootstrap
     assert row == [working.app.name, coordinator, "(1)", "Stable", "1"]
     _, row = table(working.tool("describe --state --verbose"))
-    epochs = [str(told["group_epoch"]), str(told["target_epoch"])]
+    epochs = [str(description["group_epoch"]), str(description["target_epoch"])]
     assert row == [working.app.name, coordinator, "(1)", "Stable", *epochs, "1"]
 
 
@@ -183,9 +183,9 @@ def test_a_group_that_is_not_ready(app: Application) -> None:
 
 
 def test_a_group_that_is_not_there(stage: Stage) -> None:
-    said = stage.tool("kafka-streams-groups --describe --group nobody")
-    assert said.status == 1
-    assert "Group nobody not found." in said.out + said.err
+    result = stage.tool("kafka-streams-groups --describe --group nobody")
+    assert result.status == 1
+    assert "Group nobody not found." in result.out + result.err
 
 
 def test_transcripts(stage: Stage, tmp_path: Path) -> None:
@@ -201,10 +201,10 @@ def test_transcripts(stage: Stage, tmp_path: Path) -> None:
 def says(stage: Stage, name: str) -> None:
     path = Path(__file__).parent / name
     prose, steps = read(path)
-    told = replay(steps, stage.tools, stage.broker, 3 if stage.broker.name == "kafka" else 0)
+    replayed = replay(steps, stage.tools, stage.broker, 3 if stage.broker.name == "kafka" else 0)
     if os.environ.get("KONVENE_REWRITE"):
-        path.write_text(written(prose, told))
-    assert written(prose, told) == path.read_text()
+        path.write_text(written(prose, replayed))
+    assert written(prose, replayed) == path.read_text()
 
 
 # Doing ----------------------------------------------------------------------------------------------------
@@ -213,14 +213,14 @@ def says(stage: Stage, name: str) -> None:
 def test_who_is_at_work_is_left_alone(working: Working) -> None:
     """Neither the offsets nor the group of an application at work are changed."""
     committed = working.app.committed()
-    said = working.tool("reset-offsets --all-input-topics --to-earliest --execute")
+    result = working.tool("reset-offsets --all-input-topics --to-earliest --execute")
     assert (
-        "can only be reset if the group 'operated' is inactive, but the current state is Stable" in said.out
+        "can only be reset if the group 'operated' is inactive, but the current state is Stable" in result.out
     )
-    said = working.tool("delete")
-    assert "Streams group 'operated' is not EMPTY." in said.out
-    said = working.tool("delete-offsets --all-input-topics")
-    assert "Successful" not in said.out
+    result = working.tool("delete")
+    assert "Streams group 'operated' is not EMPTY." in result.out
+    result = working.tool("delete-offsets --all-input-topics")
+    assert "Successful" not in result.out
     assert working.app.committed() == committed
     with pytest.raises(Refused) as refused:
         working.app.apps.call("delete_groups", groups=[working.app.name])
@@ -232,12 +232,12 @@ def test_reset_and_count_again(ended: Working) -> None:
     application begins anew and counts everything once more."""
     app = ended.app
     rows = [[app.name, app.topic("lines"), str(p), "0"] for p in range(2)]
-    _, *told = table(ended.tool("reset-offsets --all-input-topics --to-earliest --dry-run"))
-    assert told == rows
+    _, *planned = table(ended.tool("reset-offsets --all-input-topics --to-earliest --dry-run"))
+    assert planned == rows
     assert app.committed()[app.topic("lines"), 0] == 5
     done = ended.tool("reset-offsets --all-input-topics --to-earliest --delete-all-internal-topics --execute")
-    _, *told = table(done)
-    assert told == rows
+    _, *planned = table(done)
+    assert planned == rows
     assert {p: app.committed()[app.topic("lines"), p] for p in range(2)} == {0: 0, 1: 0}
     left = [topic for topic in app.apps.call("list_topics") if topic.startswith(app.name)]
     assert sorted(left) == [app.topic("counts"), app.topic("lines")]
@@ -249,8 +249,8 @@ def test_reset_and_count_again(ended: Working) -> None:
 
 def test_delete_offsets(ended: Working) -> None:
     topic = ended.app.topic("lines")
-    said = ended.tool(f"delete-offsets --input-topic {topic}:1")
-    assert [topic, "1", "Successful"] in table(said)
+    result = ended.tool(f"delete-offsets --input-topic {topic}:1")
+    assert [topic, "1", "Successful"] in table(result)
     committed = ended.app.committed()
     assert (topic, 1) not in committed
     assert committed[topic, 0] == 5
@@ -258,11 +258,11 @@ def test_delete_offsets(ended: Working) -> None:
 
 def test_delete_with_internal_topics(ended: Working) -> None:
     """Nothing is left but the application's own topics."""
-    said = ended.tool("delete --delete-all-internal-topics")
-    assert f"Deletion of requested streams groups ('{ended.app.name}') was successful." in said.out
-    assert "Deletion of associated internal topics" in said.out
+    result = ended.tool("delete --delete-all-internal-topics")
+    assert f"Deletion of requested streams groups ('{ended.app.name}') was successful." in result.out
+    assert "Deletion of associated internal topics" in result.out
     with pytest.raises(Refused, match="not found"):
-        ended.app.told()
+        ended.app.describe()
     left = [topic for topic in ended.app.apps.call("list_topics") if topic.startswith(ended.app.name)]
     assert sorted(left) == [ended.app.topic("counts"), ended.app.topic("lines")]
     assert ended.app.committed() == {}

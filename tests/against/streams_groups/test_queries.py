@@ -24,9 +24,9 @@ def agree(*instances: Instance) -> dict[str, Any]:
     """Wait until all instances know the same of all of them, and what that is."""
 
     def known() -> dict[str, Any] | None:
-        told = [instance.ask("everybody") for instance in instances]
-        same = all(each == told[0] for each in told) and len(told[0]) == len(instances)
-        return told[0] if same and owned(told[0]) == PARTITIONS else None
+        answers = [instance.ask("everybody") for instance in instances]
+        same = all(each == answers[0] for each in answers) and len(answers[0]) == len(instances)
+        return answers[0] if same and owned(answers[0]) == PARTITIONS else None
 
     return eventually("knowledge of each other", known, 30, among=[instances[0].process])
 
@@ -38,9 +38,9 @@ def owned(everybody: dict[str, Any]) -> int:
 
 def owners(*instances: Instance) -> dict[str, Any]:
     """Who has each key; all instances must say the same."""
-    told = [instance.ask("owners", keys=KEYS) for instance in instances]
-    assert all(each == told[0] for each in told)
-    return told[0]  # type: ignore[no-any-return]
+    answers = [instance.ask("owners", keys=KEYS) for instance in instances]
+    assert all(each == answers[0] for each in answers)
+    return answers[0]  # type: ignore[no-any-return]
 
 
 def test_each_instance_knows_where_every_key_is(app: Application) -> None:
@@ -64,7 +64,7 @@ def test_each_instance_knows_where_every_key_is(app: Application) -> None:
         assert standbys == []
     assert sorted(found["localhost:7001"] | found["localhost:7002"]) == sorted(KEYS)
     assert len(found["localhost:7001"]) + len(found["localhost:7002"]) == len(KEYS)
-    endpoints = {member["endpoint"] for member in app.told()["members"]}
+    endpoints = {member["endpoint"] for member in app.describe()["members"]}
     assert endpoints == {"localhost:7001", "localhost:7002"}
     one.close()
     assert list(agree(two)) == ["localhost:7002"]
@@ -80,14 +80,16 @@ def test_standbys_are_known_too(app: Application) -> None:
     app.is_shared_by(one, two, tasks=names(0, PARTITIONS))
 
     def doubled() -> bool:
-        told = one.ask("owners", keys=KEYS), two.ask("owners", keys=KEYS)
+        answers = one.ask("owners", keys=KEYS), two.ask("owners", keys=KEYS)
         everywhere = {"localhost:7001", "localhost:7002"}
-        return told[0] == told[1] and all({a, *others} == everywhere for a, others in told[0].values())
+        return answers[0] == answers[1] and all(
+            {a, *others} == everywhere for a, others in answers[0].values()
+        )
 
     eventually("second place for each key", doubled, 30, among=[app.apps])
 
 
-def test_an_instance_that_tells_no_address(app: Application) -> None:
+def test_instance_without_an_endpoint(app: Application) -> None:
     """It is in nobody's list, but it knows the others."""
     app.does("keys", lines=PARTITIONS, counts=1)
     app.write("lines", [(None, key, "x") for key in KEYS])

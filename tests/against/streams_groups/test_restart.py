@@ -36,7 +36,7 @@ def test_an_application_outlives_its_broker(own_stage: Stage, tmp_path: Path) ->
     app.does("words", lines=4, counts=1)
     one, two = app.start("one"), app.start("two")
     before = app.is_shared_by(one, two, tasks=TASKS)
-    told = app.told()
+    description = app.describe()
     app.write("lines", [(n % 4, None, "some words some more") for n in range(LINES)])
     own_stage.broker.kill9()
     own_stage.broker.start()
@@ -44,7 +44,7 @@ def test_an_application_outlives_its_broker(own_stage: Stage, tmp_path: Path) ->
     assert {instance.name: instance.tasks() for instance in (one, two)} == before
     after = app.becomes("Stable", 2)
     assert active(after["members"]) == before
-    assert epochs(after) == epochs(told)
+    assert epochs(after) == epochs(description)
     app.has_committed("lines", "words-repartition")
     assert sum(app.ends("counts-changelog").values()) == 4 * LINES
     three = app.start("three")
@@ -53,5 +53,5 @@ def test_an_application_outlives_its_broker(own_stage: Stage, tmp_path: Path) ->
     assert "ERROR" not in one.states() + two.states() + three.states()
 
 
-def epochs(told: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in told.items() if name.endswith("_epoch")}
+def epochs(description: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in description.items() if name.endswith("_epoch")}

@@ -117,7 +117,7 @@ def test_there_and_back(roll: Roll, request: pytest.FixtureRequest) -> None:
         roll.replace(name)
         assert kind(app) == "Streams"
     roll.goes_on()
-    assert not any(member["classic"] for member in app.told()["members"])
+    assert not any(member["classic"] for member in app.describe()["members"])
     committed = app.committed()
     for name in ("three", "one", "two"):
         roll.replace(name, **CLASSIC)
@@ -195,7 +195,7 @@ def test_each_instance_knows_where_keys_are(app: Application) -> None:
     app.is_shared_by(classic, streams, late, tasks=names(0, PARTITIONS), within_s=60)
     app.has_counted(Counter(KEYS * 3))
     agree(classic, streams, late)
-    told = {member["endpoint"]: member["classic"] for member in app.told()["members"]}
+    told = {member["endpoint"]: member["classic"] for member in app.describe()["members"]}
     assert told == {"localhost:7001": True, "localhost:7002": False, "localhost:7003": True}
     instances = {"localhost:7001": classic, "localhost:7002": streams, "localhost:7003": late}
 
@@ -225,7 +225,7 @@ def test_a_classic_instance_warms_up(app: Application) -> None:
     classic = app.start("classic", **CLASSIC)
 
     def warms_up() -> bool:
-        roles = {instance_of(member): member["assignment"] for member in app.told()["members"]}
+        roles = {instance_of(member): member["assignment"] for member in app.describe()["members"]}
         mine = roles.get(classic.name)
         if mine is None or not mine["warmup"]:
             return False

@@ -102,11 +102,11 @@ def test_a_source_topic_that_grows(app: Application) -> None:
     app.does("upper", lines=2, capitals=1)
     one = app.start("one")
     before = app.is_shared_by(one, tasks=names(0, 2))
-    epoch = app.told()["group_epoch"]
+    epoch = app.describe()["group_epoch"]
     app.apps.call("create_partitions", topic=app.topic("lines"), count=5)
     after = app.is_shared_by(one, tasks=names(0, 5))
     assert after[one.name] > before[one.name]
-    assert app.told()["group_epoch"] > epoch
+    assert app.describe()["group_epoch"] > epoch
     app.write("lines", [(n, None, f"line {n}") for n in range(5)])
     app.makes("capitals", [f"LINE {n}" for n in range(5)])
     app.is_explained(("topic-metadata-changed", None))
@@ -142,7 +142,7 @@ def test_patterns_are_refused_by_streams_itself(app: Application) -> None:
     with pytest.raises(Refused, match="Pattern subscriptions are not supported with the STREAMS protocol"):
         app.start("one")
     with pytest.raises(Refused, match="not found"):
-        app.told()
+        app.describe()
 
 
 def test_static_members_are_refused_by_streams_itself(app: Application) -> None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.java
 
 def kafka_says(lines: list[Row]) -> list[Row]:
     """Its answer to each line."""
-    said = subprocess.run(
+    process = subprocess.run(
         ["java", *MODEST, "-cp", java_classpath(), "konvene.against.UserData"],
         input="".join(json.dumps(line) + "\n" for line in lines),
         stdout=subprocess.PIPE,
@@ -36,7 +36,7 @@ def kafka_says(lines: list[Row]) -> list[Row]:
         timeout=120,
         check=True,
     )
-    answers = [json.loads(line) for line in said.stdout.splitlines()]
+    answers = [json.loads(line) for line in process.stdout.splitlines()]
     assert len(answers) == len(lines)
     return answers
 
@@ -77,18 +77,18 @@ def test_of_damaged_bytes_we_read_nothing_that_kafka_does_not() -> None:
     for _ in range(8000):
         row = dice.choice(valid)
         data = damaged(bytes.fromhex(row["hex"]), dice)
-        told = told_of(row["value"], data)
-        if told is not None:
+        decoded = decode(row["value"], data)
+        if decoded is not None:
             lines.append({"kind": row["value"]["kind"], "hex": data.hex()})
-            read.append(told)
+            read.append(decoded)
     assert len(lines) > 500
-    for line, told, answer in zip(lines, read, kafka_says(lines), strict=True):
-        if "sums" in told and "read" in answer:
+    for line, decoded, answer in zip(lines, read, kafka_says(lines), strict=True):
+        if "sums" in decoded and "read" in answer:
             answer["read"]["sums"] = [each for each in answer["read"]["sums"] if not each[2]]
-        assert answer.get("read") == told, (line, answer)
+        assert answer.get("read") == decoded, (line, answer)
 
 
-def told_of(value: Row, data: bytes) -> dict[str, Any] | None:
+def decode(value: Row, data: bytes) -> dict[str, Any] | None:
     try:
         if value["kind"] == "subscription":
             return rows.subscription_row(read_subscription_info(data))

@@ -46,8 +46,8 @@ class Threads:
         self.client.call("restore", rate=rate)
 
     def tasks(self, member: str) -> dict[str, Any]:
-        told: dict[str, Any] = self.client.call("tasks", member=member)
-        return told
+        assigned: dict[str, Any] = self.client.call("tasks", member=member)
+        return assigned
 
     def active(self, member: str) -> set[str]:
         return set(self.tasks(member)["active"])
@@ -112,9 +112,9 @@ def test_a_newcomer_catches_up_before_it_takes_over(fleet: Fleet, group: str, ol
     new.restores(STOPPED)
     new.join("new", process="q")
     warms_up(new, "new")
-    told = new.tasks("new")
-    assert (told["active"], told["standby"]) == ([], [])
-    assert told["acceptable_recovery_lag"] == ACCEPTABLE
+    assigned = new.tasks("new")
+    assert (assigned["active"], assigned["standby"]) == ([], [])
+    assert assigned["acceptable_recovery_lag"] == ACCEPTABLE
     assert len(old.active("old")) == PARTITIONS
     new.restores(AT_ONCE)
     eventually("half of the tasks", lambda: shared(old, new, "new"), 40, among=[old.client, new.client])

@@ -77,8 +77,8 @@ def _ask(connection: socket.socket, api: int, version: int, body: bytes) -> Answ
 def _batch(producer_id: int, epoch: int, value: bytes) -> bytes:
     """A record batch (magic 2) of one record without a key."""
     now_ms = int(time.time() * 1000)
-    told = b"\0\0\0" + _varint(-1) + _varint(len(value)) + value + b"\0"
-    record = _varint(len(told)) + told
+    fields = b"\0\0\0" + _varint(-1) + _varint(len(value)) + value + b"\0"
+    record = _varint(len(fields)) + fields
     head = struct.pack(">hiqqqhii", TRANSACTIONAL, 0, now_ms, now_ms, producer_id, epoch, 0, 1)
     behind = head + record
     summed = struct.pack(">ibI", 0, 2, _crc32c(behind)) + behind

@@ -62,5 +62,5 @@ class Readers:
 
 def write(producer: Client, *records: tuple[int, str]) -> list[list[Any]]:
     rows = [{"topic": TOPIC, "partition": p, "key": value, "value": value} for p, value in records]
-    told: list[list[Any]] = producer.call("send", records=rows)
-    return told
+    acknowledgements: list[list[Any]] = producer.call("send", records=rows)
+    return acknowledgements

@@ -176,6 +176,6 @@ def stable_ends(fleet: Fleet, isolation_level: str) -> list[list[int]]:
     """Where the copies end, for those who wait for commits or for those who do not."""
     assigned = [[TO, partition] for partition in range(PARTITIONS)]
     reader = fleet.consumer("confluent-kafka", assign=assigned, isolation_level=isolation_level)
-    told: list[list[int]] = reader.call("watermarks", partitions=assigned)
+    watermarks: list[list[int]] = reader.call("watermarks", partitions=assigned)
     reader.close()
-    return told
+    return watermarks

@@ -10,7 +10,7 @@ import pytest
 from ..brokers import Broker
 from ..clients import Client, Fleet, eventually
 from ..conftest import a_running_broker
-from ..tools import Said, Tools, tools
+from ..tools import ToolResult, Tools, tools
 from .conftest import SETTINGS
 from .hanging import leave_hanging
 from .readers import TOPIC
@@ -57,10 +57,10 @@ class Topic:
         producer.call("send", records=[record])
 
     def stable(self, partition: int) -> int:
-        told = self.admin.call(
+        rows_ = self.admin.call(
             "list_offsets", partitions=[[self.name, partition]], at="latest", isolation_level="read_committed"
         )
-        return int(told[0][2])
+        return int(rows_[0][2])
 
     def is_healed(self) -> None:
         """Past the one that hung, the other one goes on and ends as if nothing had been."""
@@ -77,9 +77,9 @@ def test_kafkas_tool_finds_and_aborts(broker: Broker, fleet: Fleet, jvm: Tools) 
     assert (topic.stable(0), topic.stable(1)) == (0, 0)
 
     def rows(line: str) -> list[list[str]]:
-        said: Said = jvm.run(broker, f"kafka-transactions {line}")
-        assert said.status == 0, said
-        return [[cell.strip() for cell in row.strip().split("\t")] for row in said.out.splitlines()][1:]
+        result: ToolResult = jvm.run(broker, f"kafka-transactions {line}")
+        assert result.status == 0, result
+        return [[cell.strip() for cell in row.strip().split("\t")] for row in result.out.splitlines()][1:]
 
     find = f"find-hanging --topic {topic.name} --max-transaction-timeout 0"
     found = eventually("a find", lambda: rows(find), 20)
@@ -87,8 +87,8 @@ def test_kafkas_tool_finds_and_aborts(broker: Broker, fleet: Fleet, jvm: Tools) 
     listed = {row[0]: row[3] for row in rows("list")}
     assert listed[f"lost-{topic.name}"] == "Empty"
     assert listed[f"open-{topic.name}-java"] == "Ongoing"
-    (told,) = rows(f"describe --transactional-id open-{topic.name}-java")
-    assert told[-1] == f"{topic.name}-1"
+    (rows_,) = rows(f"describe --transactional-id open-{topic.name}-java")
+    assert rows_[-1] == f"{topic.name}-1"
     assert len(rows(f"describe-producers --topic {topic.name} --partition 0")) == 2
     rows(f"abort --topic {topic.name} --partition 0 --start-offset 0")
     assert rows(find) == []

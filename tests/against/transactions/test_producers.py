@@ -74,7 +74,7 @@ def test_offsets_are_committed_with_the_records(library: str, fleet: Fleet, read
         member = fleet.consumer(
             "confluent-kafka", group=group, assign=[[TOPIC, 0]], isolation_level="read_committed"
         )
-        question = member.tell("committed", partitions=[[TOPIC, 0]])
+        question = member.submit("committed", partitions=[[TOPIC, 0]])
         writer.call(end)
         answered = member.answer(question)[0][2]
         assert answered == (offset if end == "commit" else committed[0])
@@ -146,8 +146,8 @@ def epochs(fleet: Fleet, readers: Readers, name: str, library: str) -> list[int]
         write(writer, (0, f"{name} {number}"), (1, f"{name} {number} as well"))
         writer.call("offsets", offsets=[[TOPIC, 0, number + 1, ""]], group=name)
         writer.call(end)
-        told = readers.admin.call("describe_transactions", ids=[f"{name}-{library}"])
-        found.append(told[f"{name}-{library}"]["producer_epoch"])
+        transactions = readers.admin.call("describe_transactions", ids=[f"{name}-{library}"])
+        found.append(transactions[f"{name}-{library}"]["producer_epoch"])
     readers.all_see(name, {f"{name} {number}{more}" for number in (0, 2) for more in ("", " as well")})
     assert group_offsets(readers.admin, name) == [[TOPIC, 0, 3, ""]]
     writer.close()

@@ -76,22 +76,22 @@ def test_words_are_counted_exactly_once(
         app.end_to_write()
     app.write(LINES)
     wanted = Counter(word for line in app.lines for word in line.split())
-    told = eventually("exact counts", lambda: told_of(app, wanted), 120, among=[*living, app.reader])
-    assert told == {word: list(range(1, 1 + count)) for word, count in wanted.items()}
+    counts = eventually("exact counts", lambda: exact_counts(app, wanted), 120, among=[*living, app.reader])
+    assert counts == {word: list(range(1, 1 + count)) for word, count in wanted.items()}
     assert app.reader.of("error") == []
     record_property("words counted", sum(wanted.values()))
     record_property("kills", ", ".join(KILLS[own_broker.name]))
     close(living)
 
 
-def told_of(app: WordCount, wanted: Counter[str]) -> dict[str, list[int]] | None:
+def exact_counts(app: WordCount, wanted: Counter[str]) -> dict[str, list[int]] | None:
     """Every count that was told, word by word, in its order; as soon as the last ones are right."""
     if app.counted() != dict(wanted):
         return None
-    told: dict[str, list[int]] = {}
+    counts: dict[str, list[int]] = {}
     for record in app.reader.records():
-        told.setdefault(record["key"], []).append(int(record["value"]))
-    return told
+        counts.setdefault(record["key"], []).append(int(record["value"]))
+    return counts
 
 
 def close(instances: list[Client]) -> None:
