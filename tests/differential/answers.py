@@ -114,17 +114,17 @@ class Reader:
         for found in RANDOM.findall(member_id) or MADE.findall(member_id):
             self.numbers.setdefault(found, len(self.numbers) + 1)
 
-    def tell(self, answer: Struct, version: int) -> str:
+    def render(self, answer: Struct, version: int) -> str:
         name = type(answer).__name__.removesuffix("Response")
         return f"{name} v{version} " + self.named(self.struct(answer, version)[1:-1])
 
-    def named(self, told: str) -> str:
+    def named(self, rendered: str) -> str:
         def number(found: re.Match[str]) -> str:
             return f"#{self.numbers.setdefault(found[0], len(self.numbers) + 1)}"
 
         for met, known in self.numbers.items():
-            told = told.replace(met, f"#{known}")
-        return RANDOM.sub(number, told)
+            rendered = rendered.replace(met, f"#{known}")
+        return RANDOM.sub(number, rendered)
 
     def struct(self, value: Struct, version: int) -> str:
         self.stable = getattr(value, "last_stable_offset", self.stable)
@@ -143,10 +143,10 @@ class Reader:
                 parts.append(Errors(content).name)
                 continue
             if isinstance(content, tuple):
-                said = "[" + ", ".join(self._list(type(value).__name__, f.name, content, version)) + "]"
+                text_ = "[" + ", ".join(self._list(type(value).__name__, f.name, content, version)) + "]"
             else:
-                said = self._value(f.name, content, version)
-            parts.append(f"{f.name}={said}")
+                text_ = self._value(f.name, content, version)
+            parts.append(f"{f.name}={text_}")
         return "{" + " ".join(parts) + "}"
 
     def _list(self, owner: str, name: str, content: tuple[Any, ...], version: int) -> list[str]:
@@ -160,18 +160,18 @@ class Reader:
             )  # Kafka keeps topics of which nothing is left.
         if (owner, name) == ("ListTransactionsResponse", "transaction_states"):
             content = tuple(t for t in content if t.transactional_id.startswith(self.tag))
-        told = [self._value(name, c, version) for c in content]
-        return sorted(told, key=self.rank) if (owner, name) in UNORDERED else told
+        rendered = [self._value(name, c, version) for c in content]
+        return sorted(rendered, key=self.rank) if (owner, name) in UNORDERED else rendered
 
-    def rank(self, told: str) -> str:
+    def rank(self, rendered: str) -> str:
         """By what does not depend on chance: ids count by their numbers, those not yet met last."""
 
         def known(found: re.Match[str]) -> str:
             return f"{self.numbers.get(found[0], 9999):04}"
 
         for met, number in self.numbers.items():
-            told = told.replace(met, f"{number:04}")
-        return RANDOM.sub(known, told)
+            rendered = rendered.replace(met, f"{number:04}")
+        return RANDOM.sub(known, rendered)
 
     def producer(self, producer_id: int) -> str:
         return f"p{self.producers.setdefault(producer_id, len(self.producers) + 1)}"
@@ -188,12 +188,14 @@ class Reader:
             end = "commit" if marker.committed else "abort"
             whose = f"{self.producer(header.producer_id)}/{header.producer_epoch}"
             return f"{header.base_offset} {end} of {whose} by {self.coordinator(marker.coordinator_epoch)}"
-        said = ",".join((r.value or b"").decode() for r in batches.records(data))
+        text_ = ",".join((r.value or b"").decode() for r in batches.records(data))
         if not header.has_producer_id:
-            return f"{header.base_offset} {said!r}"
+            return f"{header.base_offset} {text_!r}"
         whose = f"{self.producer(header.producer_id)}/{header.producer_epoch}/{header.base_sequence}"
         return (
-            f"{header.base_offset} {said!r} in {whose}" if header.is_transactional else f"{said!r} of {whose}"
+            f"{header.base_offset} {text_!r} in {whose}"
+            if header.is_transactional
+            else f"{text_!r} of {whose}"
         )
 
     def _value(self, name: str, content: Any, version: int) -> str:
@@ -219,16 +221,16 @@ class Reader:
             return "; ".join(self.batch(bytes(whole)) for _, whole in batches.batches(content)) or "nothing"
         if name == "topic_id":
             return self.topic_names.get(Uuid(content), str(Uuid(content)))
-        told = READ[name](content) if name in READ and isinstance(content, bytes) else None
-        if told is not None:
-            return self.struct(told, int.from_bytes(content[:2], "big")).replace(self.tag, "")
-        said = content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else str(content)
-        said = said.replace(self.tag, "")
+        rendered = READ[name](content) if name in READ and isinstance(content, bytes) else None
+        if rendered is not None:
+            return self.struct(rendered, int.from_bytes(content[:2], "big")).replace(self.tag, "")
+        text_ = content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else str(content)
+        text_ = text_.replace(self.tag, "")
         if name == "status_detail":
-            said = MISSING.sub(_sorted, said)
-        if len(said) > LONG:
-            said = f"{said[:20]}..{said[-40:]}({len(said)})"
-        return repr(said)
+            text_ = MISSING.sub(_sorted, text_)
+        if len(text_) > LONG:
+            text_ = f"{text_[:20]}..{text_[-40:]}({len(text_)})"
+        return repr(text_)
 
 
 def _in_order(value: Any) -> Struct:

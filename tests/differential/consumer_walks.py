@@ -26,7 +26,7 @@ READS = ("orders", "orders", "orders,audit", "audit", "own", "orders,own", "nowh
 OFFSETS = ("orders-0:5", "orders-1:7,orders-4:3", "orders-9:1", "audit-0:3", "nowhere-0:1", "orders-2:8:deep")
 OWNED = ("none", "orders-0", "orders-0,orders-1,orders-2", "orders-5", "audit-0", "-")
 LONG = "rebalance=300000"
-GONE = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID, Errors.GROUP_ID_NOT_FOUND)
+UNKNOWN = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID, Errors.GROUP_ID_NOT_FOUND)
 
 
 class ConsumerWalk:
@@ -50,7 +50,7 @@ class ConsumerWalk:
             self.static[self.classic[0]] = self.static[self.modern[0]]  # The same one, in two versions.
         self.cooperative = {c for c in self.classic if self.chance.random() < 0.5}
         self.sober = self.chance.choice((0.5, 0.7, 0.85))
-        self.told: dict[str, object] = {}
+        self.reported: dict[str, object] = {}
         self.own = 0
         self.last = ("written",) if seed % 4 == 0 else ()
         self.joining: tuple[str, bool] | None = None
@@ -71,18 +71,18 @@ class ConsumerWalk:
         error = memory.last[1] if memory.last else None
         static = who in self.static
         fenced = error is Errors.FENCED_MEMBER_EPOCH and not static
-        if memory.generation <= 0 or fenced or error in GONE:
+        if memory.generation <= 0 or fenced or error in UNKNOWN:
             return self._join_modern(who)
-        said = self.told.get(who)
+        reported = self.reported.get(who)
         if self.chance.random() < 0.1:
             return f"commit {who} {self.chance.choice(OFFSETS)} v={self.chance.choice((9, 10))}"
-        if memory.assigned != said and self.chance.random() < 0.8:
-            self.told[who] = memory.assigned
+        if memory.assigned != reported and self.chance.random() < 0.8:
+            self.reported[who] = memory.assigned
             return f"beat {who} own=all"
         return f"beat {who}" + self._maybe(0.15, f"own=all full=yes {LONG}")
 
     def _join_modern(self, who: str) -> str:
-        self.told[who] = {}
+        self.reported[who] = {}
         line = f"beat {who} epoch=0 {LONG}"
         if who in self.static:
             line += f" static={self.static[who]}"
@@ -92,14 +92,14 @@ class ConsumerWalk:
 
     def _classic(self, who: str, memory: Callable[[str], Memory]) -> str:
         own = memory(who)
-        if own.last is None or own.last[1] in GONE:
+        if own.last is None or own.last[1] in UNKNOWN:
             return self._join_classic(who, new=True)
-        asked, error = own.last
+        api, error = own.last
         if error is Errors.INCONSISTENT_GROUP_PROTOCOL:
             return "picture admin g"
         if error is not Errors.NONE:
             return self._join_classic(who)
-        if asked == "JoinGroup":
+        if api == "JoinGroup":
             return f"sync {who} assign=deal"
         if self.chance.random() < 0.15:
             return f"commit {who} {self.chance.choice(OFFSETS)}"

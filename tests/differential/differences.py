@@ -21,7 +21,7 @@ class Known(NamedTuple):
 LISTS = r"active_tasks=\[.*\] standby_tasks=\[.*\] warmup_tasks=\[.*\]"
 NULLS = "active_tasks=null standby_tasks=null warmup_tasks=null"
 
-TOLD_AGAIN = Known(
+SENT_AGAIN = Known(
     "A member of a streams group that lost a response receives its tasks again, if its epoch "
     "is behind or it reports other tasks than it was assigned.",
     rf"\S+ <- StreamsGroupHeartbeat v\d NONE .* {NULLS} .*",
@@ -139,7 +139,7 @@ KNOWN = (
         r"late <- ShareGroupHeartbeat v1 NONE .* assignment=\{topic_partitions=\[.+\]\}",
         r"late <- ShareGroupHeartbeat v1 NONE .* assignment=\{topic_partitions=\[.+\]\}",
     ),
-    TOLD_AGAIN,
+    SENT_AGAIN,
     Known(
         "Where settings are rejected, the message may contain more: which values contradict each "
         "other, or the nearest known name.",
@@ -160,7 +160,7 @@ def meant(kafka: list[str], konvene: list[str]) -> bool:
     there = "\n".join(a for a in kafka if a not in konvene)
     here = "\n".join(a for a in konvene if a not in kafka)
     rows = {row for row in KNOWN if re.fullmatch(row.kafka, there) and re.fullmatch(row.konvene, here)}
-    if TOLD_AGAIN in rows and re.sub(LISTS + "(?= topology_| endpoint_)", NULLS, here) != there:
-        rows.remove(TOLD_AGAIN)
+    if SENT_AGAIN in rows and re.sub(LISTS + "(?= topology_| endpoint_)", NULLS, here) != there:
+        rows.remove(SENT_AGAIN)
     MET.update(rows)
     return bool(rows)

@@ -104,11 +104,11 @@ class Memory:
     sequences: dict[tuple[int, int, str], int] = field(default_factory=dict)
     """The next one, by producer id, epoch and partition."""
     writing: tuple[tuple[int, int, str], int] | None = None
-    told: Errors | None = None
+    last_error: Errors | None = None
     """What it was told as a producer, or in its share session."""
     session: int = 0
     """The next epoch of its share session."""
-    asked_session: int = 0
+    requested_session: int = 0
     held: dict[tuple[Uuid, int], list[tuple[int, int]]] = field(default_factory=dict)
     """The offsets that it was given, by partition, if it has not forgotten them since."""
 
@@ -173,8 +173,8 @@ class Speaker:
         return memory.generation + {"next": 1, "last": -1}[word] if word.isalpha() else int(word)
 
     def _instance(self, memory: Memory, line: Line, since: int) -> str | None:
-        told = line.options.get("static")
-        instance = memory.instance if told is None else None if told == "-" else text(told)
+        option = line.options.get("static")
+        instance = memory.instance if option is None else None if option == "-" else text(option)
         return instance if line.version >= since else None
 
     # --- members ---
@@ -198,8 +198,8 @@ class Speaker:
             reason=text(o["reason"]) if "reason" in o and line.version >= 8 else None,
         )
 
-    def _metadata(self, memory: Memory, line: Line, said: str) -> bytes:
-        return unquote_to_bytes(said)
+    def _metadata(self, memory: Memory, line: Line, quoted: str) -> bytes:
+        return unquote_to_bytes(quoted)
 
     def _sync(self, memory: Memory, line: Line) -> Struct:
         o = line.options
@@ -226,10 +226,10 @@ class Speaker:
 
     @staticmethod
     def _protocol(line: Line, name: str, remembered: str | None) -> str | None:
-        told = line.options.get(name)
-        if line.version < 5 or told == "-":
+        option = line.options.get(name)
+        if line.version < 5 or option == "-":
             return None
-        return remembered if told is None else text(told)
+        return remembered if option is None else text(option)
 
     def _heartbeat(self, memory: Memory, line: Line) -> Struct:
         return HeartbeatRequest(
@@ -300,22 +300,22 @@ class Speaker:
 
     def _fetch(self, memory: Memory, line: Line) -> Struct:
         o, version = line.options, line.version
-        asked = None if not line.plain or line.plain[0] == "all" else partitions(line.plain[0])
+        requested = None if not line.plain or line.plain[0] == "all" else partitions(line.plain[0])
         groups = [self.group(g) for g in o.get("groups", o.get("group", "g")).split(",")]
         stable = o.get("stable") == "yes" and version >= 7
         if version < 8:
             older = None
-            if asked is not None or version < 2:
+            if requested is not None or version < 2:
                 older = tuple(
                     OffsetFetchRequestTopic(name=self.topic(n), partition_indexes=tuple(p))
-                    for n, p in (asked or {}).items()
+                    for n, p in (requested or {}).items()
                 )
             return OffsetFetchRequest(group_id=groups[0], topics=older, require_stable=stable)
         topics = None
-        if asked is not None:
+        if requested is not None:
             topics = tuple(
                 OffsetFetchRequestTopics(partition_indexes=tuple(p), **self._named(n, version))
-                for n, p in asked.items()
+                for n, p in requested.items()
             )
         member = self._member(memory, o["member"]) if "member" in o and version >= 9 else None
         epoch = self._generation(memory, o["generation"]) if "generation" in o and version >= 9 else -1
@@ -345,13 +345,13 @@ class Speaker:
         return tuple(self.group(g) for word in line.plain for g in word.split(","))
 
     def _describe(self, memory: Memory, line: Line) -> Struct:
-        asked = line.options.get("operations") == "yes" and line.version >= 3
-        return DescribeGroupsRequest(groups=self._named_groups(line), include_authorized_operations=asked)
+        requested = line.options.get("operations") == "yes" and line.version >= 3
+        return DescribeGroupsRequest(groups=self._named_groups(line), include_authorized_operations=requested)
 
     def _list(self, memory: Memory, line: Line) -> Struct:
         def words(name: str, since: int) -> tuple[str, ...]:
-            told = line.options.get(name)
-            return tuple(told.split(",")) if told is not None and line.version >= since else ()
+            option = line.options.get(name)
+            return tuple(option.split(",")) if option is not None and line.version >= since else ()
 
         return ListGroupsRequest(states_filter=words("states", 4), types_filter=words("types", 5))
 

@@ -89,7 +89,7 @@ class Wire:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((HOST, port), timeout=WITHIN_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.asked: tuple[Api, int] | None = None
+        self.pending: tuple[Api, int] | None = None
         self._bytes = b""
 
     def send(self, request: Struct, version: int, client_id: str) -> None:
@@ -104,23 +104,23 @@ class Wire:
         )
         body = head + encode(request, version)
         self.socket.sendall(len(body).to_bytes(4, "big") + body)
-        self.asked = (api, version)
+        self.pending = (api, version)
 
     def read(self) -> Struct | str | None:
         """What came: an answer, "closed", or None if it is not whole yet."""
-        assert self.asked is not None
+        assert self.pending is not None
         try:
             part = self.socket.recv(1 << 20)
         except ConnectionError:
             part = b""
         if not part:
-            self.asked = None
+            self.pending = None
             return "closed"
         self._bytes += part
         if len(self._bytes) < 4 or len(self._bytes) < 4 + int.from_bytes(self._bytes[:4], "big"):
             return None
         frame, self._bytes = self._bytes[4:], b""
-        (api, version), self.asked = self.asked, None
+        (api, version), self.pending = self.pending, None
         return decode(api.response, version, frame, 5 if api.response_header_version(version) else 4)
 
     def ask(self, request: Struct, version: int) -> Any:
@@ -174,42 +174,42 @@ class Player:
     @property
     def waiting(self) -> set[str]:
         """The clients to whom an answer is owed."""
-        return {who.partition("/")[0] for who, wire in self.wires.items() if wire.asked is not None}
+        return {who.partition("/")[0] for who, wire in self.wires.items() if wire.pending is not None}
 
     def play(self, line: str, expected: int | None = None) -> list[str]:
         """Say a line; what the broker says until it has nothing more to say."""
-        told = Line.read(line)
+        command = Line.read(line)
         answers: list[tuple[str, Struct | str, int]] = []
-        if told.who:
-            memory = self.speaker.of(told.who)
-            self._send(told, memory)
-        elif told.verb not in READING:
-            getattr(self, f"_do_{told.verb}")(*told.plain)
-        if told.verb == "alter":
+        if command.who:
+            memory = self.speaker.of(command.who)
+            self._send(command, memory)
+        elif command.verb not in READING:
+            getattr(self, f"_do_{command.verb}")(*command.plain)
+        if command.verb == "alter":
             self._let_groups_know()
-        if told.verb in VERBS or told.verb in SHARE_VERBS:
+        if command.verb in VERBS or command.verb in SHARE_VERBS:
             expected = expected or 1
-        wanted = 0 if told.verb in READING else expected or 0
+        wanted = 0 if command.verb in READING else expected or 0
         deadline = time.monotonic() + LATE_S
         while len(answers) < wanted and self.waiting and time.monotonic() < deadline:
             answers += self._listen(0.2)
         self._barrier()
         answers += self._listen(self.settle_s, every=True)
-        if told.verb in ENDS:
-            self._settle(self.speaker.transactional_id(told))
-        if told.verb == "share":
+        if command.verb in ENDS:
+            self._settle(self.speaker.transactional_id(command))
+        if command.verb == "share":
             self._wait_for_states()
-        if told.options.get("session") == CLOSING:
+        if command.options.get("session") == CLOSING:
             time.sleep(self.settle_s)  # Kafka gives back what the member had when it has answered.
-        if told.verb == "written":
-            log = {STATE: self.transactions, SHARES: self.share_states}.get(" ".join(told.plain), self.log)
-            said = self._tell(answers)
+        if command.verb == "written":
+            log = {STATE: self.transactions, SHARES: self.share_states}.get(" ".join(command.plain), self.log)
+            said = self._render(answers)
             return said + log.read(self.probe.ask, (expected or 0) - len(said), LATE_S)
-        return self._tell(answers) + (self._look(*told.plain) if told.verb == "look" else [])
+        return self._render(answers) + (self._look(*command.plain) if command.verb == "look" else [])
 
     def _send(self, line: Line, memory: Memory) -> None:
         wire = self.wires.get(line.who)
-        if wire is not None and wire.asked is not None:
+        if wire is not None and wire.pending is not None:
             wire.close()
             wire = None
         if wire is None:
@@ -223,14 +223,14 @@ class Player:
         answers: list[tuple[str, Struct | str, int]] = []
         until = time.monotonic() + within_s
         while True:
-            waiting = {w.socket: (name, w) for name, w in self.wires.items() if w.asked is not None}
+            waiting = {w.socket: (name, w) for name, w in self.wires.items() if w.pending is not None}
             left = until - time.monotonic()
             if not waiting:
                 return answers
             ready, _, _ = select.select(list(waiting), [], [], max(left, 0))
             for one in ready:
                 name, wire = waiting[one]
-                version = wire.asked[1] if wire.asked else 0
+                version = wire.pending[1] if wire.pending else 0
                 answer = wire.read()
                 if answer is not None:
                     answers.append((name, answer, version))
@@ -253,9 +253,13 @@ class Player:
 
     def _settle(self, transactional_id: str) -> None:
         """Wait until the coordinator has no work of its own with this id."""
-        asked = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
+        description_request = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
         deadline = time.monotonic() + LATE_S
-        while self.probe.ask(asked, 0).transaction_states[0].transaction_state.startswith("Prepare"):
+        while (
+            self.probe.ask(description_request, 0)
+            .transaction_states[0]
+            .transaction_state.startswith("Prepare")
+        ):
             assert time.monotonic() < deadline, transactional_id
             time.sleep(0.02)
 
@@ -268,7 +272,7 @@ class Player:
 
     # --- what is heard ---
 
-    def _tell(self, answers: list[tuple[str, Struct | str, int]]) -> list[str]:
+    def _render(self, answers: list[tuple[str, Struct | str, int]]) -> list[str]:
         answers.sort(key=lambda a: a[0])
         for _, answer, _ in answers:
             if isinstance(answer, Struct):
@@ -279,7 +283,7 @@ class Player:
                 said.append(f"{who} <- {answer}")
                 continue
             self._learn(self.speaker.of(who), answer)
-            said.append(f"{who} <- {self.reader.tell(answer, version)}")
+            said.append(f"{who} <- {self.reader.render(answer, version)}")
         return said
 
     def _learn(self, memory: Memory, answer: Any) -> None:
@@ -380,14 +384,14 @@ class Player:
         topic = known(self.probe, real)
         if topic.error_code:
             return [f"{name} {Errors(topic.error_code).name}"]
-        asked = DescribeConfigsResource(
+        description_request = DescribeConfigsResource(
             resource_type=TOPIC,
             resource_name=real,
             configuration_keys=tuple(filter(None, settings.split(","))),
         )
-        answer = self.probe.ask(DescribeConfigsRequest(resources=(asked,)), 4)
-        told = sorted(f"{c.name}={c.value}" for c in answer.results[0].configs) if settings else []
-        return [" ".join([name, f"partitions={len(topic.partitions)}", *told])]
+        answer = self.probe.ask(DescribeConfigsRequest(resources=(description_request,)), 4)
+        command = sorted(f"{c.name}={c.value}" for c in answer.results[0].configs) if settings else []
+        return [" ".join([name, f"partitions={len(topic.partitions)}", *command])]
 
     def _do_feature(self, name: str, level: str) -> None:
         for kind in (UPGRADE, SAFE_DOWNGRADE):
@@ -415,8 +419,8 @@ class Player:
 
 
 def known(wire: Wire, name: str) -> Any:
-    asked = MetadataRequest(topics=(MetadataRequestTopic(name=name),))
-    return wire.ask(asked, 12).topics[0]
+    description_request = MetadataRequest(topics=(MetadataRequestTopic(name=name),))
+    return wire.ask(description_request, 12).topics[0]
 
 
 def served(wire: Wire, name: str) -> bool:

@@ -41,8 +41,8 @@ def written() -> list[Conversation]:
     found = []
     for path in sorted(CONVERSATIONS.glob("*/*.txt")):
         lines = (line.strip() for line in path.read_text("utf-8").split("\n"))
-        told = tuple(line for line in lines if line and not line.startswith("#"))
-        found.append(Conversation(path.parent.name, path.stem, told))
+        recorded = tuple(line for line in lines if line and not line.startswith("#"))
+        found.append(Conversation(path.parent.name, path.stem, recorded))
     return found
 
 
@@ -61,8 +61,8 @@ def read(path: Path) -> list[Step]:
 
 def write(path: Path, steps: list[Step]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    said = [HEADER]
+    lines_ = [HEADER]
     for line, answers in steps:
-        said.append(line + "\n")
-        said += [f"{INDENT}{answer}\n" for answer in answers]
-    path.write_text("".join(said), "utf-8")
+        lines_.append(line + "\n")
+        lines_ += [f"{INDENT}{answer}\n" for answer in answers]
+    path.write_text("".join(lines_), "utf-8")

@@ -90,12 +90,12 @@ class ShareSpeaker(TransactionsSpeaker):
     def _session(self, memory: Memory, line: Line) -> int:
         word = line.options.get("session")
         if word is not None:
-            memory.asked_session = (
+            memory.requested_session = (
                 memory.session + {"next": 1, "last": -1}[word] if word.isalpha() else int(word)
             )
         else:
-            memory.asked_session = memory.session
-        return memory.asked_session
+            memory.requested_session = memory.session
+        return memory.requested_session
 
     def _take(self, memory: Memory, line: Line) -> Struct:
         o = line.options
@@ -165,22 +165,22 @@ class ShareSpeaker(TransactionsSpeaker):
         return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(topic,))
 
     def _crowd(self, memory: Memory, line: Line) -> Struct:
-        asked = line.options.get("operations") == "yes"
+        requested = line.options.get("operations") == "yes"
         return ShareGroupDescribeRequest(
             group_ids=tuple(self.group(g) for g in line.plain[0].split(",")),
-            include_authorized_operations=asked,
+            include_authorized_operations=requested,
         )
 
     def _stand(self, memory: Memory, line: Line) -> Struct:
-        asked = None
+        requested = None
         if len(line.plain) > 1:
-            asked = tuple(
+            requested = tuple(
                 DescribeShareGroupOffsetsRequestTopic(topic_name=self.topic(n), partitions=tuple(p))
                 for n, p in partitions(line.plain[1]).items()
             )
         return DescribeShareGroupOffsetsRequest(
             groups=tuple(
-                DescribeShareGroupOffsetsRequestGroup(group_id=self.group(g), topics=asked)
+                DescribeShareGroupOffsetsRequestGroup(group_id=self.group(g), topics=requested)
                 for g in line.plain[0].split(",")
             )
         )
@@ -222,9 +222,9 @@ class ShareSpeaker(TransactionsSpeaker):
             if answer.assignment is not None:
                 memory.assigned = {t.topic_id: t.partitions for t in answer.assignment.topic_partitions}
         elif kind in ("ShareFetchResponse", "ShareAcknowledgeResponse"):
-            memory.told = Errors(answer.error_code)
+            memory.last_error = Errors(answer.error_code)
             if answer.error_code == Errors.NONE:
-                memory.session = memory.asked_session + 1
+                memory.session = memory.requested_session + 1
             elif answer.error_code in (Errors.SHARE_SESSION_NOT_FOUND, Errors.INVALID_SHARE_SESSION_EPOCH):
                 memory.session = 0
             if kind == "ShareFetchResponse":

@@ -197,10 +197,10 @@ def difference(stage: Stage, name: str, steps: list[Step]) -> str | None:
         for number, (line, kafka) in enumerate(steps, 1):
             konvene = player.play(line, len(kafka))
             if konvene != kafka and not meant(kafka, konvene):
-                told = [f"{name}, step {number}", *before[-24:], f"> {line}"]
-                told += [f"    kafka:   {a}" for a in kafka] or ["    kafka:   says nothing"]
-                told += [f"    konvene: {a}" for a in konvene] or ["    konvene: says nothing"]
-                found.append("\n".join(told))
+                report = [f"{name}, step {number}", *before[-24:], f"> {line}"]
+                report += [f"    kafka:   {a}" for a in kafka] or ["    kafka:   says nothing"]
+                report += [f"    konvene: {a}" for a in konvene] or ["    konvene: says nothing"]
+                found.append("\n".join(report))
                 if len(found) == MOST:
                     break
             before += [f"  {line}", *(f"      {a}" for a in kafka)]

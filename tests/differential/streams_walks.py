@@ -30,7 +30,7 @@ OWN = "own"
 OFFSETS = ("orders-0:5", "orders-1:7,orders-4:3", "orders-9:1", "audit-0:3", "nowhere-0:1", "orders-2:8:deep")
 OWNED = ("none", "0_0", "0_0,0_1,0_2", "0_5", "1_0", "0_9", "7_0")
 LONG = "rebalance=300000"
-GONE = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID, Errors.GROUP_ID_NOT_FOUND)
+UNKNOWN = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID, Errors.GROUP_ID_NOT_FOUND)
 MISSING_INTERNAL_TOPICS = 3
 
 
@@ -50,9 +50,9 @@ class StreamsWalk:
         self.topics_change = self.topology == OWN
         self.endpoints = not self.topics_change and self.chance.random() < 0.5
         self.sober = self.chance.choice((0.55, 0.7, 0.85))
-        self.told: dict[str, object] = {}
+        self.reported: dict[str, object] = {}
         self.epochs: dict[str, int] = {}
-        self.asked = ""
+        self.requester = ""
         self.own = 0
         self.last = ("written",) if seed % 4 == 0 else ()
         self.first = [f"topology {OWN} 0:own 1:audit"]
@@ -62,7 +62,7 @@ class StreamsWalk:
         self.epochs = {m: memory(m).generation for m in self.members}
         if self.first:
             return self.first.pop()
-        who, self.asked = self.asked, ""
+        who, self.requester = self.requester, ""
         if who and MISSING_INTERNAL_TOPICS in memory(who).statuses:
             return f"until {','.join(topologies.internal(topologies.KNOWN[self.topology]))}"
         if self.chance.random() > self.sober:
@@ -75,23 +75,23 @@ class StreamsWalk:
     def _sensible(self, who: str, memory: Memory) -> str:
         error = memory.last[1] if memory.last else None
         fenced = error is Errors.FENCED_MEMBER_EPOCH and who not in self.static
-        if memory.generation <= 0 or fenced or error in GONE:
+        if memory.generation <= 0 or fenced or error in UNKNOWN:
             return self._join(who)
         if self.chance.random() < 0.1:
             return f"commit {who} {self.chance.choice(OFFSETS)} v={self.chance.choice((9, 10))}"
-        said = self.told.get(who)
+        reported = self.reported.get(who)
         tasks = {role: dict(told) for role, told in memory.tasks.items()}
-        if tasks != said and self.chance.random() < 0.8:
-            self.told[who] = tasks
+        if tasks != reported and self.chance.random() < 0.8:
+            self.reported[who] = tasks
             return self._work(who, "own=all")
         return self._work(who, *(["full=yes", LONG] if self.chance.random() < 0.1 else []))
 
     def _work(self, who: str, *options: str) -> str:
-        self.asked = who
+        self.requester = who
         return " ".join(["work", who, *options])
 
     def _join(self, who: str, *options: str) -> str:
-        self.told[who] = None
+        self.reported[who] = None
         named = [f"static={self.static[who]}"] if who in self.static else []
         if self.endpoints and self.chance.random() < 0.7:
             named.append(f"endpoint={who}:{self.chance.randint(1, 2)}")

@@ -59,10 +59,10 @@ many times until its choices are konvene's."""
 
 
 def seeds(kind: str) -> range:
-    told = os.environ.get("KONVENE_DIFFERENTIAL_SEEDS")
-    if MODE != "live" or not told:
+    found_difference = os.environ.get("KONVENE_DIFFERENTIAL_SEEDS")
+    if MODE != "live" or not found_difference:
         return RECORDED_FEWER.get(kind, RECORDED_SEEDS)
-    first, _, last = told.partition("-")
+    first, _, last = found_difference.partition("-")
     return range(int(first), int(last or first) + 1)
 
 
@@ -102,7 +102,7 @@ class Theatre:
                 self.stage(kind, "", self.exit)
 
 
-def told_by_kafka(theatre: Theatre, conversation: Conversation, name: str) -> list[Step]:
+def answers_of_kafka(theatre: Theatre, conversation: Conversation, name: str) -> list[Step]:
     first = conversation.lines[0].split()
     with ExitStack() as closing:
         stage = theatre.stage(Kafka, name, closing)
@@ -122,14 +122,14 @@ def judged(theatre: Theatre, conversation: Conversation, again: str = "") -> str
         if not conversation.recording.exists():
             return f"{conversation.id} is not recorded"
         steps = read(conversation.recording)
-        said = tuple(line for line, _ in steps)
-        if conversation.lines[0].split()[0] not in WALKS and said != conversation.lines:
+        lines_ = tuple(line for line, _ in steps)
+        if conversation.lines[0].split()[0] not in WALKS and lines_ != conversation.lines:
             return f"{conversation.id} was changed and not recorded again"
         return compared(theatre, conversation.name + again, steps)
     for attempt in range(TRIES):
         name = f"{conversation.name}.{attempt}"
         try:
-            steps = told_by_kafka(theatre, conversation, name)
+            steps = answers_of_kafka(theatre, conversation, name)
             found = compared(theatre, f"{name}." if BESIDE is Kafka else name, steps)
         except Exception as error:
             return f"{conversation.id}: {error!r}"
@@ -150,9 +150,9 @@ def differences(directory: Path, profile: str) -> list[str]:
         theatre.begin()
         found = at_once(partial(judged, theatre), played, AT_ONCE)
         if MODE == "recorded" and profile in TIMED + TIMED_STREAMS:
-            differ = [c for c, told in zip(played, found, strict=True) if told]
+            differ = [c for c, found_difference in zip(played, found, strict=True) if found_difference]
             found = [judged(theatre, conversation, ".again") for conversation in differ]
-        return [told for told in found if told]
+        return [found_difference for found_difference in found if found_difference]
 
 
 def test_konvene_answers_as_kafka(tmp_path: Path) -> None:
@@ -166,14 +166,14 @@ def test_konvene_answers_as_kafka(tmp_path: Path) -> None:
     by_profile = []
     for profiles in (TIMED, TIMED_STREAMS, [p for p in PROFILES if p not in TIMED + TIMED_STREAMS]):
         by_profile += at_once(partial(differences, tmp_path), profiles, brokers_at_once)
-    found = [told for several in by_profile for told in several]
+    found = [found_difference for several in by_profile for found_difference in several]
     assert not found, f"{len(found)} conversations differ\n\n" + "\n\n".join(found)
     assert ONLY or MODE == "live" or BESIDE is Kafka or set(KNOWN) == MET, (
         "a known difference that nothing shows"
     )
 
 
-def test_every_known_difference_is_told_to_users() -> None:
+def test_every_known_difference_is_documented() -> None:
     """A difference that is meant stands in the documentation in the words of its row."""
     page = (Path(__file__).parents[2] / "docs" / "differences.md").read_text("utf-8")
     for row in KNOWN:

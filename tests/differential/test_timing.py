@@ -26,10 +26,10 @@ def test_every_conversation_is_in_kafkas_time(profile: str) -> None:
 
 def test_the_interval_is_compared() -> None:
     """Kafka's recorded answers tell it: with the other policy they would differ."""
-    told = [
+    intervals = [
         int(interval)
         for page in sorted(RECORDED.glob("*/*.txt"))
         for interval in re.findall(r"heartbeat_interval_ms=(\d+)", page.read_text("utf-8"))
     ]
-    assert len(told) > 100
-    assert 5000 in told
+    assert len(intervals) > 100
+    assert 5000 in intervals

@@ -49,8 +49,8 @@ def internal(spelled: Sequence[str]) -> list[str]:
 
 
 def _subtopology(spelled: str, name: Name) -> Subtopology:
-    subtopology_id, _, told = spelled.partition(":")
-    words = [word for word in told.split(",") if word]
+    subtopology_id, _, listed = spelled.partition(":")
+    words = [word for word in listed.split(",") if word]
     sources = [word for word in words if word[0] not in "~><=+"]
     repartitioned = [word[1:] for word in words if word[0] == "<"]
     return Subtopology(

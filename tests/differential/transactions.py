@@ -254,7 +254,7 @@ class TransactionsSpeaker(StreamsSpeaker):
 
     def _read(self, memory: Memory, line: Line) -> Struct:
         name, _, partition = line.plain[0].rpartition("-")
-        asked = FetchPartition(
+        requested = FetchPartition(
             partition=int(partition),
             fetch_offset=int(line.options.get("from", 0)),
             partition_max_bytes=MOST_BYTES,
@@ -262,7 +262,7 @@ class TransactionsSpeaker(StreamsSpeaker):
         return FetchRequest(
             min_bytes=0,
             isolation_level=_isolation(line),
-            topics=(FetchTopic(topic=self.topic(name), partitions=(asked,)),),
+            topics=(FetchTopic(topic=self.topic(name), partitions=(requested,)),),
         )
 
     def _ends(self, memory: Memory, line: Line) -> Struct:
@@ -284,16 +284,16 @@ class TransactionsSpeaker(StreamsSpeaker):
         """Remember what a producer was told."""
         kind = type(answer).__name__
         if kind == "InitProducerIdResponse":
-            memory.told = Errors(answer.error_code)
+            memory.last_error = Errors(answer.error_code)
             if answer.error_code == Errors.NONE:
                 memory.producer_id, memory.producer_epoch = answer.producer_id, answer.producer_epoch
         elif kind == "EndTxnResponse":
-            memory.told = Errors(answer.error_code)
+            memory.last_error = Errors(answer.error_code)
             if answer.error_code == Errors.NONE and answer.producer_id >= 0:
                 memory.producer_id, memory.producer_epoch = answer.producer_id, answer.producer_epoch
         elif kind == "ProduceResponse":
-            memory.told = Errors(answer.responses[0].partition_responses[0].error_code)
-            if memory.told is Errors.NONE and memory.writing is not None:
+            memory.last_error = Errors(answer.responses[0].partition_responses[0].error_code)
+            if memory.last_error is Errors.NONE and memory.writing is not None:
                 at, sequence = memory.writing
                 memory.sequences[at] = sequence + 1
         else:

@@ -73,7 +73,7 @@ class TransactionsWalk:
     # --- what clients do ---
 
     def _sensible(self, who: str, memory: Memory) -> str:
-        if memory.producer_id < 0 or memory.told in BEGIN_AGAIN:
+        if memory.producer_id < 0 or memory.last_error in BEGIN_AGAIN:
             self.enlisted[who] = set()
             return f"init {who} id={IDS[who]} v={5 if self.second[who] else self.chance.choice((0, 2, 4))}"
         roll = self.chance.random()

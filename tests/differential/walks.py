@@ -33,7 +33,7 @@ OFFSETS = (
     "orders-0:8:deep",
     "audit-1:0:m*51",
 )
-ASKED = ("all", "orders-0", "orders-0,orders-1,audit-1", "nowhere-0,orders-9")
+REQUESTED = ("all", "orders-0", "orders-0,orders-1,audit-1", "nowhere-0,orders-9")
 REJOIN = (Errors.REBALANCE_IN_PROGRESS, Errors.ILLEGAL_GENERATION, Errors.MEMBER_ID_REQUIRED)
 
 
@@ -67,12 +67,12 @@ class Walk:
     def _sensible(self, who: str, memory: Memory) -> str:
         if memory.last is None:
             return self._join_line(who)
-        asked, error = memory.last
+        api, error = memory.last
         if error in REJOIN:
             return self._join_line(who)
         if error is not Errors.NONE:
             return self._join_line(who) + " member=-"
-        if asked == "JoinGroup":
+        if api == "JoinGroup":
             return f"sync {who} v={self._version(0, 5)}"
         if self.chance.random() < 0.3:
             return f"commit {who} {self.chance.choice(OFFSETS)} v={self._version(2, 10)}"
@@ -148,7 +148,7 @@ class Walk:
         return line + (alone or self._member() + self._generation() + self._static()) + self._group()
 
     def _fetch(self, who: str) -> str:
-        line = f"fetch {who} {self.chance.choice(ASKED)} v={self._version(1, 10)}"
+        line = f"fetch {who} {self.chance.choice(REQUESTED)} v={self._version(1, 10)}"
         line += self._maybe(0.3, "stable=yes") + self._maybe(0.3, "member=!nobody generation=3", "member=ann")
         return line + self._maybe(0.5, "groups=g,h", "groups=h", "groups=none,g")
 

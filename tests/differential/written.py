@@ -74,11 +74,11 @@ class Log:
             return [f"log <- {self.reader.batch(batch).partition(' ')[2]}"]
         if header.is_control or self.tag.encode() not in batch:
             return []
-        told = self._tell(batches.records(batch))
+        entry = self._render(batches.records(batch))
         if header.is_transactional:
             whose = f"{self.reader.producer(header.producer_id)}/{header.producer_epoch}"
-            return [f"{line} in {whose}" for line in told]
-        return told
+            return [f"{line} in {whose}" for line in entry]
+        return entry
 
     def begin(self, ask: Callable[[FetchRequest, int], Any]) -> None:
         """Pass over what is there already."""
@@ -91,25 +91,25 @@ class Log:
         for batch in whole(data):
             if self.tag.encode() not in batch or batches.read_header(batch).is_control:
                 continue
-            for told in batches.records(batch):
-                if told.key is not None and int.from_bytes(told.key[:2], "big") == SHARE_PARTITIONS:
-                    record: Any = decode_record(told.key, told.value, GROUP_RECORDS)
+            for entry in batches.records(batch):
+                if entry.key is not None and int.from_bytes(entry.key[:2], "big") == SHARE_PARTITIONS:
+                    record: Any = decode_record(entry.key, entry.value, GROUP_RECORDS)
                     last[record.key.group_id] = record.value
         mine = (value for group, value in last.items() if group.startswith(self.tag))
         return any(value is not None and value.initializing_topics for value in mine)
 
     def _fetch(self, ask: Callable[[FetchRequest, int], Any], most: int, offset: int | None = None) -> Any:
         at = self.offset if offset is None else offset
-        asked = FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=most)
-        topic = FetchTopic(topic=self.topic, partitions=(asked,))
+        requested = FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=most)
+        topic = FetchTopic(topic=self.topic, partitions=(requested,))
         answer = ask(FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=most, topics=(topic,)), 12)
         return answer.responses[0].partitions[0]
 
-    def _tell(self, records: list[batches.Record]) -> list[str]:
-        told = [t for r in records if (t := self._record(r.key or b"", r.value))]
-        if not told:
+    def _render(self, records: list[batches.Record]) -> list[str]:
+        entry = [t for r in records if (t := self._record(r.key or b"", r.value))]
+        if not entry:
             return []
-        runs = (sorted(run, key=self.reader.rank) for _, run in groupby(told, key=lambda t: t.split()[0]))
+        runs = (sorted(run, key=self.reader.rank) for _, run in groupby(entry, key=lambda t: t.split()[0]))
         return ["log <- " + self.reader.named("; ".join(record for run in runs for record in run))]
 
     def _record(self, key: bytes, value: bytes | None) -> str:
@@ -118,11 +118,11 @@ class Log:
         group = record.key.group_id if hasattr(record.key, "group_id") else record.key.group
         if not group.startswith(self.tag):
             return ""
-        told = f"{kind.name} {self.reader.struct(record.key, 0)[1:-1]}"
+        entry = f"{kind.name} {self.reader.struct(record.key, 0)[1:-1]}"
         if record.value is None or value is None:
-            return f"{told} tombstone"
+            return f"{entry} tombstone"
         version = value_version(kind, value)
-        return f"{told} v{version} {self.reader.struct(record.value, version)}"
+        return f"{entry} v{version} {self.reader.struct(record.value, version)}"
 
 
 class TransactionLog(Log):
@@ -134,11 +134,11 @@ class TransactionLog(Log):
         record: Any = decode_record(key, value, TRANSACTION_RECORDS)
         if not record.key.transactional_id.startswith(self.tag):
             return ""
-        told = f"transaction {self.reader.struct(record.key, 0)[1:-1]}"
+        entry = f"transaction {self.reader.struct(record.key, 0)[1:-1]}"
         if record.value is None or value is None:
-            return f"{told} tombstone"
+            return f"{entry} tombstone"
         version = int.from_bytes(value[:2], "big")
-        return f"{told} v{version} {self.reader.struct(record.value, version)}"
+        return f"{entry} v{version} {self.reader.struct(record.value, version)}"
 
 
 class ShareLog(Log):
@@ -152,19 +152,19 @@ class ShareLog(Log):
     ) -> list[str]:
         return sorted(super().read(ask, least, within_s), key=_whose)
 
-    def _tell(self, records: list[batches.Record]) -> list[str]:
-        told = [t for r in records if (t := self._record(r.key or b"", r.value))]
-        return [f"log <- {self.reader.named(record)}" for record in told]
+    def _render(self, records: list[batches.Record]) -> list[str]:
+        entry = [t for r in records if (t := self._record(r.key or b"", r.value))]
+        return [f"log <- {self.reader.named(record)}" for record in entry]
 
     def _record(self, key: bytes, value: bytes | None) -> str:
         kind = SHARE_STATE_RECORDS[int.from_bytes(key[:2], "big")]
         record: Any = decode_record(key, value, SHARE_STATE_RECORDS)
         if not record.key.group_id.startswith(self.tag):
             return ""
-        told = f"{kind.name} {self.reader.struct(record.key, 0)[1:-1]}"
+        entry = f"{kind.name} {self.reader.struct(record.key, 0)[1:-1]}"
         if record.value is None or value is None:
-            return f"{told} tombstone"
-        return f"{told} v0 {self.reader.struct(record.value, 0)}"
+            return f"{entry} tombstone"
+        return f"{entry} v0 {self.reader.struct(record.value, 0)}"
 
 
 def _whose(line: str) -> list[str]:
