@@ -210,7 +210,7 @@ def test_nobody_waits_for_ever(tmp_path: Path) -> None:
             Errors.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."
         )
 
-    run_with_broker(tmp_path, scenario, QUICK | {"share.coordinator.write.timeout.ms": "120"})
+    run_with_broker(tmp_path, scenario, QUICK | {"share.coordinator.write.timeout.ms": "2000"})
 
 
 def test_who_waits_when_the_broker_stops_is_told(tmp_path: Path) -> None:
