@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
+from konvene.broker.shares.state_coordinators import RETRY_S
 from konvene.cluster.state import ResourceType
 from konvene.errors import Errors
 from konvene.share_state.pruning import PRUNE
