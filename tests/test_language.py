@@ -19,7 +19,7 @@ PEOPLE_WORDS = {
 }  # fmt: skip
 """Words that stood for responses, requests, configs and members that left."""
 
-UNFINISHED = ("src/konvene/sim",)
+UNFINISHED: tuple[str, ...] = ()
 """Packages that still have such words. A package that has none any more is taken off this list."""
 
 SOURCES = [

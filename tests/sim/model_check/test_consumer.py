@@ -116,7 +116,7 @@ def leaves_an_emptied_group_unassigned(m: Patch) -> None:
 
 
 def keeps_the_old_target(m: Patch) -> None:
-    sound: Any = targets._write
+    sound: Any = targets.Decision.record_target
 
     def write(step: Any, member_id: str, before: Any, given: Any) -> None:
         new = given.get(member_id, {})
@@ -124,7 +124,7 @@ def keeps_the_old_target(m: Patch) -> None:
         if not less:
             sound(step, member_id, before, given)
 
-    m.setattr(targets, "_write", write)
+    m.setattr(targets.Decision, "record_target", write)
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,8 @@ class ClassicMember(Member):
     def change_subscription(self) -> None:
         """Subscribe to other topics and rejoin.
 
-        Java's consumer first revokes what it no longer subscribes to; a member that does not is told by its
-        next assignment, and takes some heartbeats to revoke."""
+        Java's consumer first revokes what it no longer subscribes to. A member that does not learns it from
+        its next assignment, and takes some heartbeats to revoke."""
         if self.state != "in" or self._revoking:
             return
         self.topics = self._subscribed_topics() if self.topics == (READ_TOPIC,) else (READ_TOPIC,)

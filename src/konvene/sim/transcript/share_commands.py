@@ -126,7 +126,7 @@ def state(s: Scenario, plain: list[str], o: Options) -> None:
     """Complete all requests to the share coordinator, or let them fail.
 
     With options it reports just what they list: state that has `begun` or `failed`, topics whose state is
-    `deleted`, or deleted topics (`gone`)."""
+    `deleted`, or deleted topics."""
     if o:
         if "group" not in o and "gone" not in o:
             raise ScenarioError("expected group=NAME or gone=TOPIC", "")
