@@ -157,7 +157,7 @@ class CountersMatchMembers(Invariant):
         members, state = group.members, group.state
         joining = sum(m.join_waiter is not None for m in members.values())
         assert group.waiting == joining, f"{group!r} counts {group.waiting} pending joins of {joining}"
-        counts = Counter(name for m in members.values() for name, _ in m.protocols)
+        counts = Counter(name for m in members.values() for name in dict(m.protocols))
         assert group.protocol_counts == counts, f"{group!r} counts {group.protocol_counts}, not {counts}"
         unknown = group.pending_syncs - members.keys()
         assert not unknown, f"{group!r} waits for SyncGroups of {sorted(unknown)}, which are not members"
