@@ -1,4 +1,4 @@
-"""Runs code in processes whose sets and dictionaries of text have other orders."""
+"""Run code in processes whose sets and dictionaries of strings are ordered differently."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def told_by_processes(code: str, *hash_seeds: int) -> set[str]:
-    """What the code prints, under each PYTHONHASHSEED: one text if no order shows."""
+def outputs_of_processes(code: str, *hash_seeds: int) -> set[str]:
+    """Return the different outputs of the code under each PYTHONHASHSEED: one if it does not depend on order."""
     return {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -1,5 +1,4 @@
-"""The benchmarks run: each row gives figures that can be, with everything made small. How large they are is
-nobody's business here."""
+"""Each benchmark runs, with small parameters, and returns plausible figures. No test asserts their size."""
 
 import json
 import socket
@@ -101,7 +100,7 @@ def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert err.startswith("konvene start (load average ")
 
 
-def test_kafka_is_asked_for_by_option_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_is_chosen_by_option_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KONVENE_BENCH_KAFKA", raising=False)
     assert not arguments([]).kafka
     assert arguments(["--kafka"]).kafka

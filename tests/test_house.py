@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: who imports whom, what cores never touch, which tables agree."""
+"""House rules that a machine can check: import contracts, what cores may not use, tables that must agree."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def imported(module: ast.Module) -> Iterator[str]:
             yield node.module or ""
 
 
-def test_nobody_imports_whom_they_may_not() -> None:
+def test_import_contracts_are_kept() -> None:
     """The contracts in pyproject.toml hold."""
     command = [
         sys.executable,
@@ -130,7 +130,7 @@ def test_broker_has_one_door_to_time_and_chance() -> None:
 
 @relative
 def test_file_begins_with_its_theory(path: Path) -> None:
-    """Every module says what it is for, and none is a drawer for odds and ends."""
+    """Every module has a docstring that states its purpose."""
     module = tree(path)
     assert ast.get_docstring(module), path
     assert not path.stem.startswith(("util", "helper", "misc")), path

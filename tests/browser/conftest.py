@@ -1,6 +1,6 @@
-"""A real browser without a screen: Debian's Chromium, driven by Playwright.
+"""Headless Chromium of the system, driven by Playwright.
 
-Where there is none the tests are skipped and say so; `KONVENE_CHROMIUM` names another one.
+Without it the tests are skipped with a message; `KONVENE_CHROMIUM` names another executable.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def opened(browser: Browser) -> Iterator[Open]:
         page = context.new_page()
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda asked: _only_the_file(asked.url, complaints))
+        page.on("request", lambda request: _only_the_file(request.url, complaints))
         page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
         page.goto(path.as_uri())
         return page

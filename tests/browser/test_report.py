@@ -258,7 +258,7 @@ def test_it_fits_small_and_large_windows(opened: Open, report: Path, width: int)
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_page_about_nothing_says_so(opened: Open, tmp_path: Path) -> None:
+def test_empty_selection_shows_a_notice(opened: Open, tmp_path: Path) -> None:
     path = tmp_path / "empty.html"
     path.write_text(page(together(), Selection()), "utf-8")
     shown = opened(path)

@@ -1,4 +1,4 @@
-"""The topics that coordinators are told of: another value after each change, the same object otherwise."""
+"""The topic image of coordinators is replaced by each change, and is the same object otherwise."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_whatever_changes_makes_another_value(record: Any) -> None:
         RegisterBrokerRecord(broker_id=1, broker_epoch=1, rack=None),
     ],
 )
-def test_what_is_not_about_topics_leaves_the_very_object(record: Any) -> None:
-    """Nor does it, where the record says what is known already."""
+def test_records_without_a_change_of_topics_keep_the_image(record: Any) -> None:
+    """Records of other types, and records that repeat the current state."""
     catalogue = replayed(*LOG)
     before = catalogue.state.image
     catalogue.replay(record)
@@ -102,7 +102,7 @@ def test_replicas_are_in_the_rack_of_the_broker() -> None:
     assert catalogue.state.image.by_name["b"].racks == (("r2",),)
 
 
-def test_racks_that_nobody_knows_are_none() -> None:
-    """A replica of two may be known to be in a rack; where none is, nothing is known of the topic."""
+def test_unknown_racks_are_none() -> None:
+    """Partitions with known racks have a set each; a topic without any known rack has none."""
     assert Topic("a", A, 2, (("r1", "r2"), ())).rack_sets == (frozenset({"r1", "r2"}), frozenset())
     assert Topic("a", A, 2, ((), ())).rack_sets == ()

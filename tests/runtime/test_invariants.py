@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests import depth
 from tests.groups.asking import Cast, commit_request, fetch_request, join_request
-from tests.hash_seeds import told_by_processes
+from tests.hash_seeds import outputs_of_processes
 from tests.runtime.test_coordinator import CONFIG, TOPICS, V9, Journal, commit
 
 from konvene.broker.groups.record_serde import GROUP_SERDE
@@ -215,5 +215,5 @@ def test_the_same_life_is_the_same_to_the_byte() -> None:
     code = "from tests.runtime.test_invariants import story; import hashlib\n" + (
         "print(hashlib.sha256(''.join(story(seed) for seed in range(20)).encode()).hexdigest())"
     )
-    told = told_by_processes(code, 1, 2, 77)
+    told = outputs_of_processes(code, 1, 2, 77)
     assert len(told) == 1

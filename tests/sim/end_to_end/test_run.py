@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.hash_seeds import told_by_processes
+from tests.hash_seeds import outputs_of_processes
 
 from konvene.broker.net.connection import Connection
 from konvene.groups.shard import GroupShard
@@ -52,7 +52,7 @@ def test_without_faults_nothing_is_refused(seed: int) -> None:
 def test_the_same_seed_is_the_same_run() -> None:
     """To the byte: again in this process, and in others that order their sets otherwise."""
     code = "from tests.sim.end_to_end.test_run import traced; print(traced(3))"
-    found = told_by_processes(code, 1, 77)
+    found = outputs_of_processes(code, 1, 77)
     assert found == {f"{traced(3)}\n"}
     assert traced(3) == traced(3) != traced(4)
 

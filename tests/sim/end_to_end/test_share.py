@@ -7,7 +7,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from tests.hash_seeds import told_by_processes
+from tests.hash_seeds import outputs_of_processes
 
 from konvene.broker.shares.share_partition import SharePartitionServer
 from konvene.delivery.contract import Change
@@ -50,7 +50,7 @@ def test_who_reads_what_transactions_write_is_through_with_it_as_well() -> None:
 def test_the_same_seed_is_the_same_run() -> None:
     """To the byte, also in a process that orders its sets otherwise."""
     code = "from tests.sim.end_to_end.test_share import traced; print(traced(1, 300))"
-    assert told_by_processes(code, 77) == {f"{traced(1, 300)}\n"}
+    assert outputs_of_processes(code, 77) == {f"{traced(1, 300)}\n"}
 
 
 def test_what_else_a_seed_decides_is_as_it_was() -> None:

@@ -7,7 +7,7 @@ import hashlib
 from random import Random
 
 import pytest
-from tests.hash_seeds import told_by_processes
+from tests.hash_seeds import outputs_of_processes
 
 from konvene.groups.classic import join
 from konvene.groups.classic.group import ClassicGroup, Member
@@ -36,7 +36,7 @@ def traced(seed: int) -> str:
 def test_the_same_seed_is_the_same_run_in_any_process() -> None:
     """G10: byte for byte, whatever order the sets of a process have."""
     code = "from tests.sim.runs.test_run import traced; print([traced(seed) for seed in (3, 4)])"
-    outputs = told_by_processes(code, 1, 77)
+    outputs = outputs_of_processes(code, 1, 77)
     assert outputs == {f"{[traced(3), traced(4)]}\n"}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.hash_seeds import told_by_processes
+from tests.hash_seeds import outputs_of_processes
 
 from konvene.sim.runs.parallel import quiet
 from konvene.sim.runs.run import Run, simulate
@@ -35,7 +35,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     """G10: the trace is equal under every hash seed."""
     module = "tests.sim.transactions.test_transactions"
     code = f"from {module} import traced; print([traced(seed) for seed in (3, 4)])"
-    assert told_by_processes(code, 1, 77) == {f"{[traced(3), traced(4)]}\n"}
+    assert outputs_of_processes(code, 1, 77) == {f"{[traced(3), traced(4)]}\n"}
 
 
 def test_options_of_transactions_are_drawn_last() -> None:
