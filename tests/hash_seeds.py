@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def outputs_of_processes(code: str, *hash_seeds: int) -> set[str]:
-    """Return the different outputs of the code under each PYTHONHASHSEED: one if it does not depend on order."""
+    """Return the distinct outputs of the code under each PYTHONHASHSEED: one if order has no effect."""
     return {
         subprocess.run(
             [sys.executable, "-c", code],
