@@ -41,14 +41,14 @@ def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def write_unsigned_varint(value: int) -> bytes:
-    """Up to 5 bytes; `CannotEncode` outside 0 .. 2^32-1."""
+    """Encode in up to 5 bytes. Raises `CannotEncode` outside 0 .. 2^32-1."""
     if not 0 <= value <= _U32:
         raise CannotEncode(f"{value} is not an unsigned 32-bit number")
     return _write(value)
 
 
 def write_unsigned_varlong(value: int) -> bytes:
-    """Up to 10 bytes; `CannotEncode` outside 0 .. 2^64-1."""
+    """Encode in up to 10 bytes. Raises `CannotEncode` outside 0 .. 2^64-1."""
     if not 0 <= value <= _U64:
         raise CannotEncode(f"{value} is not an unsigned 64-bit number")
     return _write(value)

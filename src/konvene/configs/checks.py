@@ -159,7 +159,7 @@ def wrong_cleaners(before: Values, after: Values) -> str | None:
 
 
 def conflicts(values: Values) -> Iterator[str]:
-    """Every conflict between the values of a broker, in words."""
+    """Return a sentence for each conflict between the values of a broker."""
     for small, large, strictly in ORDERS:
         low, high = values[small], values[large]
         if low > high or (strictly and low == high):

@@ -32,7 +32,7 @@ MS: Final = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
 
 def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Every topic setting, typed. Raises ConfigError for an override that cannot be used."""
+    """Return every topic setting, typed. Raises ConfigError for an override that cannot be used."""
     values = topic_defaults(broker)
     for name, text in overrides.items():
         if name in TOPIC:
@@ -66,7 +66,7 @@ def _in_unit_of(name: str, synonym: str, value: Any) -> Any:
 def group_values(
     broker: BrokerConfig, overrides: Mapping[str, str], group_id: str = ""
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Every group setting, typed and within the broker's limits, and warnings about what was held.
+    """Return every group setting, typed and within the broker's limits, and warnings about what was held.
 
     Raises ConfigError for an override that cannot be used.
     """

@@ -205,7 +205,7 @@ CONSUMER: Final = GroupType(
 
 
 def _with_classic_members(decide: Decide[StreamsGroup], otherwise: Decide[Any]) -> Decide[StreamsGroup]:
-    """Without members of the classic protocol a streams group is unknown to requests of that protocol."""
+    """Return a streams group only if it has members of the classic protocol."""
 
     def decide_request(group: StreamsGroup, request: Any, context: Context) -> Outcome:
         if group.classic_members:

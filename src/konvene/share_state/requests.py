@@ -36,7 +36,7 @@ class StateBatch(NamedTuple):
 
     @property
     def unknown_tags(self) -> tuple[tuple[int, bytes], ...]:
-        """No tagged fields: lets the value be encoded like the record's struct."""
+        """Return no tagged fields, so that the value is encoded like the record's struct."""
         return ()
 
 

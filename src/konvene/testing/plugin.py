@@ -86,7 +86,7 @@ def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
 
 @pytest.fixture(scope="session")
 def konvene_session() -> Iterator[Konvene]:
-    """One Kafka broker for the whole session; it is not cleaned between tests."""
+    """Return one broker for the whole session; it is not cleaned between tests."""
     from konvene.testing.konvene import broker
 
     with broker() as started:

@@ -43,7 +43,7 @@ def submit_with_producer_id(
     context: RequestContext,
     error_response: Callable[[Errors], R],
 ) -> Answer[R]:
-    """As `submit_to_transaction_coordinator`, but first allocate a producer id if the decision needs one."""
+    """Submit to the transaction coordinator, after allocating a producer id if the decision needs one."""
     shard = transactions.shard_of(transactional_id) if transactional_id else None
     if shard is not None and shard.needs_producer_id(request, context.api_version):
         return _allocate_and_submit(transactions, transactional_id, request, context, error_response)

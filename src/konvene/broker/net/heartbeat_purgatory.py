@@ -103,7 +103,7 @@ class HeartbeatPurgatory:
             self.release(connection)
 
     def release(self, connection: HoldingConnection) -> None:
-        """Have the connection answer its held heartbeat now."""
+        """Make the connection answer its held heartbeat now."""
         held = self.drop(connection)
         if held is not None:
             connection.answer_held(*held)

@@ -323,7 +323,7 @@ def _end(disk: Disk, path: str) -> int:
 
 
 def _replace_link(disk: Disk, source: str, target: str) -> None:
-    """As `_link_or_copy`, replacing a file that a crash has left."""
+    """Link or copy a file, replacing one that a crash has left."""
     if disk.exists(target):
         disk.remove(target)
     _link_or_copy(disk, source, target)

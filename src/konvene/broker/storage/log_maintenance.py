@@ -43,7 +43,7 @@ class LogMaintenance:
         return f"<log maintenance of {self._directory.path}>"
 
     async def flush_periodically(self) -> None:
-        """Every `log.flush.scheduler.interval.ms`, sync the logs whose `flush.ms` has passed."""
+        """Sync the logs whose `flush.ms` has passed, every `log.flush.scheduler.interval.ms`."""
         interval_ms = self._node.settings.config["log.flush.scheduler.interval.ms"]
         while interval_ms < LONG_MAX:
             await asyncio.sleep(interval_ms / 1000)

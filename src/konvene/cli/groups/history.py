@@ -39,7 +39,7 @@ class PastRebalances(NamedTuple):
 
 
 async def read_history(cluster: Cluster, group: str) -> PastRebalances:
-    """All rebalances of the group that the cluster still has records of. Raises `ClientError`."""
+    """Return all rebalances of the group that the cluster still has records of. Raises `ClientError`."""
     metadata = await cluster.refresh([AUDIT_TOPIC, OFFSETS_TOPIC])
     audit, offsets = metadata.topics[AUDIT_TOPIC], metadata.topics[OFFSETS_TOPIC]
     if audit.error_code == 0:

@@ -37,7 +37,7 @@ def describe_placement(group: StreamsGroupDescription) -> list[str]:
 
 
 def placement_document(group: StreamsGroupDescription) -> dict[str, Any] | None:
-    """All counts as JSON; None if the broker reports none."""
+    """Return all counts as JSON, or None if the broker reports none."""
     if group.placement is None:
         return None
     return group.placement._asdict() | {"tags": list(group.placement.tags)}

@@ -252,7 +252,7 @@ def _read_partitions(path: Path, group: str) -> list[TopicPartition]:
 
 
 async def _all_committed(admin: Admin, group: str) -> list[TopicPartition]:
-    """All partitions with a committed offset; for a streams group only those of its input topics."""
+    """Return all partitions with a committed offset; for a streams group only those of its input topics."""
     found = await admin.committed_offsets(group)
     streams = await streams_group(admin, group)
     if streams is None or streams.topology is None:

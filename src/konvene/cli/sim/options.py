@@ -139,7 +139,7 @@ def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _client_types(text: str) -> tuple[tuple[str, ...], ...]:
-    """At level 2 the seed draws the clients; --groups only selects transactional and share types."""
+    """Return the transactional and share types of --groups; at level 2 the seed draws all others."""
     from konvene.sim.members import shares, transacts
 
     return tuple(kinds for kinds in _kinds(text) if transacts(kinds) or shares(kinds)) or ((),)

@@ -126,7 +126,7 @@ def _range_by_rack(states: list[_RangeTopic], out: Assignment) -> None:
 
 
 def roundrobin(topics: Topics, members: Members) -> Assignment:
-    """All partitions of all topics in order, one to each member in turn that subscribes to the topic."""
+    """Assign all partitions in order, one to each subscribed member in turn."""
     order = _in_order(members)
     out: Assignment = {m: [] for m in members}
     wanted = {topic for s in members.values() for topic in s.topics}
@@ -253,7 +253,7 @@ def _in_order(members: Members) -> list[str]:
 
 
 def topics_of(members: Members) -> Iterable[str]:
-    """All subscribed topics, sorted."""
+    """Return all subscribed topics, sorted."""
     return sorted({topic for s in members.values() for topic in s.topics})
 
 

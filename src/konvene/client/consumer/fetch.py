@@ -144,12 +144,12 @@ async def fetch(
     max_bytes: int = _LARGEST_ANSWER, partition_max_bytes: int = 1024 * 1024,
     isolation_level: int = READ_UNCOMMITTED, lane: Lane = None,
 ) -> list[Fetched]:  # fmt: skip
-    """One round: ask every leader of these partitions once, at the same time, from these offsets on.
+    """Fetch once from every leader of these partitions, concurrently, from these offsets on.
 
-    Give a `lane` of your own where the wait would hold up others who share the cluster.
+    Pass a `lane` of your own if waiting would delay other users of the cluster's connections.
 
-    A leader that cannot be reached answers nothing for its partitions (and its topics are requested for
-    again); if no leader can, the first one's error is raised."""
+    The result lacks the partitions of a leader that cannot be reached, and their metadata is refreshed. If no
+    leader can be reached, the first error is raised."""
     base = FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation_level=isolation_level
     )
@@ -164,8 +164,9 @@ async def fetch_batches(
     cluster: Cluster, positions: Mapping[TopicPartition, int], *, max_wait_ms: int = 500, min_bytes: int = 1,
     max_bytes: int = _LARGEST_ANSWER, partition_max_bytes: int = 1024 * 1024, lane: Lane = None,
 ) -> list[FetchedBatches]:  # fmt: skip
-    """As `fetch`, but the batches' own bytes: every one that ends at or behind its position, control batches
-    and those of open or aborted transactions among them."""
+    """Fetch as `fetch` does, but return the bytes of every batch that ends at or after its position.
+
+    They include control batches and batches of open or aborted transactions."""
     base = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
 
     def keep(tp: TopicPartition, data: PartitionData) -> FetchedBatches:

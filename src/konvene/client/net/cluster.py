@@ -130,7 +130,7 @@ class Patience:
         await self.pause(error)
 
     async def pause(self, error: ClientError) -> None:
-        """As `after`, for an error that the caller knows to be retriable."""
+        """Back off as `after` does, for an error that the caller knows to be retriable."""
         if self.loop.time() + self._pause > self.deadline:
             raise error
         await asyncio.sleep(self._pause)

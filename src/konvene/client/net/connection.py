@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
     def post(
         self, request: Struct, version: int | None = None, *, timeout_ms: int | None = None
     ) -> asyncio.Future[Any]:
-        """As `send`, but write the request now: requests are sent in the order of the calls."""
+        """Send as `send` does, but write the request now: requests are sent in the order of the calls."""
         api = API_KEYS[type(request).__key__]
         return self._start(request, api, self._agreed(api, version), timeout_ms)
 

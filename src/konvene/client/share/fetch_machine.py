@@ -274,7 +274,7 @@ class ShareMachine:
         return node.session.fetch(wanted, acks, self.terms, records=self._may_bring(node_id))
 
     def _in_turn(self) -> list[int]:
-        """All broker ids, the one with the last fetch at the end."""
+        """Return all broker ids, the one with the latest fetch last."""
         nodes = {*self._nodes, *self.leaders.values()}
         return sorted(nodes, key=lambda node_id: (node_id <= self._last_fetched, node_id))
 

@@ -150,7 +150,7 @@ class Subtopology(NamedTuple):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """All topics that its tasks read: source topics and repartition topics."""
+        """Topics that the tasks of this subtopology read: source topics and repartition topics."""
         return (*self.source_topics, *(topic.name for topic in self.repartition_source_topics))
 
     def to_message(self) -> messages.Subtopology:

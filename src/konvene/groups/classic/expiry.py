@@ -35,7 +35,7 @@ def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Ou
 
 
 def load(group: ClassicGroup, context: Context) -> Outcome:
-    """After a restart each member has its session from the beginning; a rebalance that is due begins."""
+    """Restart the session of each member after a load, and begin a rebalance that is due."""
     timers: list[Arm | Disarm] = []
     for member in group.members.values():
         timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))

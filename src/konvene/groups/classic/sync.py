@@ -41,5 +41,5 @@ def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context
 
 
 def _differs(requested: str | None, current: str | None) -> bool:
-    """Before version 5 a request names neither protocol type nor protocol."""
+    """Whether a request names another protocol; versions before 5 name none."""
     return requested is not None and requested != current

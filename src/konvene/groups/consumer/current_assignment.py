@@ -57,7 +57,7 @@ class CurrentAssignment:
     pending_revocation: Epochs = field(default_factory=dict)
 
     def is_at(self, epoch: int) -> bool:
-        """Whether it is the whole target of this epoch."""
+        """Whether the assignment is the whole target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at(self, epoch: int) -> CurrentAssignment:
@@ -135,7 +135,7 @@ def _reconciled(
 
 
 def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Container[Uuid]) -> bool:
-    """Whether the member has its target and nothing else: a fast check, true for most members at most
+    """Whether the member owns exactly its target: a fast check, true for most members at most
     rebalances."""
     assigned = current.assigned
     if current.pending_revocation or len(assigned) != len(wanted):

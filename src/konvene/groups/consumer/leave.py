@@ -85,7 +85,7 @@ TIMERS: Final[MemberTimers[ConsumerGroup]] = MemberTimers(
 
 
 def load(group: ConsumerGroup, context: Context) -> Outcome:
-    """After a restart each member has its session, and its time to revoke, from the beginning."""
+    """Restart the session and revocation timers of each member after a load."""
     decision = Decision(group, context)
     decision.arm_all()
     return decision.outcome()

@@ -144,7 +144,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
 
     def arm_all(self) -> None:
-        """After a restart: start each member's session, and its time to revoke, from the beginning."""
+        """Restart the session and revocation timers of each member after a load."""
         for member in self.group.members.values():
             self.arm_session(member)
             owes = self.unrevoked is not None and member.current.state is self.unrevoked

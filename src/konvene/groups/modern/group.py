@@ -301,7 +301,7 @@ def check_size(group: ModernGroup[Any], max_size: int, member_id: str, instance_
 
 
 def is_waiting(member: Member, epoch: int, assignment_epoch: int) -> bool:
-    """Whether the member owes an acknowledgement, or has not its whole target yet.
+    """Whether the member has yet to acknowledge its assignment or to receive its whole target.
 
     `epoch`, `assignment_epoch`: those of the group after the decision at hand."""
     return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)

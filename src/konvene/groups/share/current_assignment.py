@@ -27,7 +27,7 @@ class CurrentAssignment:
     state: int = STABLE
 
     def is_at(self, epoch: int) -> bool:
-        """Whether it is the whole target of this epoch."""
+        """Whether the assignment is the whole target of this epoch."""
         return self.epoch == epoch and self.state == STABLE
 
 

@@ -65,7 +65,7 @@ class Member:
         return Member(self.member_id, self.rack_id, self.client_id, self.client_host, self.topics, current)
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has its whole target of this epoch."""
+        """Whether the member owns its whole target of this epoch."""
         return self.current.is_at(epoch)
 
 

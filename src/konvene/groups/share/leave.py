@@ -55,7 +55,7 @@ TIMERS: Final[MemberTimers[ShareGroup]] = MemberTimers(
 
 
 def load(group: ShareGroup, context: Context) -> Outcome:
-    """After a restart each member has its session from the beginning."""
+    """Restart the session timer of each member after a load."""
     decision = Decision(group, context)
     decision.arm_all()
     return decision.outcome()

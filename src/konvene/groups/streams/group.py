@@ -79,7 +79,7 @@ class Member:
         )  # fmt: skip
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has its whole target of this epoch."""
+        """Whether the member owns its whole target of this epoch."""
         return self.current.is_at(epoch)
 
 

@@ -99,7 +99,7 @@ def initial_delay_ended(group: StreamsGroup, context: Context) -> Outcome:
 
 
 def load(group: StreamsGroup, context: Context) -> Outcome:
-    """After a restart each member has its session, and its time to revoke, from the beginning."""
+    """Restart the session and revocation timers of each member after a load."""
     decision = Decision(group, context)
     decision.arm_all()
     resolution.on_group_loaded(decision)

@@ -326,13 +326,13 @@ class MemoryFile:
         return None
 
     def end_sync(self) -> None:
-        """Does nothing: `begin_sync` returns no descriptor."""
+        """Do nothing: `begin_sync` returns no descriptor."""
 
     def size(self) -> int:
         return len(self._inode.data)
 
     def close(self) -> None:
-        """Does nothing: closing makes nothing durable."""
+        """Do nothing: closing makes nothing durable."""
 
 
 def _parent(path: str) -> str:

@@ -40,7 +40,7 @@ class NoLock:
     """A lock without effect: nothing is modified."""
 
     def release(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 class OverlayDisk:
@@ -123,7 +123,7 @@ class OverlayDisk:
         self._nodes[target] = self._node(source)
 
     def sync_directory(self, path: str) -> None:
-        """There is nothing to lose."""
+        """Do nothing: writes stay in memory."""
 
     def settle(self, path: str) -> bool:
         return True
@@ -182,13 +182,13 @@ class OverlayFile:
         node.size = min(node.size, size)
 
     def sync(self) -> None:
-        """There is nothing to lose."""
+        """Do nothing: writes stay in memory."""
 
     def begin_sync(self) -> int | None:
-        """It has no descriptor, and there is nothing to lose."""
+        """Return no descriptor: writes stay in memory."""
 
     def end_sync(self) -> None:
-        """Nothing was begun."""
+        """Do nothing: `begin_sync` returns no descriptor."""
 
     def size(self) -> int:
         return self._node.length

@@ -127,7 +127,7 @@ class ReadOnlyFile:
         _refuse(self.path)
 
     def end_sync(self) -> None:
-        """Nothing was begun."""
+        """Do nothing: `begin_sync` returns no descriptor."""
 
 
 def _refuse(path: str) -> NoReturn:

@@ -251,7 +251,7 @@ def _converged_members(facts: Facts) -> Iterator[tuple[Rebalance, list[Row]]]:
 
 
 def churn(group: str, facts: Facts) -> Advice | None:
-    """More units moved than necessary."""
+    """Report rebalances that moved more units than necessary."""
     chosen = [r for r in facts.rebalances if r.moved > r.least_moves and r.converged]
     moved, least = sum(r.moved for r in chosen), sum(r.least_moves for r in chosen)
     if len(chosen) < AT_LEAST or moved < 2 * max(least, 1) or facts.rebalances[-1].group_type == "share":

@@ -41,7 +41,7 @@ class Gold:
 
     @cached_property
     def rebalances(self) -> list[Rebalance]:
-        """All rebalances, newest first."""
+        """Return all rebalances, newest first."""
         return self.select(Selection())
 
     def select(self, wanted: Selection) -> list[Rebalance]:

@@ -93,7 +93,7 @@ class Rebalance:
 
     @property
     def at_ms(self) -> int:
-        """When it began, or the first known time of it; -1 if none is known."""
+        """Time at which the rebalance began, or its first known time; -1 if none is known."""
         for each in (self.start_ms, self.target_ms, self.end_ms):
             if each is not None and each >= 0:
                 return each
@@ -101,7 +101,7 @@ class Rebalance:
 
     @property
     def until_ms(self) -> int:
-        """When it ended, as far as that is known."""
+        """Time at which the rebalance ended, as far as that is known."""
         return max(self.at_ms, self.end_ms if self.end_ms is not None else -1)
 
     @property
@@ -112,7 +112,7 @@ class Rebalance:
 
     @property
     def all_causes(self) -> tuple[Cause, ...]:
-        """All causes; never empty, since the row itself has the strongest one."""
+        """All causes, at least one: the row itself has the strongest."""
         if self.causes:
             return self.causes
         return (
@@ -124,12 +124,12 @@ class Rebalance:
 
     @property
     def epoch_noun(self) -> str:
-        """What its group counts: generations or epochs."""
+        """Noun for what the group counts: generation or epoch."""
         return "generation" if self.group_type == "classic" else "epoch"
 
     @property
     def unit(self) -> str:
-        """What its members are assigned: partitions or tasks."""
+        """Noun for what members are assigned: partition or task."""
         return "task" if self.group_type == "streams" else "partition"
 
 

@@ -182,7 +182,7 @@ def _alternatives(kinds: tuple[str, ...], member: str) -> str:
 
 
 def _result(r: Rebalance) -> str:
-    """How the rebalance ended, and after how long."""
+    """Return how the rebalance ended, and after how long."""
     if r.superseded_by is not None:
         after = "" if r.duration_ms is None else f" after {duration(r.duration_ms)}"
         return f"interrupted by {r.epoch_noun} {r.superseded_by}{after}"

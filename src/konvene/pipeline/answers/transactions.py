@@ -27,7 +27,7 @@ class Commit:
 
     @property
     def producer(self) -> str:
-        """Its transactional id, or its producer id where that is not known."""
+        """The transactional id, or the producer id if that is unknown."""
         return self.row["transactional_id"] or str(self.row["producer_id"])
 
     @property
@@ -38,7 +38,7 @@ class Commit:
 
     @property
     def open_ms(self) -> int | None:
-        """How long it was pending; None while it still is."""
+        """Milliseconds that the transaction was pending; None while it still is."""
         ended = self.row["ended_ms"]
         return None if ended is None else max(ended - self.row["timestamp_ms"], 0)
 

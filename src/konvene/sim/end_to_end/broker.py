@@ -86,7 +86,7 @@ class BrokerHost:
 
     @property
     def disk_is_offline(self) -> bool:
-        """Whether it runs although its disk has failed permanently."""
+        """Whether the broker runs although its disk has failed permanently."""
         return self.broker is not None and self.broker.directory.health.failure is not None
 
     def wall_ms(self) -> int:
@@ -183,7 +183,7 @@ class BrokerHost:
         ]
 
     def watch(self) -> None:
-        """Have each coordinator's releases passed through `on_release`, from now on."""
+        """Pass each coordinator's releases through `on_release` from now on."""
         for coordinator in self.coordinators():
             if coordinator not in self.watched_coordinators:
                 self.watched_coordinators[coordinator] = None

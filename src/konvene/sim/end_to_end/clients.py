@@ -112,7 +112,7 @@ class Client:
         return f"{self.spec.name}.{self.life}"
 
     async def live(self) -> None:
-        """Do the job until the client is to leave."""
+        """Run until the client has to leave."""
         self.life += 1
         self.leaving = False
         self.consumer = self.sharer = None

@@ -163,7 +163,7 @@ class History:
                     self.commits[place] = self._that_matter(attempts)
 
     def _that_matter(self, attempts: list[Attempt]) -> list[Attempt]:
-        """Those that an answer which is still to come may show."""
+        """Return the commits that a pending answer may still show."""
         oldest = next(iter(self.open)).began if self.open else self.clock
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < oldest), default=0)
         return [a for a in attempts if a.ended is None or a.ended >= floor]
@@ -177,7 +177,7 @@ class History:
                         self.on_offsets(place, row.committed_offset, pending.began)
 
     def may_be_committed(self, place: GroupPartition, offset: int, began: int) -> bool:
-        """Whether a reading that began then may see this offset (-1: none).
+        """Whether a read that began at that time may see this offset (-1: none).
 
         It may, if nothing that was acknowledged before it began was begun after this one was acknowledged."""
         attempts = self.commits.get(place, [])

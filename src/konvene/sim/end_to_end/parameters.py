@@ -193,7 +193,7 @@ def _heartbeats(chance: Random) -> dict[str, str]:
 
 
 def _cleaning(chance: Random) -> dict[str, str]:
-    """In half of the seeds, roll segments early and clean the coordinators' logs continually."""
+    """Roll segments early and clean the coordinators' logs continually, in half of the seeds."""
     if chance.random() < 0.5:
         return {}
     return {

@@ -258,7 +258,7 @@ def _end_faults(world: World) -> None:
 
 
 def _stop_twins(world: World) -> None:
-    """Of members with one transactional id keep the first, so that no member fences another."""
+    """Stop all but the first member of each transactional id, so that none fences another."""
     ids: set[str] = set()
     for member in world.live_members():
         transactional_id = getattr(member, "transactional_id", member.name)

@@ -82,7 +82,7 @@ class Server(asyncio.AbstractServer):
         self.open = False
 
     async def start_serving(self) -> None:
-        """Do nothing: it listens from the beginning."""
+        """Do nothing: the server listens from the beginning."""
 
     async def serve_forever(self) -> None:
         await self._network.loop.create_future()

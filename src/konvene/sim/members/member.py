@@ -54,7 +54,7 @@ class Member(Process):
 
     @property
     def is_stable(self) -> bool:
-        """Whether it is a member and has no change of its assignment under way."""
+        """Whether the client is a member and no change of its assignment is in progress."""
         raise NotImplementedError
 
     @property

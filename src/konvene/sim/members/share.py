@@ -201,7 +201,7 @@ class ShareMember(MachineMember):
         return random.choice([AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW])
 
     def _tick(self) -> None:
-        """Do periodically what no response triggers."""
+        """Run the periodic work that no response triggers."""
         self.schedule(self.world.options["heartbeat.ms"], self._tick)
         self._process_records()
         self._fetch()

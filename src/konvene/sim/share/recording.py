@@ -40,7 +40,7 @@ class RecordingPartition(SharePartition):
 
     @property
     def _is_current(self) -> bool:
-        """Whether no other share partition was loaded since; writes of a replaced one are not reported."""
+        """Whether this is the latest load of the share partition; writes of earlier ones are not reported."""
         return self.ledger.owner is self
 
     def _report_start(self) -> None:

@@ -80,7 +80,7 @@ class Producer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has a producer id and runs no script."""
+        """Whether the producer has a producer id and runs no script."""
         return self._script is None and self.id >= 0
 
     def label(self) -> str:

@@ -118,7 +118,7 @@ class Event:
 
     @property
     def concerns_modern_group(self) -> bool:
-        """Whether the request or timer concerns a group that is or was one whose coordinator assigns."""
+        """Whether the request or timer concerns a group that is or was a consumer, share or streams group."""
         if self.request is not None:
             name = getattr(self.request, "group_id", "")
         else:

@@ -49,7 +49,7 @@ class AcceptedHeartbeat:
 
     @property
     def changed_assignment(self) -> bool:
-        """Whether the member has other tasks now, or the same tasks since another epoch."""
+        """Whether the tasks of the member changed, or the epoch since which it has them."""
         before = self.old_member.current.assigned if self.old_member is not None else OwnedTasks()
         return before != self.member.current.assigned
 
