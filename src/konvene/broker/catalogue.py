@@ -89,5 +89,5 @@ class ClusterCatalogue:
         return self.state.features.get(feature, 0)
 
     def submit(self, request: Any, context: RequestContext) -> Deferred[Any]:
-        """Decide a request that changes the catalogue; resolved with its response or with `Errors`."""
+        """Handle a request that changes the catalogue; resolved with its response or with `Errors`."""
         return self.coordinator.submit(request, context)

@@ -40,7 +40,7 @@ def wire() -> None:
 
 @wire.command()
 def decode() -> None:
-    """Decode lines with "hex" from standard input: add "json".
+    """Decode JSON lines from standard input: add to each line the message in "hex" as "json".
 
     \b
     {"name":"ConsumerProtocolSubscription","version":0,"hex":"000000010001740000000000"}

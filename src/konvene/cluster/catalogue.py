@@ -40,7 +40,7 @@ class Catalogue:
         return f"<catalogue: {len(self.state.topics)} topics>"
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        """Decide a request. Raises `ClusterError`, and then nothing has changed."""
+        """Handle a request. Raises `ClusterError`, and then nothing has changed."""
         return HANDLERS[type(request)](self.state, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:

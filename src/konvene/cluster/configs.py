@@ -61,7 +61,7 @@ class _Change(NamedTuple):
 def alter_incrementally(
     state: CatalogueState, request: IncrementalAlterConfigsRequest, context: Context
 ) -> Outcome:
-    """Decide an IncrementalAlterConfigs."""
+    """Handle an IncrementalAlterConfigs request."""
     changes = [
         _Change(
             (r.resource_type, r.resource_name),
@@ -87,7 +87,7 @@ def alter_incrementally(
 
 
 def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context) -> Outcome:
-    """Decide an AlterConfigs: settings that the request does not name are reset."""
+    """Handle an AlterConfigs request: settings that the request does not name are reset."""
     changes = [
         _Change(
             (r.resource_type, r.resource_name),

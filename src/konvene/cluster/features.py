@@ -57,7 +57,7 @@ FIRST_VERSION_WITHOUT_RESULTS = 2
 
 
 def update(state: CatalogueState, request: UpdateFeaturesRequest, context: Context) -> Outcome:
-    """Decide an UpdateFeatures."""
+    """Handle an UpdateFeatures request."""
     updates = {u.feature: u for u in request.feature_updates}
     changed: dict[str, int] = {}
     try:

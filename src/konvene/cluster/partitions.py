@@ -24,7 +24,7 @@ from konvene.shard.errors import ClusterError
 
 
 def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Context) -> Outcome:
-    """Decide a CreatePartitions."""
+    """Handle a CreatePartitions request."""
     mentions = Counter(t.name for t in request.topics)
     results: list[CreatePartitionsTopicResult] = []
     records: list[Struct] = []

@@ -12,7 +12,7 @@ BLOCK = 1000
 
 
 def allocate(state: CatalogueState, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
-    """Decide an AllocateProducerIds: the next block for the broker."""
+    """Handle an AllocateProducerIds request: the next block for the broker."""
     first = state.next_producer_id
     response = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK)
     record = ProducerIdsRecord(

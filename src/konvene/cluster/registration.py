@@ -15,7 +15,7 @@ from konvene.shard.contract import Context, Outcome, Reply
 
 
 def register(state: CatalogueState, request: BrokerRegistrationRequest, context: Context) -> Outcome:
-    """Decide a BrokerRegistration. The same incarnation is registered once."""
+    """Handle a BrokerRegistration request. The same incarnation is registered once."""
     known = state.broker
     if known is not None and known.incarnation_id == request.incarnation_id:
         response = BrokerRegistrationResponse(broker_epoch=known.broker_epoch)

@@ -47,7 +47,7 @@ DELETE_PARTITIONS = "delete-partitions"
 
 
 def create(state: CatalogueState, request: CreateTopicsRequest, context: Context) -> Outcome:
-    """Decide a CreateTopics. `context.fresh_ids` contains an id per topic."""
+    """Handle a CreateTopics request. `context.fresh_ids` contains an id per topic."""
     names = Counter(t.name for t in request.topics)
     results: list[CreatableTopicResult] = []
     records: list[Struct] = []
@@ -215,7 +215,7 @@ def partition_records(topic_id: Uuid, indexes: range, node_id: int) -> list[Stru
 
 
 def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context) -> Outcome:
-    """Decide a DeleteTopics."""
+    """Handle a DeleteTopics request."""
     if not context.config["delete.topic.enable"]:
         if context.api_version < 3:
             raise ClusterError(Errors.INVALID_REQUEST, "Topic deletion is disabled.")

@@ -154,7 +154,7 @@ def struct(
 
 
 def default_of(field: Field) -> Any:
-    """Return the value of a field that was not given or is not in the version."""
+    """Return the default of a field that was not set, or that the version does not have."""
     if field.default is ...:
         field.default = field.element()
     return field.default

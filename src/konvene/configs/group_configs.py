@@ -48,7 +48,7 @@ class GroupConfigs:
         return self._defaults
 
     def with_group(self, group_id: str, overrides: Mapping[str, str]) -> GroupConfigs:
-        """Return a copy in which one group has these overrides; none if empty."""
+        """Return a copy with the overrides of one group replaced; an empty mapping removes them."""
         other = GroupConfigs(self._broker)
         other._defaults = self.defaults
         other._own = {name: values for name, values in self._own.items() if name != group_id}

@@ -70,10 +70,10 @@ Groups = MutableMapping[str, Any]
 G = TypeVar("G", bound=Group)
 
 Decide = Callable[[G, Any, Context], Outcome]
-"""Decide a request or an event for the group that it names."""
+"""Handle a request or an event for the group that it names."""
 
 OnMemberTimer = Callable[[G, str, Context], Outcome]
-"""Decide the expiry of a member's timer."""
+"""Handle the expiry of a member's timer."""
 
 Cacheable = Callable[[G, Any, Context], tuple[object, tuple[Arm | Disarm, ...]] | None]
 """Return what the response to a heartbeat depends on, and its timers; None if it has to be decided."""

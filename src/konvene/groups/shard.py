@@ -75,11 +75,11 @@ class GroupShard:
         return sum(len(group.members) for group in self.groups.values() if isinstance(group, ModernGroup))
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        """Decide a request. Raises `GroupError`, and then nothing has changed."""
+        """Handle a request. Raises `GroupError`, and then nothing has changed."""
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Decide the expiry of a timer."""
+        """Handle the expiry of a timer."""
         name, *rest = key
         return TIMERS[name](self, *rest, context)
 
@@ -111,7 +111,7 @@ class GroupShard:
         return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 
     def load(self, context: Context) -> Outcome:
-        """Decide the start after the log was read: timers run from the beginning."""
+        """Start all timers, after the log was read."""
         timers: list[Any] = [next_check(context), *share_partitions.armed(self.groups.values())]
         soft: list[Any] = []
         for group in self.groups.values():
@@ -141,7 +141,7 @@ def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Out
 
 
 def _by_type(decisions: Mapping[type, Decide[Any]], without_group: Decide[Any]) -> Handler:
-    """Decide a request by the class of the group that it names."""
+    """Return a handler that selects the decision by the class of the group that the request names."""
     by_class = {**decisions, type(None): without_group}
 
     def decide(shard: GroupShard, request: Any, context: Context) -> Outcome:

@@ -127,7 +127,7 @@ class TimeIndex:
         return time, self.base_offset + relative
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Add an entry if `timestamp` is larger than the last one."""
+        """Add an entry if `timestamp` is greater than that of the last entry."""
         if timestamp > self.last[0]:
             self.data += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 

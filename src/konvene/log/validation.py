@@ -110,7 +110,7 @@ def _may_be_far(newest: int, first: int, earlier: bool, config: LogConfig, now_m
 def _examine(
     data: bytes, header: BatchHeader, config: LogConfig, partition: str, now_ms: int, *, keyed: bool
 ) -> int:
-    """Return the newest timestamp; raise with all invalid records if there are any."""
+    """Validate the records and return the newest timestamp; an error lists all invalid records."""
     stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     claimed = header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None
     before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms

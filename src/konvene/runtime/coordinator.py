@@ -163,7 +163,7 @@ class Coordinator:
     # --- requests ---
 
     def submit(self, request: Any, origin: RequestContext) -> Deferred[Any]:
-        """Decide a request; resolved with its response, or with the error that rejects it."""
+        """Handle a request; resolved with its response, or with the error that rejects it."""
         answer: Deferred[Any] = Deferred()
         if self.state != "active":
             busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._unavailable
@@ -195,7 +195,7 @@ class Coordinator:
         return answer
 
     def inform(self, event: Any) -> bool:
-        """Decide an event without a reply, such as the result of an effect; dropped unless active.
+        """Handle an event without a reply, such as the result of an effect; dropped unless active.
 
         Return False if the outcome does not fit into the log; then nothing has changed."""
         if self.state != "active":

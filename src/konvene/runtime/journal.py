@@ -73,7 +73,7 @@ class Journal:
 
     @property
     def buffered(self) -> int:
-        """Number of records that are not in the log yet. No reply that rests on them has left."""
+        """Number of records that are not in the log yet. Replies that depend on them are held back."""
         return len(self._buffer)
 
     @property

@@ -164,10 +164,10 @@ class Core(Protocol):
     """A shard and its four functions, as a runner sees them."""
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        """Decide a request. Raises `Refusal` if it is rejected; the state is unchanged then."""
+        """Handle a request. Raises `Refusal` if it is rejected; the state is unchanged then."""
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Decide the expiry of a timer."""
+        """Handle the expiry of a timer."""
 
     def replay(self, record: Any) -> None:
         """Apply a record, durable or soft, to the state."""

@@ -41,7 +41,7 @@ class StateBatch(NamedTuple):
 
 
 class Initialize(NamedTuple):
-    """Initialize the state with a start offset, -1 if unknown. Answered with an `Answer`."""
+    """Initialize the state of a share partition with a start offset, -1 if unknown."""
 
     key: SharePartitionKey
     state_epoch: int

@@ -40,11 +40,11 @@ class ShareStateShard:
         return f"<share state shard: {len(self.states)} share partitions>"
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        """Decide a request or notification. Errors are part of the answer."""
+        """Handle a request or notification. Errors are part of the answer."""
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Decide an expired timer."""
+        """Handle an expired timer."""
         return TIMERS[key](self, context)
 
     def replay(self, record: Any) -> None:

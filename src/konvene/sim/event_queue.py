@@ -131,7 +131,7 @@ class Task:
         self.done = False
 
     def go_on(self, error: BaseException | None) -> None:
-        """Run the coroutine to its next `Pause`, or to its end."""
+        """Resume the coroutine up to its next `Pause` or its end, with `error` thrown into it if given."""
         while not self.done:
             try:
                 waits = self._coroutine.send(None) if error is None else self._coroutine.throw(error)

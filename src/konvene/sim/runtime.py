@@ -256,10 +256,12 @@ class ShardRuntime(Generic[E, V]):
         """Observe a request that the shard is about to decide."""
 
     def submitted(self, state: str, waiter: int, response: Deferred[Any]) -> None:
-        """Observe a request that the coordinator accepted in `state`; `waiter` is 0 without a decision."""
+        """Observe a submitted request in the coordinator's `state`.
+
+        `waiter` identifies the pending response; 0 if the request was rejected before it was handled."""
 
     def released(self, waiter: int) -> None:
-        """Observe that a response leaves."""
+        """Observe that the response is sent."""
 
     # --- operation ---
 

@@ -58,7 +58,7 @@ EPOCH_BUMP = 2
 
 
 def end_txn(shard: TransactionShard, request: EndTxnRequest, context: Context) -> Outcome:
-    """Decide an EndTxn."""
+    """Handle an EndTxn request."""
     transaction = shard.transactions.get(request.transactional_id)
     try:
         if not request.transactional_id:

@@ -35,7 +35,7 @@ FIRST_WITH_FENCED = 4
 
 
 def init_producer_id(shard: TransactionShard, request: InitProducerIdRequest, context: Context) -> Outcome:
-    """Decide an InitProducerId with a transactional id."""
+    """Handle an InitProducerId request with a transactional id."""
     try:
         timeout_ms = _timeout_ms(request, context)
         transaction = shard.transactions.get(request.transactional_id or "")

@@ -47,7 +47,7 @@ TopicResults = tuple[AddPartitionsToTxnTopicResult, ...]
 
 
 def add_partitions(shard: TransactionShard, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
-    """Decide an AddPartitionsToTxn in either format."""
+    """Handle an AddPartitionsToTxn request in either format."""
     if context.api_version < FIRST_BETWEEN_BROKERS and not request.transactions:
         changed, results = _decide(shard, _single_entry(request), context, {})
         response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
@@ -188,7 +188,7 @@ def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Partition, E
 
 
 def add_offsets(shard: TransactionShard, request: AddOffsetsToTxnRequest, context: Context) -> Outcome:
-    """Decide an AddOffsetsToTxn: add the partition with the group's committed offsets."""
+    """Handle an AddOffsetsToTxn request: add the partition with the group's committed offsets."""
     changed: tuple[Transaction, ...] = ()
     error = Errors.NONE
     try:

@@ -50,12 +50,12 @@ class TransactionShard:
         return f"<transaction shard: {len(self.transactions)} transactional ids>"
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        """Decide a request or an event. Raises `TransactionError` if it is rejected; nothing has changed
+        """Handle a request or an event. Raises `TransactionError` if it is rejected; nothing has changed
         then."""
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Decide the expiry of a timer."""
+        """Handle the expiry of a timer."""
         return TIMERS[key](self, context)
 
     def replay(self, record: Any) -> None:

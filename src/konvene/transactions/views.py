@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def describe(shard: TransactionShard, request: DescribeTransactionsRequest, context: Context) -> Outcome:
-    """Decide a DescribeTransactions."""
+    """Handle a DescribeTransactions request."""
     found = tuple(described(shard.transactions.get(name), name) for name in request.transactional_ids)
     return Outcome((Reply(context.waiter, DescribeTransactionsResponse(transaction_states=found)),))
 
@@ -48,7 +48,7 @@ def described(transaction: Transaction | None, transactional_id: str) -> Describ
 
 
 def list_transactions(shard: TransactionShard, request: ListTransactionsRequest, context: Context) -> Outcome:
-    """Decide a ListTransactions for one partition of the log."""
+    """Handle a ListTransactions request for one partition of the log."""
     unknown = tuple(dict.fromkeys(name for name in request.state_filters if name not in BY_NAME))
     states = {BY_NAME[name] for name in request.state_filters if name in BY_NAME}
     pattern = _pattern(request.transactional_id_pattern)

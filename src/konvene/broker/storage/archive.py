@@ -213,7 +213,7 @@ class SegmentStore:
         return f"SegmentStore({self.path!r}, {len(self._ends)} partitions)"
 
     def refresh(self) -> None:
-        """Read the directory anew before the next use: repairing a failure may have changed it."""
+        """Reread the directory before the next use: repairing a failure may have changed it."""
         self._ready.clear()
         self._ends.clear()
 

@@ -56,7 +56,7 @@ async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | No
 
 
 def tables(found: DescribedShare, part: str, verbose: bool) -> list[Table]:
-    """The tables of a part of the description."""
+    """Return the tables of one part of a description, such as its offsets or members."""
     return _TABLES[part](found, verbose)
 
 

@@ -33,9 +33,10 @@ __all__ = ["Scope", "delete_topics", "internal_topics", "scope_options", "split_
 
 
 class Scope(NamedTuple):
-    """Selected topics; None for all partitions with a committed offset, or all partitions of a file."""
+    """The partitions whose offsets a command changes."""
 
     topics: Topics | None
+    """None for all partitions with a committed offset, or with --from-file for all partitions in the file."""
     is_streams_scope: bool = False
     """Whether an option was used that only streams groups have."""
     defaults_to_earliest: bool = False

@@ -19,7 +19,7 @@ from konvene.cli.sim.options import RunPlan, run_options
               metavar="FILE.txt", help="File for the scenario [default: standard output].")  # fmt: skip
 @json_option
 def shrink(seed: int, plan: RunPlan, output: Path | None, as_json: bool) -> None:
-    """Reduce a violation to fewer steps and faults, and to a scenario file if possible.
+    """Shrink a run with a violation to fewer steps and faults, and write a scenario file if possible.
 
     \b
     konvene sim shrink 7 -o tests/scenarios/lost-commit.txt

@@ -82,8 +82,7 @@ CONFIG_SOURCES = {
 
 
 class ConfigSynonym(NamedTuple):
-    """A setting from which the value of another one may be taken, such as a broker default of a topic
-    setting."""
+    """A config that another one falls back to, such as the broker's default of a topic config."""
 
     name: str
     value: str | None

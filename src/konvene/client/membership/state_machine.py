@@ -157,7 +157,7 @@ class MembershipMachine(ABC, Generic[Owned]):
 
     @property
     def state(self) -> MemberState:
-        """The state; the owned set decides between STABLE, RECONCILING and ACKNOWLEDGING."""
+        """The current state. STABLE, RECONCILING and ACKNOWLEDGING follow from the owned partitions."""
         if self._phase is not MemberState.STABLE:
             return self._phase
         if not self._is_acknowledged and self._sent_owned_version is not None:

@@ -60,7 +60,7 @@ NO_RACKS: Racks = frozenset()
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """Return the most local assignment among those as balanced as that of `uniform`."""
+    """Return the assignment with the most rack-local partitions that is as balanced as that of `uniform`."""
     racks = {member.rack_id for member in spec.members.values()} - {None}
     if not racks or not any(topic.racks for topic in spec.topics.values()):
         return assignor.assign(spec)

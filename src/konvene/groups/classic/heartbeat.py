@@ -14,7 +14,7 @@ _REJOIN = HeartbeatResponse(error_code=Errors.REBALANCE_IN_PROGRESS)
 
 
 def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Context) -> Outcome:
-    """Decide a Heartbeat. Raises `GroupError`."""
+    """Handle a Heartbeat request. Raises `GroupError`."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     if group is None:

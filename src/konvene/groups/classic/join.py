@@ -42,7 +42,7 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Decide a JoinGroup. Raises `GroupError`; the response then has the member id of the request."""
+    """Handle a JoinGroup request. Raises `GroupError`; the response then has the member id of the request."""
     check(request, context)
     config = context.config
     if known is None and request.member_id:

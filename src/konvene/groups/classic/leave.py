@@ -12,7 +12,7 @@ from konvene.shard.errors import GroupError
 
 
 def leave(known: ClassicGroup | None, request: LeaveGroupRequest, context: Context) -> Outcome:
-    """Decide a LeaveGroup. Raises `GroupError`. Before version 3 the request names one member."""
+    """Handle a LeaveGroup request. Raises `GroupError`. Before version 3 the request names one member."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     identities = leaving_members(request, context)

@@ -13,7 +13,7 @@ from konvene.shard.errors import GroupError
 
 
 def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Decide a SyncGroup. Raises `GroupError`."""
+    """Handle a SyncGroup request. Raises `GroupError`."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     if known is None or known.state is State.EMPTY:

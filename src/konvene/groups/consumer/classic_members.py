@@ -45,7 +45,7 @@ from konvene.shard.image import Topics
 
 
 def join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Decide a JoinGroup to a consumer group with members.
+    """Handle a JoinGroup request to a consumer group with members.
 
     Errors of consumer groups are answered without the member id, as in Kafka. Raises `GroupError` for those
     of any group."""
@@ -186,7 +186,7 @@ def _joined(member: Member) -> JoinGroupResponse:
 
 
 def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Decide a SyncGroup: return the member's assignment. Raises `GroupError`."""
+    """Handle a SyncGroup request: return the member's assignment. Raises `GroupError`."""
     if group.is_empty:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     member: Member = classic_member(group, request)
@@ -220,7 +220,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context) -> Outcome:
-    """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
+    """Handle a Heartbeat request of the classic protocol. Raises `GroupError`."""
     member: Member = classic_member(group, request)
     decision = Decision(group, context)
     decision.arm_session(member)
@@ -269,7 +269,7 @@ def _waits_for_partitions(group: ConsumerGroup, member: Member, current: Current
 
 
 def leave(group: ConsumerGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
-    """Decide a LeaveGroup, of members of either protocol. The epoch is bumped once for all of them."""
+    """Handle a LeaveGroup request of members of either protocol. The epoch is bumped once."""
     response, departures = leave_members(group, request, context)
     decision = Decision(group, context)
     decision.reply(context.waiter, response)

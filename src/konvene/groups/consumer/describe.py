@@ -30,7 +30,7 @@ CLASSIC, CONSUMER = 0, 1
 
 
 def describe(groups: Groups, request: ConsumerGroupDescribeRequest, context: Context) -> Outcome:
-    """Decide a ConsumerGroupDescribe."""
+    """Handle a ConsumerGroupDescribe request."""
     described = tuple(_described(groups, group_id, context) for group_id in request.group_ids)
     return Outcome((Reply(context.waiter, ConsumerGroupDescribeResponse(groups=described)),))
 

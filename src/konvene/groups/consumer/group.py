@@ -100,7 +100,7 @@ class SoftState(ModernSoftState):
 
 @dataclass(slots=True, repr=False)
 class ConsumerGroup(ModernGroup[Member]):
-    """A consumer group. Changed by the replay of records (`log`) alone."""
+    """A consumer group. Only the replay of records (module `log`) changes it."""
 
     group_type: ClassVar[str] = "consumer"
 

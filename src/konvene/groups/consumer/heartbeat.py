@@ -61,7 +61,7 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a ConsumerGroupHeartbeat. An error is answered with Kafka's message, and changes nothing."""
+    """Handle a ConsumerGroupHeartbeat request. An error has Kafka's message, and changes nothing."""
     try:
         _check(request, context)
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -113,7 +113,7 @@ def _invalid(message: str) -> GroupError:
 
 
 def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a heartbeat of a member that joins or stays."""
+    """Handle a heartbeat of a member that joins or stays."""
     decision = _group(groups, request, context)
     owned = _owned(request)
     member_id = request.member_id or context.fresh_ids[0]

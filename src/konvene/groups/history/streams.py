@@ -176,7 +176,7 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
     def _infer_causes(
         self, group: StreamsGroup, memory: _Memory, value: Any, position: Position
     ) -> list[Cause]:
-        """Return the causes in the batch before the new epoch, and those in the epoch's record."""
+        """Return why the epoch was bumped, from its record and the records before it in the batch."""
         departed, present = changed_members(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
         others = []

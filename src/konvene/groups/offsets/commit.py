@@ -36,7 +36,7 @@ DEFAULT_RETENTION = -1
 
 
 def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: Context) -> Outcome:
-    """Decide an OffsetCommit. Raises `GroupError` if it is rejected as a whole."""
+    """Handle an OffsetCommit request. Raises `GroupError` if it is rejected as a whole."""
     group = groups.get(request.group_id)
     if group is not None:
         check_keeps_offsets(group)

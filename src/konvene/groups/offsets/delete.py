@@ -31,7 +31,7 @@ def delete(
     request: OffsetDeleteRequest,
     context: Context,
 ) -> Outcome:
-    """Decide an OffsetDelete. Raises `GroupError`."""
+    """Handle an OffsetDelete request. Raises `GroupError`."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     group = groups.get(request.group_id)

@@ -40,7 +40,7 @@ FIRST_VERSION_WITH_NEW_ERRORS = 6
 def commit_in_transaction(
     groups: Mapping[str, Group], request: TxnOffsetCommitRequest, context: Context
 ) -> Outcome:
-    """Decide a TxnOffsetCommit. Raises `GroupError` if it is rejected as a whole."""
+    """Handle a TxnOffsetCommit request. Raises `GroupError` if it is rejected as a whole."""
     records: list[OffsetCommitted] = []
     try:
         check = _check_committer(groups.get(request.group_id), request, context.api_version)

@@ -25,7 +25,7 @@ Groups = Mapping[str, Any]
 
 
 def describe(groups: Groups, request: ShareGroupDescribeRequest, context: Context) -> Outcome:
-    """Decide a ShareGroupDescribe."""
+    """Handle a ShareGroupDescribe request."""
     described = tuple(_described(groups, group_id, context) for group_id in request.group_ids)
     return Outcome((Reply(context.waiter, ShareGroupDescribeResponse(groups=described)),))
 

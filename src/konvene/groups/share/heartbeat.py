@@ -49,7 +49,7 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a ShareGroupHeartbeat. An error is answered with Kafka's message, and changes nothing."""
+    """Handle a ShareGroupHeartbeat request. An error has Kafka's message, and changes nothing."""
     try:
         _check(request)
         if request.member_epoch == LEAVE:
@@ -81,7 +81,7 @@ def _invalid(message: str) -> GroupError:
 
 
 def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a heartbeat of a member that joins or stays."""
+    """Handle a heartbeat of a member that joins or stays."""
     decision = Decision(_group(groups, request), context)
     check_size(decision.group, context.config["group.share.max.size"], request.member_id, None)
     old = _admit(decision, request)

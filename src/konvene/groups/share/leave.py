@@ -25,7 +25,7 @@ Groups = MutableMapping[str, Any]
 
 
 def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a heartbeat at epoch -1. Raises `GroupError`."""
+    """Handle a heartbeat at epoch -1. Raises `GroupError`."""
     group = get_or_throw_group(groups, request.group_id, ShareGroup)
     decision = Decision(group, context)
     member = get_or_throw_member(group, request.member_id)

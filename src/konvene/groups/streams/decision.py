@@ -100,7 +100,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
             self.reported[member_id] = reported
 
     def reported_by(self, member_id: str) -> Reported | None:
-        """Return the last report of a member, this decision's if it has one."""
+        """Return the latest report of a member, including one of the request that is handled."""
         if member_id in self.reported:
             return self.reported[member_id]
         return self.group.reported.get(member_id)

@@ -34,7 +34,7 @@ Groups = Mapping[str, Any]
 
 
 def describe(groups: Groups, request: StreamsGroupDescribeRequest, context: Context) -> Outcome:
-    """Decide a StreamsGroupDescribe."""
+    """Handle a StreamsGroupDescribe request."""
     with_description = request.include_topology_description
     described = tuple(
         _described(groups, group_id, context, with_description=with_description)

@@ -74,7 +74,7 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a StreamsGroupHeartbeat. An error is answered with Kafka's message, and changes nothing."""
+    """Handle a StreamsGroupHeartbeat request. An error has Kafka's message, and changes nothing."""
     try:
         check_request(request, context.config["konvene.streams.mode"])
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -86,7 +86,7 @@ def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Co
 
 
 def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a heartbeat of a member that joins or stays."""
+    """Handle a heartbeat of a member that joins or stays."""
     decision = _group(groups, request, context)
     group = decision.group
     is_known = groups.get(group.group_id) is group

@@ -35,7 +35,7 @@ Groups = MutableMapping[str, Any]
 
 
 def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a heartbeat at epoch -1 or -2. Raises `GroupError`."""
+    """Handle a heartbeat at epoch -1 or -2. Raises `GroupError`."""
     group = get_or_throw_group(groups, request.group_id, StreamsGroup)
     decision = Decision(group, context)
     member = leaving_member(group, request.member_id, request.instance_id)

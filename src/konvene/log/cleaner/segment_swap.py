@@ -160,9 +160,9 @@ def sync_swap(log: PartitionLog) -> None:
 
 
 def remove_deleted(log: PartitionLog, now_ms: int) -> int:
-    """Delete the files of segments that were replaced at least `file.delete.delay.ms` ago; return how many.
+    """Delete the files of replaced segments, `file.delete.delay.ms` after the first call that found them.
 
-    The delay counts from the first call that finds them. May run on any thread, one call at a time. Raises
+    Returns the number of segments. May run on any thread, one call at a time. Raises
     `LogOffline`.
     """
     count = 0

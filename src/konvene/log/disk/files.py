@@ -50,11 +50,10 @@ class File(Protocol):
         """Return when every byte appended before is durable. May be called from another thread."""
 
     def begin_sync(self) -> int | None:
-        """Return a descriptor that stays open until `end_sync`, for a caller that syncs it; None if there is
-        none."""
+        """Return a descriptor for the caller to sync, open until `end_sync`, or None if there is none."""
 
     def end_sync(self) -> None:
-        """End what `begin_sync` began."""
+        """Release the descriptor of `begin_sync`."""
 
     def size(self) -> int:
         """Return the size in bytes."""

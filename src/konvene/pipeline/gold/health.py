@@ -217,7 +217,7 @@ class _Starts:
         return bisect_left(self._times, to_ms) - bisect_left(self._times, from_ms)
 
     def storm(self, minute_ms: int) -> bool:
-        """Return True if enough of them lie within ten minutes, at any moment of the minute."""
+        """Return True if `STORM_REBALANCES` rebalances began within ten minutes that end in this minute."""
         first = bisect_left(self._times, minute_ms)
         behind = bisect_left(self._times, minute_ms + MINUTE_MS)
         moments = [minute_ms, *self._times[first:behind]]

@@ -97,7 +97,7 @@ class Files:
     def limited(
         self, wanted: Wanted, start: Mapping[Partition, int], target: Mapping[Partition, int], limit: Limit
     ) -> dict[Partition, int]:
-        """Return the offsets up to which a batch may read from `start` towards `target`."""
+        """Return the end offsets of the next batch: from `start` towards `target`, within `limit`."""
         ahead = {
             of: [
                 Part(segment.path, extent, begin, until)

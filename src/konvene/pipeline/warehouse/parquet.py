@@ -75,7 +75,7 @@ class _Hashing:
 
 
 class Sink:
-    """Writes one file of a table; without rows no file is created."""
+    """Writer of one file of a table. No file is created if there are no rows."""
 
     def __init__(
         self, folder: str | Path, schema: pa.Schema, rows: int | None = None, size: int | None = None

@@ -52,7 +52,9 @@ class Thread:
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """A state directory and the members that share it; with another disk it is another process."""
+    """A simulated Streams process: a state directory and the members that share it.
+
+    The process id is stored in the directory; a process that loses its disk becomes another one."""
 
     name: str
     process_id: str

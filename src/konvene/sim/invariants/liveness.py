@@ -150,7 +150,7 @@ def _all_groups_are(world: World, group_class: type) -> bool:
 
 
 def _classic_protocol_ms(world: World) -> int:
-    """Return the additional time for members of the classic protocol. They report offsets at an interval,
+    """Return the extra time that members of the classic protocol need. They report offsets at an interval,
     join twice to hand over a task, and start a new generation when only they remain."""
     heartbeats_ms = 8 * int(world.options["heartbeat.ms"])
     return heartbeats_ms + 4 * int(world.config["group.streams.task.offset.interval.ms"]) + SLACK_MS

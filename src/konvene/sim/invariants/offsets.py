@@ -176,7 +176,7 @@ class OffsetsAreTheLastCommitted(Invariant):
     # --- transactions ---
 
     def _replay_transactions(self, batches: Sequence[Batch]) -> None:
-        """Read the open transactions, and the batches of effective commits, from the log."""
+        """Read pending commits of open transactions, and the batch of each committed offset."""
         self.pending.clear()
         self.last_batch.clear()
         for number, batch in enumerate(batches, 1):

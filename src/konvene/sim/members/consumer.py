@@ -348,7 +348,7 @@ class ConsumerMember(Member):
             self.join()
 
     def _fatal(self, error: Errors | None) -> None:
-        """Stop because of an error from which a consumer does not recover; it may be restarted later."""
+        """Stop on a fatal error; the member may be restarted later."""
         self.world.log_event(self.name, f"stops: {error!r}", None)
         self.die()
         self.world.member_stopped(self)

@@ -385,7 +385,9 @@ class _StepRuntime:
         self._observe(Event("audit", cast("GroupRuntime", self), view, view))
 
     def due_ms(self, key: Any) -> int | None:
-        """Return the delay of a timer; 1 if it was armed before this step. None if it is not armed."""
+        """Return the delay with which a timer was armed in this step, or None if it is not armed.
+
+        Timers of earlier steps return 1, since the model does not track the remaining time."""
         return self.coordinator.deadlines.get(key)
 
     # --- conversion to a value ---

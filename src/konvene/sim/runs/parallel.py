@@ -108,7 +108,7 @@ class _Worker(Generic[J]):
 
 
 class _Pool(Generic[J, R]):
-    """Processes that run one job at a time."""
+    """A pool of worker processes, each running one job at a time."""
 
     def __init__(self, work: Callable[[J], R], workers: int, longest_s: float) -> None:
         self._work = work

@@ -386,7 +386,7 @@ def _topic_recreated(world: World) -> None:
 
 
 def forget_topic(world: World, name: str) -> None:
-    """Delete a topic's offsets; the oracle forgets what it knows of the topic."""
+    """Delete the committed offsets of a topic, and what the oracle expects of them."""
     world.oracle.topic_recreated(name)
     deleted = DeleteTopicState(name=name, topic_id=world.topics.by_name[name].id)
     _send_as_admin(world, DeleteTopicsRequest(topics=(deleted,)), 6)

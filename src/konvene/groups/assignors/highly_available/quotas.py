@@ -62,12 +62,12 @@ class Balance:
         return not self.over and not self.under
 
     def may_give(self, process: int) -> bool:
-        """Return whether the process may give a task away."""
+        """Return whether the process has more tasks than its quota, and may give one away."""
         tasks, max_quota = self.counts[process], self.max_quota[process]
         return tasks > max_quota or (tasks == max_quota > self.min_quota[process] and self.under > self.over)
 
     def may_take(self, process: int) -> bool:
-        """Return whether the process may take a task."""
+        """Return whether the process has fewer tasks than its quota, and may take one."""
         tasks, min_quota = self.counts[process], self.min_quota[process]
         return tasks < min_quota or (tasks == min_quota < self.max_quota[process] and self.over > self.under)
 

@@ -245,7 +245,7 @@ class _StandbyExchange:
         self.changed.update((one[1], two[1]))
 
     def assignment(self, given: GroupAssignment) -> GroupAssignment:
-        """Return the assignment with all exchanges, and the input's values for unchanged members."""
+        """Return `given` with all exchanged standbys; unchanged members keep their value of `given`."""
         if not self.changed:
             return given
         found: dict[str, dict[str, list[int]]] = {name: {} for name in self.changed}

@@ -70,9 +70,10 @@ from konvene.shard.errors import GroupError
 
 
 def join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Decide a JoinGroup to a streams group with members. Raises `GroupError` for what any group rejects.
+    """Handle a JoinGroup request to a streams group with members.
 
-    What only this group rejects is answered without the member's id, as consumer groups do."""
+    Raises `GroupError` for what every type of group rejects. Other errors are answered without the member id, as
+    consumer groups do."""
     check(request, context)
     try:
         return _join(group, request, context)
@@ -225,7 +226,7 @@ def _joined(member: Member, generation: int) -> JoinGroupResponse:
 
 
 def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Decide a SyncGroup: return the member's assignment. Raises `GroupError`."""
+    """Handle a SyncGroup request: return the member's assignment. Raises `GroupError`."""
     member: Member = classic_member(group, request)
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, STREAM):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
@@ -292,7 +293,7 @@ def _is_probing(decision: Decision, member: Member) -> bool:
 
 
 def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) -> Outcome:
-    """Decide a Heartbeat of the classic protocol. Raises `GroupError`."""
+    """Handle a Heartbeat request of the classic protocol. Raises `GroupError`."""
     member: Member = classic_member(group, request)
     decision = Decision(group, context)
     decision.arm_session(member)
@@ -309,9 +310,10 @@ def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) 
 def _has_to_rejoin(decision: Decision, member: Member) -> bool:
     """Return whether the member has to rejoin.
 
-    It has to if there is a new target, a task to revoke or a task that has become free, if its report is due,
-    or if its endpoints are outdated. If all members use the classic protocol, only a join can compute a
-    target and notice changed topics or configs, so it also has to if any of them changed."""
+    It has to if there is a new target, a task to revoke or a task that has become free, if its report of
+    offsets is due, or if the endpoints that it knows are outdated. In a group whose members all use the
+    classic protocol, changed topics or configs require a rejoin as well, since only a join computes a
+    target there."""
     group, current = decision.group, member.current
     if group.soft.shutdown is not None or current.state is MemberState.UNREVOKED_TASKS:
         return True
@@ -377,7 +379,7 @@ def cacheable(
 
 
 def leave(group: StreamsGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
-    """Decide a LeaveGroup of members of either protocol. The epoch is bumped once, however many leave."""
+    """Handle a LeaveGroup request of members of either protocol. The epoch is bumped once."""
     response, departed = leave_members(group, request, context)
     decision = Decision(group, context)
     decision.reply(context.waiter, response)

@@ -243,7 +243,7 @@ def _largest_known(each: Subtopology, decided: Mapping[str, int], known: Partiti
 
 
 def _in_passes(visited: tuple[Subtopology, ...], decided: dict[str, int], known: PartitionCounts) -> None:
-    """Decide as Kafka does: in passes, each subtopology with any known source deciding for all its sinks.
+    """Handle as Kafka does: in passes, each subtopology with any known source deciding for all its sinks.
 
     A visit is (pass, index of the subtopology). Only the first one after a source was decided has an effect,
     so no other is queued."""
@@ -358,7 +358,7 @@ def _common_count(counts: Mapping[str, int], named: Mapping[str, int]) -> int:
 
 
 def _add_changelogs(topology: Topology, decided: dict[str, int], known: PartitionCounts) -> None:
-    """Decide the changelogs' partition counts: the number of tasks. Rejects a subtopology without sources."""
+    """Handle the changelogs' partition counts: the number of tasks. Rejects a subtopology without sources."""
     found: dict[str, int] = {}
     for each in topology.in_hash_order:
         if not each.source_topics and not each.repartition_source_topics:

@@ -67,7 +67,7 @@ def request_description(decision: Decision, topology_epoch: int, member_epoch: i
 def update(
     groups: MutableMapping[str, Any], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
 ) -> Outcome:
-    """Decide a StreamsGroupTopologyDescriptionUpdate. Rejections carry Kafka's error messages."""
+    """Handle a StreamsGroupTopologyDescriptionUpdate request. Rejections carry Kafka's error messages."""
     try:
         decision = _store(groups, request, context)
     except GroupError as refused:

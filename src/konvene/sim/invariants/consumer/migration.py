@@ -74,7 +74,7 @@ class DowngradesKeepMembers(Invariant):
             assert group.generation >= old.epoch, f"{old!r} is downgraded to {group!r}"
 
     def _check_not_downgraded(self, event: Event, group: ConsumerGroup) -> None:
-        """Check that a group of classic members only could not be downgraded when the last other one left."""
+        """Check that the policy or the size prevented a downgrade when the last consumer member left."""
         old = event.before.groups.get(group.group_id)
         if isinstance(old, ConsumerGroup) and lost_last_modern_member(old, group):
             allowed = _policy(event) in DOWNGRADE_POLICIES
