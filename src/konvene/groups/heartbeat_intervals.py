@@ -125,7 +125,7 @@ class HeartbeatSpacing:
         return min(self._gaps) if len(self._gaps) == GAPS else 0
 
     def came(self, now_ms: int, *, again: bool) -> None:
-        """Record a heartbeat. `again`: it repeats the last request of this client."""
+        """Record a heartbeat at `now_ms`. `again`: it repeats the last request of this client."""
         gap_ms = now_ms - self._came_ms
         if again and (self._answered_ms - self._came_ms) * 10 <= gap_ms:
             self._gaps.append(gap_ms)

@@ -64,7 +64,7 @@ def drop_below(batches: Batches, start_offset: int) -> Batches:
 
 
 def _drop_stored_below(stored: Batches, start_offset: int) -> Batches:
-    """The same for normalized batches, by binary search."""
+    """Drop state batches below the start offset from normalized batches, by binary search."""
     if not stored or start_offset == UNKNOWN_OFFSET or stored[0].first_offset >= start_offset:
         return stored
     end = bisect_left(stored, (start_offset,))

@@ -75,11 +75,11 @@ class GroupModel:
         raise NotImplementedError
 
     def starts(self, client: Any) -> Any:
-        """Return a client that joins."""
+        """Return the client after it sent its first heartbeat, to join."""
         raise NotImplementedError
 
     def sends(self, client: Any) -> Any:
-        """Return the client with its next heartbeat under way."""
+        """Return the client after it sent its next heartbeat."""
         raise NotImplementedError
 
     def receives(self, client: Any) -> Any:

@@ -72,8 +72,8 @@ from konvene.shard.errors import GroupError
 def join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> Outcome:
     """Handle a JoinGroup request to a streams group with members.
 
-    Raises `GroupError` for what every type of group rejects. Other errors are answered without the member id, as
-    consumer groups do."""
+    Raises `GroupError` for what every type of group rejects. Other errors are answered without the member id,
+    as by consumer groups."""
     check(request, context)
     try:
         return _join(group, request, context)
