@@ -433,11 +433,3 @@ def test_ours_a_rejoin_without_a_revocation_is_no_follow_up(before: bytes, after
     cast.sync("ann")
     (trace,) = [r.value for r in cast.life.why if r.value.epoch == 2]
     assert [c.kind for c in trace.causes] == [kind]
-
-
-def test_ours_a_protocol_listed_twice_counts_once() -> None:
-    """Found by random requests: a single member that lists a protocol twice supported none."""
-    cast = Cast()
-    cast.stable("ann", protocols=("range", "range"))
-    assert cast.group.protocol_counts == {"range": 1}
-    assert cast.group.protocol == "range"

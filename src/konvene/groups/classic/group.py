@@ -169,7 +169,7 @@ class ClassicGroup:
 
     def _count(self, member: Member, delta: int) -> None:
         self.waiting += delta * (member.join_waiter is not None)
-        for name in dict(member.protocols):  # A protocol that is listed twice counts once.
+        for name, _ in member.protocols:
             self.protocol_counts[name] += delta
             if not self.protocol_counts[name]:
                 del self.protocol_counts[name]
