@@ -1,7 +1,7 @@
-"""What once went wrong with coordinators, their loading and their logs, in Kafka and elsewhere: 1 to 18.
+"""Regression tests for Kafka's bugs 1 to 18 in coordinators, in loading them and in their logs.
 
-Each test says what the bug was, and that it does not happen here. 3 and 4 are about consumer groups, which
-are not there yet.
+Each docstring cites the Kafka ticket and describes the bug; the test shows that it does not occur here.
+Numbers 3 and 4 concern consumer groups and are not covered here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def coordinator_on(journal: Any) -> Coordinator:
 
 
 def run(test: Callable[[Journal, Coordinator], Coroutine[Any, Any, None]]) -> None:
-    """A test with a loaded coordinator on a journal in memory."""
+    """Run a test with a loaded coordinator on an in-memory journal."""
 
     async def main() -> None:
         journal = Journal()
@@ -63,7 +63,7 @@ def run(test: Callable[[Journal, Coordinator], Coroutine[Any, Any, None]]) -> No
     asyncio.run(main())
 
 
-async def turns() -> None:
+async def run_pending_callbacks() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -97,34 +97,34 @@ def replayed(*records: Any) -> GroupShard:
     return shard
 
 
-# --- what a log may say ------------------------------------------------------------------------------
+# --- replaying a log ---------------------------------------------------------------------------------
 
 
-def test_bug_01_tombstone_of_what_is_not_there_failed_the_load() -> None:
-    """KAFKA-17306: after compaction a tombstone may come for a group or an offset that nobody knows."""
-    gone = OffsetCommitted("g", "orders", 0, None)
-    shard = replayed(gone, classic_log.tombstone("g"), gone, classic_log.tombstone("g"))
+def test_bug_01_tombstone_of_an_unknown_key_failed_the_load() -> None:
+    """KAFKA-17306: a compacted log may hold a tombstone for a group or an offset that was never replayed."""
+    deleted = OffsetCommitted("g", "orders", 0, None)
+    shard = replayed(deleted, classic_log.tombstone("g"), deleted, classic_log.tombstone("g"))
     assert (shard.groups, shard.offsets) == ({}, {})
 
 
 def test_bug_01_order_of_keys_failed_the_load() -> None:
-    """KAFKA-17306: offsets may come before their group, and tombstones between them, in any order."""
-    said = [
+    """KAFKA-17306: offsets, their group and tombstones replay in any order to the same state."""
+    records = [
         committed(5),
         committed(6, partition=1),
         classic_log.to_record(stable_group("ann", "bob")),
         OffsetCommitted("g", "orders", 2, None),
     ]
-    for order in permutations(said):
+    for order in permutations(records):
         shard = replayed(*order)
-        assert shard.groups == {"g": replayed(said[2]).groups["g"]}
+        assert shard.groups == {"g": replayed(records[2]).groups["g"]}
         assert {key[2]: c.offset for key, c in all_offsets(shard).items()} == {0: 5, 1: 6}
 
 
 @pytest.mark.parametrize("name", [t.name for t in GROUP_RECORDS.values() if "OFFSET" not in t.name])
 def test_bug_02_group_of_another_type_was_refused_after_offsets(name: str) -> None:
-    """KAFKA-20254: an offset made a so-called simple group of what was a streams group, whose records then
-    failed the load. Here offsets bind a group to no type, and what is not served is passed over."""
+    """KAFKA-20254: replaying an offset created a simple group, and the streams group's own records then
+    failed the load. Here an offset does not determine the type of its group."""
     kind = next(t for t in GROUP_RECORDS.values() if t.name == name)
     record = tombstone_of(kind)
     shard = replayed(committed(5), record, committed(6), record)
@@ -134,7 +134,7 @@ def test_bug_02_group_of_another_type_was_refused_after_offsets(name: str) -> No
 
 
 def test_bug_02_simple_group_did_not_survive_compaction() -> None:
-    """KAFKA-20254, its first half: a log of offsets, compacted with its tombstones and without, loads."""
+    """KAFKA-20254, first half: a compacted log of offsets loads, whether or not its tombstones are kept."""
     cast = Cast()
     cast.ask("simple", commit_request(1, partitions=(0, 1)), 8)
     cast.stable("ann")
@@ -156,12 +156,12 @@ def tombstone_of(kind: Any) -> Any:
     return Record(kind.key(**fields), None)
 
 
-# --- what is durable, and what is told of it ---------------------------------------------------------
+# --- durability and responses ------------------------------------------------------------------------
 
 
 def test_bug_05_memory_was_reverted_while_records_were_written() -> None:
-    """KAFKA-20845: an operation without records was flushed like a batch that failed, and took back what
-    another one was writing. Here nothing is ever taken back from memory."""
+    """KAFKA-20845: an operation without records was flushed like a failed batch, which reverted the records
+    of a concurrent write. Here in-memory state is never reverted."""
 
     async def body(journal: Journal, coordinator: Coordinator) -> None:
         first = coordinator.submit(commit(offset=7), V9)
@@ -179,18 +179,18 @@ def test_bug_05_memory_was_reverted_while_records_were_written() -> None:
     run(body)
 
 
-def test_bug_06_what_was_cut_off_counted_as_committed() -> None:
-    """KAFKA-20634: after a truncation, a high watermark that moved on confirmed records that were gone."""
+def test_bug_06_truncated_records_counted_as_committed() -> None:
+    """KAFKA-20634: after a truncation, an advancing high watermark acknowledged the truncated records."""
 
     async def body(journal: Journal, coordinator: Coordinator) -> None:
         lost = [coordinator.submit(commit(offset=i), V9) for i in (1, 2, 3)]
         await asyncio.sleep(0)
         journal.cut(0)
         await journal.finish_sync(OSError("input/output error"))
-        await turns()
+        await run_pending_callbacks()
         assert [a.value for a in lost] == [Errors.NOT_COORDINATOR] * 3
         assert shard_of(coordinator).offsets == {}
-        # Others take the places of those that were cut; they are told when their own sync is over.
+        # Later records reuse the truncated offsets; they are acknowledged by their own sync.
         again = coordinator.submit(commit(offset=9), V9)
         assert journal.end_offset == 1
         assert not again.done
@@ -202,7 +202,7 @@ def test_bug_06_what_was_cut_off_counted_as_committed() -> None:
 
 
 def test_bug_07_reads_after_a_load_failed() -> None:
-    """KAFKA-15910: until something was written, there was no snapshot at the committed offset to read."""
+    """KAFKA-15910: until the first write there was no snapshot at the committed offset, so reads failed."""
 
     async def body(journal: Journal, coordinator: Coordinator) -> None:
         coordinator.submit(commit(offset=7), V9)
@@ -216,8 +216,8 @@ def test_bug_07_reads_after_a_load_failed() -> None:
     run(body)
 
 
-def test_bug_08_just_loaded_it_told_what_was_not_durable() -> None:
-    """KAFKA-16973: what it had read behind the high watermark was told at once, if nothing was written."""
+def test_bug_08_a_loaded_coordinator_exposed_records_that_were_not_durable() -> None:
+    """KAFKA-16973: after a load, reads returned records above the high watermark until the next write."""
 
     async def body(journal: Journal, coordinator: Coordinator) -> None:
         coordinator.submit(commit(offset=7), V9)
@@ -227,7 +227,7 @@ def test_bug_08_just_loaded_it_told_what_was_not_durable() -> None:
         await fresh.load()
         read = fresh.submit(fetch_request(), V9)
         assert not read.done
-        await turns()
+        await run_pending_callbacks()
         while journal.syncs:
             await journal.finish_sync()
         assert offset_of(read.value) == 7
@@ -237,7 +237,7 @@ def test_bug_08_just_loaded_it_told_what_was_not_durable() -> None:
 
 
 class Failing(Journal):
-    """A journal that can be read to some batch, and no further."""
+    """Journal whose `read_back` fails after `good` batches."""
 
     def __init__(self, good: int) -> None:
         super().__init__()
@@ -258,8 +258,8 @@ def fill(journal: Journal, count: int) -> None:
     journal.synced_offset = journal.end_offset
 
 
-def test_bug_09_partition_that_went_offline_in_its_load_counted_as_active() -> None:
-    """KAFKA-16030: the rest of its log was missing, and it answered all the same."""
+def test_bug_09_partition_that_went_offline_during_its_load_became_active() -> None:
+    """KAFKA-16030: a coordinator whose log was read only in part served requests."""
 
     async def main() -> None:
         journal = Failing(3)
@@ -275,8 +275,8 @@ def test_bug_09_partition_that_went_offline_in_its_load_counted_as_active() -> N
     asyncio.run(main())
 
 
-def test_bug_09_closed_in_its_load_it_never_becomes_active(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KAFKA-16030: nor does a load that is overtaken by the end make a coordinator of it."""
+def test_bug_09_a_coordinator_closed_during_its_load_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA-16030: a load still running when the coordinator closes does not make it active."""
     monkeypatch.setattr(runtime, "LOAD_SLICE_S", -1)
 
     async def main() -> None:
@@ -284,10 +284,10 @@ def test_bug_09_closed_in_its_load_it_never_becomes_active(monkeypatch: pytest.M
         fill(journal, 50)
         coordinator = coordinator_on(journal)
         coordinator.load()
-        await turns()
+        await run_pending_callbacks()
         assert coordinator.state == "loading"
         await coordinator.close()
-        await turns()
+        await run_pending_callbacks()
         assert coordinator.state == "closed"
         assert coordinator.submit(fetch_request(), V9).value is Errors.NOT_COORDINATOR
 
@@ -296,8 +296,8 @@ def test_bug_09_closed_in_its_load_it_never_becomes_active(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("state", ["loading", "active", "failed", "closed"])
 def test_bug_10_unloading_failed(state: str) -> None:
-    """KAFKA-16118: where the partition was deleted there was no epoch to unload, and it threw. A coordinator
-    is closed in whatever state it is, and once more."""
+    """KAFKA-16118: unloading a deleted partition threw, because it had no leader epoch. Here a coordinator
+    can be closed in any state, and closing it again has no effect."""
 
     async def main() -> None:
         journal = Failing(0 if state == "failed" else 9)
@@ -320,8 +320,8 @@ def test_bug_10_unloading_failed(state: str) -> None:
 
 
 def test_bug_11_batches_were_limited_to_16_kib(tmp_path: Path) -> None:
-    """KAFKA-16831: a record larger than the builder's first buffer was refused, though a megabyte is allowed.
-    A group of a thousand members is written."""
+    """KAFKA-16831: a record larger than the builder's initial buffer was rejected, although a megabyte is
+    allowed. Here the record of a group of a thousand members is written."""
 
     async def main() -> None:
         settings = {"group.initial.rebalance.delay.ms": "50", "offsets.topic.num.partitions": "1"}
@@ -340,8 +340,8 @@ def test_bug_11_batches_were_limited_to_16_kib(tmp_path: Path) -> None:
             sync = SyncGroupRequest(
                 group_id="g", generation_id=leader.generation_id, member_id=leader.member_id
             )
-            told: Any = await coordinator.submit(sync, calls[0])
-            assert told.error_code == 0
+            response: Any = await coordinator.submit(sync, calls[0])
+            assert response.error_code == 0
             partition = broker.partitions.get("__consumer_offsets", 0)
             assert partition is not None
             sizes = [len(bytes(batch)) for _, batch in partition.batches()]
@@ -351,7 +351,7 @@ def test_bug_11_batches_were_limited_to_16_kib(tmp_path: Path) -> None:
 
 
 class Gap(Journal):
-    """A journal whose first records were compacted away: offsets jump, and do not reach the end."""
+    """Journal with offset gaps left by compaction, one of them just before the end offset."""
 
     def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         pair = [encode_group_record(committed(7))]
@@ -359,8 +359,8 @@ class Gap(Journal):
         return batches(data)
 
 
-def test_bug_12_gap_in_front_of_the_end_was_loaded_for_ever() -> None:
-    """KAFKA-9065: the loader waited for an offset that compaction had taken."""
+def test_bug_12_gap_before_the_end_offset_hung_the_load() -> None:
+    """KAFKA-9065: the loader waited for an offset that compaction had removed."""
 
     async def main() -> None:
         journal = Gap()
@@ -374,7 +374,7 @@ def test_bug_12_gap_in_front_of_the_end_was_loaded_for_ever() -> None:
 
 
 def test_bug_13_record_larger_than_the_load_buffer_hung_the_load() -> None:
-    """KAFKA-7286: five megabytes were read at a time, and what was larger, never."""
+    """KAFKA-7286: the load buffer was five megabytes, so a larger batch could never be read."""
 
     async def main() -> None:
         journal = Journal()
@@ -395,15 +395,15 @@ def test_bug_13_record_larger_than_the_load_buffer_hung_the_load() -> None:
 
 
 def test_bug_14_after_a_load_the_cache_was_stale() -> None:
-    """KAFKA-5600: an older segment's offset won over a newer one's, and what was deleted was there again.
-    A load begins with nothing, and reads in the order of the log."""
+    """KAFKA-5600: an older segment's offset replaced a newer one, and deleted offsets reappeared. Here a load
+    begins with an empty shard and replays the log in order."""
 
     async def body(journal: Journal, coordinator: Coordinator) -> None:
         for offset in (5, 9, 7):
             coordinator.submit(commit(offset=offset), V9)
         coordinator.submit(commit(partitions=2, offset=7), V9)
-        shard_of(coordinator).replay(committed(99, partition=3))  # What only memory has.
-        await turns()
+        shard_of(coordinator).replay(committed(99, partition=3))  # Only in memory, not in the log.
+        await run_pending_callbacks()
         while journal.syncs:
             await journal.finish_sync()
         journal.append_pairs([encode_group_record(OffsetCommitted("g", "orders", 1, None))], 1000)
@@ -419,19 +419,19 @@ def test_bug_14_after_a_load_the_cache_was_stale() -> None:
 
 
 def test_bug_15_repeated_records_were_counted_twice() -> None:
-    """KAFKA-15981: a group's record read twice, or a second tombstone, made the number of groups wrong.
-    Nothing is counted here: there are as many groups as there are."""
+    """KAFKA-15981: replaying a group's record or a tombstone twice made the counted number of groups wrong.
+    Here no count is kept: the number of groups is the size of the mapping."""
     group = classic_log.to_record(stable_group("ann", "bob"))
     once, twice = replayed(group, committed(5)), replayed(group, group, committed(5), group, committed(5))
     assert (once.groups, once.offsets) == (twice.groups, twice.offsets)
     assert once.groups["g"].waiting == 0
     assert once.groups["g"].protocol_counts == {"range": 2}
-    gone = classic_log.tombstone("g")
-    assert replayed(group, gone, gone, group).groups == once.groups
+    tombstone = classic_log.tombstone("g")
+    assert replayed(group, tombstone, tombstone, group).groups == once.groups
 
 
 def test_bug_16_timers_of_writes_piled_up() -> None:
-    """KAFKA-16663: each write left a timer behind. Here there is one for each member, whatever it asks."""
+    """KAFKA-16663: each write left a timer behind. Here a member has one, however many requests it sends."""
     cast = Cast()
     cast.stable("ann", "BOB")
     for i in range(300):
@@ -442,8 +442,8 @@ def test_bug_16_timers_of_writes_piled_up() -> None:
 
 
 def test_bug_17_commits_waited_behind_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KAFKA-16374: what was durable was told by the thread that also loads. Here a load makes way for others
-    after a few milliseconds."""
+    """KAFKA-16374: the thread that loads partitions also completed the appends of other ones. Here a load
+    yields to the event loop every few milliseconds."""
     monkeypatch.setattr(runtime, "LOAD_SLICE_S", -1)
 
     async def body(journal: Journal, coordinator: Coordinator) -> None:
@@ -464,7 +464,7 @@ def test_bug_17_commits_waited_behind_loading(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_bug_18_list_groups_without_partitions_was_never_answered(tmp_path: Path) -> None:
-    """KAFKA-15849: where no coordinator was asked, none answered."""
+    """KAFKA-15849: with no coordinator to query, ListGroups was never completed."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:

@@ -1,5 +1,9 @@
-"""The laws of the runtime: nobody hears of what is not durable; one sync serves all who wait; a failure is
-told to everybody and undone by loading again; what does not fit is refused whole."""
+"""Coordinator runtime: durability before responses, group commit, and recovery from failed writes.
+
+No response reveals records that are not durable. One sync completes all requests pending on it. After a
+failed append or sync, the pending requests fail and the shard is reloaded from the log. An outcome too large
+for a batch is rejected as a whole.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ CONFIG, _ = BrokerConfig.load()
 
 
 class Journal:
-    """A log in memory whose syncs finish when the test says so."""
+    """In-memory log whose syncs complete when the test calls `finish_sync`."""
 
     def __init__(self) -> None:
         self.data: list[bytes] = []
@@ -58,7 +62,7 @@ class Journal:
         return self.end_offset
 
     def write(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: `append_pairs` buffers nothing."""
 
     async def sync(self) -> None:
         end = self.end_offset
@@ -71,13 +75,13 @@ class Journal:
         return batches(b"".join(self.data))
 
     def cut(self, offset: int) -> None:
-        """A power cut: what is behind this offset is lost."""
+        """Simulate a power cut: drop the batches past this offset."""
         while self.end_offset > offset:
             self.data.pop()
             self.end_offset -= self.batches.pop()
 
     async def finish_sync(self, error: Exception | None = None) -> None:
-        """Let the sync under way end, and what waits for it run."""
+        """Complete the oldest sync, with an error if given, and run the callbacks that wait for it."""
         await asyncio.sleep(0)
         _, future = self.syncs.pop(0)
         future.set_exception(error) if error is not None else future.set_result(None)
@@ -86,10 +90,10 @@ class Journal:
 
 
 def run(test: Callable[[Journal, Coordinator, list[ExplainedRebalance]], Awaitable[None]]) -> None:
-    """Run a test with a loaded coordinator on a journal."""
+    """Run a test with a loaded coordinator on an in-memory journal."""
 
     async def main() -> None:
-        journal, told = Journal(), []
+        journal, traces = Journal(), []
         coordinator = Coordinator(
             "test-0",
             GroupShard,
@@ -100,11 +104,11 @@ def run(test: Callable[[Journal, Coordinator, list[ExplainedRebalance]], Awaitab
                 loop=asyncio.get_running_loop(),
                 wall_clock_ms=lambda: 1000,
                 topics=lambda: TOPICS,
-                on_rebalance=told.append,
+                on_rebalance=traces.append,
             ),
         )
         await coordinator.load()
-        await test(journal, coordinator, told)
+        await test(journal, coordinator, traces)
         await coordinator.close()
 
     asyncio.run(main())
@@ -128,10 +132,10 @@ def commit(partitions: int = 1, offset: int = 1, group: str = "g") -> OffsetComm
 V9 = RequestContext(api_version=9, client_id="c", client_host="/127.0.0.1", fresh_ids=("1",))
 
 
-def test_replies_leave_after_the_records_are_durable() -> None:
-    """G6. Neither the commit's answer nor a later refusal is told before the sync."""
+def test_responses_are_sent_after_the_records_are_durable() -> None:
+    """G6: neither the commit's response nor a later error is sent before the sync."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         first = coordinator.submit(commit(), V9)
         refused = coordinator.submit(HeartbeatRequest(group_id="g", member_id="x"), V9)
         assert journal.end_offset == 1
@@ -144,10 +148,10 @@ def test_replies_leave_after_the_records_are_durable() -> None:
     run(body)
 
 
-def test_one_sync_serves_all_who_wait() -> None:
-    """Group commit: what is appended during a sync waits for the next one, however much it is."""
+def test_one_sync_completes_all_pending_requests() -> None:
+    """Group commit: all records appended during a sync share the next one."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         answers = [coordinator.submit(commit(), V9)]
         await asyncio.sleep(0)
         answers += [coordinator.submit(commit(offset=i), V9) for i in range(50)]
@@ -160,38 +164,38 @@ def test_one_sync_serves_all_who_wait() -> None:
     run(body)
 
 
-def test_what_need_only_be_written_waits_for_those_before_it_alone() -> None:
-    """It leaves at once where nobody waits, never before those who do, and is on the disk soon after."""
+def test_a_response_that_need_not_be_durable_waits_only_for_earlier_requests() -> None:
+    """It is sent at once if no request is pending, otherwise after those; its record is synced soon."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         shard: Any = coordinator.core
         decide = GroupShard.handle
 
         def handle(request: Any, context: Any) -> Any:
-            quick = request.topics[0].partitions[0].committed_offset >= 100
-            return decide(shard, request, context)._replace(when_written=quick)
+            when_written = request.topics[0].partitions[0].committed_offset >= 100
+            return decide(shard, request, context)._replace(when_written=when_written)
 
         coordinator.core = cast("Any", SimpleNamespace(handle=handle, replay=shard.replay))
         assert coordinator.submit(commit(offset=100), V9).done
         assert journal.syncs == []
         assert coordinator.lingers
-        slow = coordinator.submit(commit(offset=1), V9)
-        quick = coordinator.submit(commit(offset=101), V9)
-        assert not slow.done
-        assert not quick.done
+        durable = coordinator.submit(commit(offset=1), V9)
+        written = coordinator.submit(commit(offset=101), V9)
+        assert not durable.done
+        assert not written.done
         await journal.finish_sync()
-        assert slow.done
-        assert quick.done
+        assert durable.done
+        assert written.done
         coordinator.core = shard
 
     run(body)
 
 
 @pytest.mark.parametrize("where", ["append", "sync"])
-def test_a_failed_write_is_told_to_all_and_the_shard_is_loaded_again(where: str) -> None:
-    """Everyone who waits hears NOT_COORDINATOR; the state is what the log says; then it serves again."""
+def test_a_failed_write_fails_all_pending_requests_and_reloads_the_shard(where: str) -> None:
+    """Pending requests get NOT_COORDINATOR; then the coordinator is active with the state of the log."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         good = coordinator.submit(commit(offset=7), V9)
         await journal.finish_sync()
         assert good.done
@@ -227,17 +231,17 @@ def join_request() -> JoinGroupRequest:
     )
 
 
-def test_a_timer_whose_outcome_does_not_fit_rings_again() -> None:
-    """What the timer is about is still so: a member whose session ended is not in its group for ever."""
+def test_a_timer_whose_outcome_is_too_large_fires_again() -> None:
+    """The timer is rearmed, so that expired members and offsets are removed eventually."""
 
-    async def main(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
+    async def main(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         journal.fail_append = RecordTooLarge("larger than the topic's max.message.bytes")
         assert isinstance(coordinator.core, GroupShard)
         coordinator.core.replay(OffsetCommitted("old", "orders", 0, Committed(1, commit_ms=0, expire_ms=1)))
         assert coordinator.fire_timer(RETENTION)
         assert "old" in coordinator.core.offsets
-        in_ms = (coordinator.deadlines[RETENTION] - asyncio.get_running_loop().time()) * 1000
-        assert 0 < in_ms <= TIMER_RETRY_MS
+        delay_ms = (coordinator.deadlines[RETENTION] - asyncio.get_running_loop().time()) * 1000
+        assert 0 < delay_ms <= TIMER_RETRY_MS
         journal.fail_append = None
         assert coordinator.fire_timer(RETENTION)
         assert "old" not in coordinator.core.offsets
@@ -246,10 +250,10 @@ def test_a_timer_whose_outcome_does_not_fit_rings_again() -> None:
     run(main)
 
 
-def test_an_outcome_that_does_not_fit_is_refused_whole() -> None:
-    """Nothing is written, nothing has changed, the client is told."""
+def test_an_outcome_too_large_for_a_batch_is_rejected_whole() -> None:
+    """Nothing is written, no state changes, and the client gets UNKNOWN_SERVER_ERROR."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         too_many = coordinator.submit(commit(partitions=101), V9)
         assert too_many.value is Errors.UNKNOWN_SERVER_ERROR
         assert journal.data == []
@@ -263,16 +267,16 @@ def test_an_outcome_that_does_not_fit_is_refused_whole() -> None:
     run(body)
 
 
-def test_busy_and_closed_coordinators_say_so() -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS while loading, NOT_COORDINATOR when closed; nobody is left waiting."""
+def test_loading_and_closed_coordinators_reject_requests() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS while loading; NOT_COORDINATOR once closed, also for pending requests."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         loading = coordinator.load()
         assert coordinator.submit(commit(), V9).value is Errors.COORDINATOR_LOAD_IN_PROGRESS
         await loading
-        asked = coordinator.submit(join_request(), V9)
+        first_join = coordinator.submit(join_request(), V9)
         await journal.finish_sync()
-        response = asked.value
+        response = first_join.value
         assert isinstance(response, JoinGroupResponse)
         joining = coordinator.submit(join_request().replace(member_id=response.member_id), V9)
         assert not joining.done
@@ -283,46 +287,46 @@ def test_busy_and_closed_coordinators_say_so() -> None:
     run(body)
 
 
-def test_a_decision_that_breaks_harms_only_its_request() -> None:
-    """A mistake of ours is answered UNKNOWN_SERVER_ERROR, logged, and the next request is served."""
+def test_an_exception_in_a_handler_fails_only_its_request() -> None:
+    """An unexpected exception is logged and answered with UNKNOWN_SERVER_ERROR; the next request succeeds."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         class Unknown(Struct):
             pass
 
         assert coordinator.submit(Unknown(), V9).value is Errors.UNKNOWN_SERVER_ERROR
-        fine = coordinator.submit(commit(), V9)
+        next_commit = coordinator.submit(commit(), V9)
         await journal.finish_sync()
-        assert isinstance(fine.value, OffsetCommitResponse)
+        assert isinstance(next_commit.value, OffsetCommitResponse)
 
     run(body)
 
 
-def test_a_timer_can_be_rung_before_its_time() -> None:
-    """As if its time were up: an id that was handed out is let go of. What is not armed does not ring."""
+def test_a_timer_can_be_fired_before_its_deadline() -> None:
+    """Firing a session timer early removes the pending member id; a key that is not armed does not fire."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
-        asked = coordinator.submit(join_request(), V9)
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
+        first_join = coordinator.submit(join_request(), V9)
         await journal.finish_sync()
-        handed_out = asked.value
-        assert isinstance(handed_out, JoinGroupResponse)
-        key = ("session", "j", handed_out.member_id)
+        response = first_join.value
+        assert isinstance(response, JoinGroupResponse)
+        key = ("session", "j", response.member_id)
         assert coordinator.fire_timer(key)
         assert not coordinator.fire_timer(key)
-        assert not coordinator.fire_timer(("session", "j", "nobody"))
-        joining = coordinator.submit(join_request().replace(member_id=handed_out.member_id), V9)
+        assert not coordinator.fire_timer(("session", "j", "unknown"))
+        joining = coordinator.submit(join_request().replace(member_id=response.member_id), V9)
         assert joining.value is Errors.UNKNOWN_MEMBER_ID
 
     run(body)
 
 
-def test_a_shard_can_be_read_again_while_it_serves() -> None:
-    """Who waits is told; for a while it says that it is loading; then all that was written down is there."""
+def test_an_active_shard_can_be_reloaded() -> None:
+    """Pending requests fail, requests during the reload are rejected, all written records are replayed."""
 
-    async def body(journal: Journal, coordinator: Coordinator, told: list[ExplainedRebalance]) -> None:
-        waits = coordinator.submit(commit(group="kept"), V9)
+    async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
+        pending = coordinator.submit(commit(group="kept"), V9)
         coordinator.reload(after_ms=1)
-        assert waits.value is Errors.NOT_COORDINATOR
+        assert pending.value is Errors.NOT_COORDINATOR
         assert coordinator.submit(commit(), V9).value is Errors.COORDINATOR_LOAD_IN_PROGRESS
         await asyncio.sleep(0.01)
         assert coordinator.state == "active"

@@ -1,10 +1,11 @@
-"""What a coordinator promises whatever its log does: G3, G6, G7, G12, and G10 of the core.
+"""Coordinator invariants under journal faults: G3, G6, G7, G12, and the determinism of the core (G10).
 
-Random requests meet a journal whose syncs end when they like, and fail; appends fail, batches do not fit,
-power is cut, coordinators are closed and begin again. After every event: nobody has heard of what a power
-cut could take, everybody is answered once, and what is answered is what the log says.
+Random requests run against a journal whose syncs complete late or fail; appends fail, outcomes are too
+large, power is cut, coordinators are closed and restarted. After every event the test checks that no response
+reveals a record that a power cut could lose, and that the state in memory equals the state replayed from the
+log. At the end every request has been answered.
 
-`KONVENE_PROMISES=2000` plays so many lives, differently each time.
+`KONVENE_PROMISES=2000` runs that many random event sequences, different ones each time.
 """
 
 from __future__ import annotations
@@ -32,31 +33,31 @@ from konvene.runtime.ports import Ports
 from konvene.sim.world.compaction import ordered_state
 from konvene.sim.world.event import all_offsets
 
-LIVES = int(os.environ.get("KONVENE_PROMISES", "0"))
+EXAMPLES = int(os.environ.get("KONVENE_PROMISES", "0"))
 EVENTS = (
     "commit", "commit", "commit", "fetch", "fetch", "join", "leave", "too large", "sync", "sync", "sync",
-    "append fails", "sync fails", "sync fails and power is cut", "close and begin again",
+    "append fails", "sync fails", "sync fails and power is cut", "close and restart",
 )  # fmt: skip
 
 
-class Asked:
-    """A request, what it said, and how far the log was when it was decided."""
+class SubmittedRequest:
+    """A submitted request: its response, and the end offset of the log when it was handled."""
 
-    def __init__(self, kind: str, answer: Any, end: int, offset: int = -1) -> None:
-        self.kind, self.answer, self.end, self.offset = kind, answer, end, offset
-        self.held_against = False
+    def __init__(self, kind: str, response: Any, end_offset: int, offset: int = -1) -> None:
+        self.kind, self.response, self.end_offset, self.offset = kind, response, end_offset, offset
+        self.checked = False
 
 
-class Play:
-    """A coordinator on a journal in memory, and all that was ever asked of it."""
+class Scenario:
+    """A coordinator on an in-memory journal, and all requests submitted to it."""
 
     def __init__(self) -> None:
         self.journal = Journal()
         self.coordinator = self._make()
-        self.asked: list[Asked] = []
+        self.requests: list[SubmittedRequest] = []
         self.offset = 0
-        self.told = -1
-        """The highest offset of which somebody was told that it is committed: they rise with each commit."""
+        self.highest_reported = -1
+        """Highest offset that a response reported as committed; each commit uses a higher one."""
 
     def _make(self) -> Coordinator:
         return Coordinator(
@@ -72,17 +73,17 @@ class Play:
             ),
         )
 
-    async def play(self, events: list[str]) -> None:
+    async def run(self, events: list[str]) -> None:
         await self.coordinator.load()
         for event in events:
-            await self.happen(event)
-            await self.turns()
-            self.look()
-        await self.calm()
+            await self.apply(event)
+            await self.run_pending_callbacks()
+            self.check_invariants()
+        await self.complete_syncs()
         await self.coordinator.close()
-        assert all(a.answer.done for a in self.asked)  # G12
+        assert all(request.response.done for request in self.requests)  # G12
 
-    async def happen(self, event: str) -> None:
+    async def apply(self, event: str) -> None:
         if event == "commit":
             self.offset += 1
             self.submit("commit", commit(offset=self.offset), self.offset)
@@ -91,8 +92,8 @@ class Play:
         elif event == "join":
             self.submit("join", join_request(instance_id=f"i{self.offset % 3}").replace(group_id="j"))
         elif event == "leave":
-            gone = MemberIdentity(group_instance_id=f"i{self.offset % 3}")
-            self.submit("leave", LeaveGroupRequest(group_id="j", members=(gone,)))
+            member = MemberIdentity(group_instance_id=f"i{self.offset % 3}")
+            self.submit("leave", LeaveGroupRequest(group_id="j", members=(member,)))
         elif event == "too large":
             self.submit("too large", commit(partitions=101, offset=10_000))
         elif event == "append fails":
@@ -100,8 +101,8 @@ class Play:
             self.offset += 1
             self.submit("commit", commit(offset=self.offset), self.offset)
             self.journal.fail_append = None
-        elif event == "close and begin again":
-            await self.begin_again()
+        elif event == "close and restart":
+            await self.restart()
         elif self.journal.syncs:
             if event == "sync":
                 await self.journal.finish_sync()
@@ -111,109 +112,111 @@ class Play:
                 await self.journal.finish_sync(OSError("input/output error"))
 
     def submit(self, kind: str, request: Any, offset: int = -1) -> None:
-        answer = self.coordinator.submit(request, V9)
-        self.asked.append(Asked(kind, answer, self.journal.end_offset, offset))
+        response = self.coordinator.submit(request, V9)
+        self.requests.append(SubmittedRequest(kind, response, self.journal.end_offset, offset))
 
-    async def begin_again(self) -> None:
-        """The old one is closed, and never answers for the partition again (G7)."""
+    async def restart(self) -> None:
+        """Close the coordinator and load a new one; the old one never serves the partition again (G7)."""
         old = self.coordinator
         closing = asyncio.create_task(old.close())
-        await self.turns()
+        await self.run_pending_callbacks()
         while not closing.done():
             await self.journal.finish_sync()
-            await self.turns()
+            await self.run_pending_callbacks()
         self.coordinator = self._make()
         await self.coordinator.load()
         end = self.journal.end_offset
         assert old.submit(commit(offset=1), V9).value is Errors.NOT_COORDINATOR
         assert self.journal.end_offset == end
 
-    async def calm(self) -> None:
-        await self.turns()
+    async def complete_syncs(self) -> None:
+        await self.run_pending_callbacks()
         while self.journal.syncs:
             await self.journal.finish_sync()
-            await self.turns()
+            await self.run_pending_callbacks()
 
     @staticmethod
-    async def turns() -> None:
+    async def run_pending_callbacks() -> None:
         for _ in range(8):
             await asyncio.sleep(0)
 
-    def look(self) -> None:
+    def check_invariants(self) -> None:
         durable = self.journal.synced_offset
-        for asked in self.asked:
-            if not asked.answer.done or asked.held_against:
+        for request in self.requests:
+            if not request.response.done or request.checked:
                 continue
-            asked.held_against = True
-            answer = asked.answer.value
-            if answer is Errors.NOT_COORDINATOR:
+            request.checked = True
+            response = request.response.value
+            if response is Errors.NOT_COORDINATOR:
                 continue
-            assert asked.end <= durable, "G6: told before it was durable"
-            if asked.kind == "too large":
-                assert answer is Errors.UNKNOWN_SERVER_ERROR
-            elif asked.kind == "commit":
-                self.told = max(self.told, asked.offset)
-            elif isinstance(answer, OffsetFetchResponse):
-                found = answer.groups[0].topics[0].partitions[0].committed_offset
-                self.told = max(self.told, found)
+            assert request.end_offset <= durable, "G6: response sent before its records were durable"
+            if request.kind == "too large":
+                assert response is Errors.UNKNOWN_SERVER_ERROR
+            elif request.kind == "commit":
+                self.highest_reported = max(self.highest_reported, request.offset)
+            elif isinstance(response, OffsetFetchResponse):
+                committed_offset = response.groups[0].topics[0].partitions[0].committed_offset
+                self.highest_reported = max(self.highest_reported, committed_offset)
         if self.coordinator.state != "active":
             return
-        again = GroupShard()  # G1, G3: in memory is what the log says, cut or not.
+        replayed = GroupShard()  # G1, G3: the state in memory equals the replayed log, truncated or not.
         for header, batch in self.journal.read_back():
             for _, _, record in GROUP_SERDE.read(batch, header):
-                again.replay(record)
+                replayed.replay(record)
         live = self.coordinator.core
         assert isinstance(live, GroupShard)
-        assert all_offsets(live) == all_offsets(again)
-        assert live.groups.keys() == again.groups.keys()
+        assert all_offsets(live) == all_offsets(replayed)
+        assert live.groups.keys() == replayed.groups.keys()
         for name, group in live.groups.items():
             if group.state is State.EMPTY:
-                assert again.groups[name].generation == group.generation
-        last = all_offsets(again).get(("g", "orders", 0))
-        assert self.told <= (last.offset if last is not None else -1), "G3: an answer was taken back"
+                assert replayed.groups[name].generation == group.generation
+        last = all_offsets(replayed).get(("g", "orders", 0))
+        assert self.highest_reported <= (last.offset if last is not None else -1), (
+            "G3: a reported commit was lost"
+        )
 
 
 @settings(
-    max_examples=LIVES or depth.examples(400),
+    max_examples=EXAMPLES or depth.examples(400),
     deadline=None,
-    derandomize=not LIVES,
+    derandomize=not EXAMPLES,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
 @given(st.lists(st.sampled_from(EVENTS), min_size=10, max_size=60))
-def test_no_answer_is_taken_back(events: list[str]) -> None:
-    """G3, G6, G7, G12: an answer is of what is durable, comes once, and stands."""
+def test_acknowledged_commits_are_never_lost(events: list[str]) -> None:
+    """G3, G6, G7, G12: a response reports durable state only, and every request is answered once."""
 
     async def main() -> None:
-        await Play().play(events)
+        await Scenario().run(events)
 
     asyncio.run(main())
 
 
-def story(seed: int) -> str:
-    """All that happened in a life drawn by this number: answers, records, timers, stories."""
+def trace(seed: int) -> str:
+    """Return the trace of a random run with this seed: responses, records, timers and rebalance traces."""
     random = Random(seed)
     cast = Cast(group_initial_rebalance_delay_ms="1000")
     for _ in range(150):
-        who = random.choice(["ann", "bob", "cas", "DAN", "EVE", "FAY"])
-        if cast.group_or_none is None or who not in cast.ids:
-            cast.join(who, protocols=random.choice([("range",), ("range", "sticky"), ("sticky", "range")]))
+        member = random.choice(["ann", "bob", "cas", "DAN", "EVE", "FAY"])
+        if cast.group_or_none is None or member not in cast.ids:
+            cast.join(member, protocols=random.choice([("range",), ("range", "sticky"), ("sticky", "range")]))
         else:
-            what = random.choice(["join", "sync", "sync", "heartbeat", "commit", "anew", "wait", "restart"])
-            if what == "wait":
+            action = random.choice(["join", "sync", "sync", "heartbeat", "commit", "anew", "wait", "restart"])
+            if action == "wait":
                 cast.advance(random.choice([500, 3000, 9000]))
-            elif what == "restart" and random.random() < 0.2:
+            elif action == "restart" and random.random() < 0.2:
                 cast.life.restart()
-            elif what != "restart" and (who in cast.generations or what in ("join", "anew")):
-                getattr(cast, what)(who)
+            elif action != "restart" and (member in cast.generations or action in ("join", "anew")):
+                getattr(cast, action)(member)
     cast.ask("simple", commit_request(3, partitions=tuple(range(6))), 8)
     return repr(cast.life.transcript) + repr(ordered_state(cast.life.shard)) + repr(cast.life.log.batches)
 
 
-def test_the_same_life_is_the_same_to_the_byte() -> None:
-    """G10: the same events have the same trace, whatever order this process's sets have."""
-    code = "from tests.runtime.test_invariants import story; import hashlib\n" + (
-        "print(hashlib.sha256(''.join(story(seed) for seed in range(20)).encode()).hexdigest())"
+def test_the_same_seed_gives_the_same_trace() -> None:
+    """G10: the same events give the same trace in processes with different hash seeds."""
+    code = "from tests.runtime.test_invariants import trace; import hashlib\n" + (
+        "print(hashlib.sha256(''.join(trace(seed) for seed in range(20)).encode()).hexdigest())"
     )
-    told = outputs_of_processes(code, 1, 2, 77)
-    assert len(told) == 1
+    digests = outputs_of_processes(code, 1, 2, 77)
+    assert len(digests) == 1

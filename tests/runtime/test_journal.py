@@ -1,4 +1,4 @@
-"""A coordinator's journal: what waits for the disk is written when the disk is asked, as one batch."""
+"""A coordinator's journal: records appended since the last sync are buffered and written as one batch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PAIR = (b"key", b"value")
 
 
 @asynccontextmanager
-async def a_partition(path: Path, *, durable: bool = True) -> AsyncIterator[tuple[Journal, Partition]]:
-    """An empty partition of a broker that runs, and a journal of it."""
+async def open_journal(path: Path, *, durable: bool = True) -> AsyncIterator[tuple[Journal, Partition]]:
+    """Yield a journal on an empty partition of a running broker, and the partition."""
     async with running(path) as broker:
         await broker.topic_creator.create_internal(OFFSETS_TOPIC)
         partition = broker.partitions.get(OFFSETS_TOPIC, 0)
@@ -30,15 +30,15 @@ async def a_partition(path: Path, *, durable: bool = True) -> AsyncIterator[tupl
 
 
 def batches(partition: Partition) -> list[tuple[int, int]]:
-    """Base offset and number of records of each batch in the log."""
+    """Return the base offset and record count of each batch in the log."""
     return [(header.base_offset, header.record_count) for header, _ in partition.batches()]
 
 
-def test_what_came_since_the_last_sync_is_one_batch(tmp_path: Path) -> None:
-    """Offsets are known at once; the log has them with the sync."""
+def test_records_since_the_last_sync_are_one_batch(tmp_path: Path) -> None:
+    """Offsets are assigned at once; the log receives the records with the sync."""
 
-    async def story() -> None:
-        async with a_partition(tmp_path) as (journal, partition):
+    async def scenario() -> None:
+        async with open_journal(tmp_path) as (journal, partition):
             assert [journal.append_pairs([PAIR] * count, 7) for count in (1, 2, 1)] == [1, 3, 4]
             assert (journal.end_offset, journal.synced_offset, batches(partition)) == (4, 0, [])
             await journal.sync()
@@ -47,14 +47,14 @@ def test_what_came_since_the_last_sync_is_one_batch(tmp_path: Path) -> None:
             await journal.sync()
             assert batches(partition) == [(0, 4), (4, 1)]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_is_large_is_written_at_once_behind_what_was_kept(tmp_path: Path) -> None:
-    """It must be known whether it fits."""
+def test_a_large_outcome_is_written_at_once_after_the_buffered_records(tmp_path: Path) -> None:
+    """The caller must learn at once whether the outcome fits into a batch."""
 
-    async def story() -> None:
-        async with a_partition(tmp_path) as (journal, partition):
+    async def scenario() -> None:
+        async with open_journal(tmp_path) as (journal, partition):
             journal.append_pairs([PAIR], 7)
             assert journal.append_pairs([(b"key", bytes(MAX_BUFFERED_OUTCOME_BYTES))], 7) == 2
             assert batches(partition) == [(0, 1), (1, 1)]
@@ -62,14 +62,14 @@ def test_what_is_large_is_written_at_once_behind_what_was_kept(tmp_path: Path) -
                 journal.append_pairs([(b"key", bytes(partition.max_message_bytes))], 7)
             assert (journal.end_offset, batches(partition)) == (2, [(0, 1), (1, 1)])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_no_more_is_kept_than_a_batch_may_hold(tmp_path: Path) -> None:
-    """Each outcome stays whole."""
+def test_the_buffer_is_limited_to_the_size_of_a_batch(tmp_path: Path) -> None:
+    """An outcome is never split over two batches."""
 
-    async def story() -> None:
-        async with a_partition(tmp_path) as (journal, partition):
+    async def scenario() -> None:
+        async with open_journal(tmp_path) as (journal, partition):
             count = 2 * MAX_BUFFER_BYTES // 1000
             for _ in range(count):
                 journal.append_pairs([(b"key", bytes(900)), PAIR], 7)
@@ -79,39 +79,39 @@ def test_no_more_is_kept_than_a_batch_may_hold(tmp_path: Path) -> None:
             assert len(found) > 1
             assert all(records % 2 == 0 for _, records in found)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_where_nobody_waits_for_the_disk_all_is_written_at_once(tmp_path: Path) -> None:
-    """Its page cache counts as durable."""
+def test_a_journal_that_is_not_durable_writes_at_once(tmp_path: Path) -> None:
+    """Records in the page cache count as synced."""
 
-    async def story() -> None:
-        async with a_partition(tmp_path, durable=False) as (journal, partition):
+    async def scenario() -> None:
+        async with open_journal(tmp_path, durable=False) as (journal, partition):
             journal.append_pairs([PAIR], 7)
             assert (journal.synced_offset, batches(partition)) == (1, [(0, 1)])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_was_kept_is_forgotten_when_the_log_is_read_back(tmp_path: Path) -> None:
-    """The shard is what the log says, and offsets begin where the log ends."""
+def test_reading_back_discards_the_buffer(tmp_path: Path) -> None:
+    """A reloaded shard holds the records of the log, and the next offset follows the last one written."""
 
-    async def story() -> None:
-        async with a_partition(tmp_path) as (journal, _):
+    async def scenario() -> None:
+        async with open_journal(tmp_path) as (journal, _):
             journal.append_pairs([PAIR], 7)
             await journal.sync()
             journal.append_pairs([PAIR], 7)
             assert [header.record_count for header, _ in journal.read_back()] == [1]
             assert journal.end_offset == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_sync_that_cannot_write_says_so(tmp_path: Path) -> None:
-    """Then the coordinator begins again from the log."""
+def test_a_sync_raises_if_the_log_is_offline(tmp_path: Path) -> None:
+    """The coordinator then reloads from the log."""
 
-    async def story() -> None:
-        async with a_partition(tmp_path) as (journal, partition):
+    async def scenario() -> None:
+        async with open_journal(tmp_path) as (journal, partition):
             journal.append_pairs([PAIR], 7)
             with pytest.raises(LogOffline):
                 partition.log.health.fail("the disk is gone", OSError("gone"))
@@ -121,4 +121,4 @@ def test_a_sync_that_cannot_write_says_so(tmp_path: Path) -> None:
             with pytest.raises(LogOffline):
                 journal.append_pairs([PAIR], 7)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

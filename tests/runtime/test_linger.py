@@ -1,4 +1,4 @@
-"""What may wait is synced with what comes a moment later; who is in a hurry, or alone, waits for nobody."""
+"""Lingering: requests that may wait share a later sync; an urgent or a lone request is synced at once."""
 
 from __future__ import annotations
 
@@ -18,54 +18,54 @@ from konvene.runtime.ports import Ports
 from konvene.shard.contract import Context, Outcome
 
 PATIENT = RequestContext(api_version=9, client_id="patient", client_host="/127.0.0.1")
-IN_A_HURRY = PATIENT._replace(client_id="in a hurry")
+URGENT = PATIENT._replace(client_id="urgent")
 
 
 class Shard(GroupShard):
-    """What a patient client is told may wait."""
+    """Shard whose outcomes for the patient client have `may_wait` set."""
 
     def handle(self, request: Struct, context: Context) -> Outcome:
         return super().handle(request, context)._replace(may_wait=context.client_id == "patient")
 
 
-class Alarms:
-    """The event loop, but that time passes when the test says so."""
+class FakeLoop:
+    """Event loop whose clock stands still and whose timers fire when the test calls `Timer.fire`."""
 
     def __init__(self) -> None:
-        self.armed: list[Alarm] = []
+        self.timers: list[Timer] = []
         self.create_task = asyncio.get_running_loop().create_task
 
     def time(self) -> float:
         return 100.0
 
-    def call_at(self, when: float, callback: Callable[..., None], *args: Any) -> Alarm:
-        self.armed.append(Alarm(self, when, callback, args))
-        return self.armed[-1]
+    def call_at(self, when: float, callback: Callable[..., None], *args: Any) -> Timer:
+        self.timers.append(Timer(self, when, callback, args))
+        return self.timers[-1]
 
     @property
-    def lingering(self) -> list[Alarm]:
-        return [alarm for alarm in self.armed if alarm.when == self.time() + LINGER_S]
+    def lingering(self) -> list[Timer]:
+        return [timer for timer in self.timers if timer.when == self.time() + LINGER_S]
 
 
-class Alarm:
-    def __init__(self, alarms: Alarms, when: float, callback: Callable[..., None], args: Any) -> None:
-        self._alarms = alarms
+class Timer:
+    def __init__(self, loop: FakeLoop, when: float, callback: Callable[..., None], args: Any) -> None:
+        self._loop = loop
         self.when = when
         self._callback = callback
         self._args = args
 
     def cancel(self) -> None:
-        if self in self._alarms.armed:
-            self._alarms.armed.remove(self)
+        if self in self._loop.timers:
+            self._loop.timers.remove(self)
 
-    def ring(self) -> None:
+    def fire(self) -> None:
         self.cancel()
         self._callback(*self._args)
 
 
-def run(test: Callable[[Journal, Coordinator, Alarms], Awaitable[None]]) -> None:
+def run(test: Callable[[Journal, Coordinator, FakeLoop], Awaitable[None]]) -> None:
     async def main() -> None:
-        journal, alarms = Journal(), Alarms()
+        journal, loop = Journal(), FakeLoop()
         coordinator = Coordinator(
             "test-0",
             Shard,
@@ -73,20 +73,20 @@ def run(test: Callable[[Journal, Coordinator, Alarms], Awaitable[None]]) -> None
             Ports(
                 journal=journal,
                 config=lambda: CONFIG,
-                loop=alarms,
+                loop=loop,
                 wall_clock_ms=lambda: 1000,
                 topics=lambda: TOPICS,
             ),
         )
         await coordinator.load()
-        await test(journal, coordinator, alarms)
+        await test(journal, coordinator, loop)
         await coordinator.close()
 
     asyncio.run(main())
 
 
-async def lingers(journal: Journal, coordinator: Coordinator) -> Any:
-    """One asks, another one during the sync; the first is answered, the second waits for more."""
+async def submit_lingering(journal: Journal, coordinator: Coordinator) -> Any:
+    """Submit a request that is synced at once and one that lingers; return the lingering one."""
     first = coordinator.submit(commit(), PATIENT)
     await asyncio.sleep(0)
     second = coordinator.submit(commit(), PATIENT)
@@ -95,10 +95,10 @@ async def lingers(journal: Journal, coordinator: Coordinator) -> Any:
     return second
 
 
-def test_who_asks_alone_waits_for_the_disk_alone() -> None:
-    """Also who may wait: a sync begins at once where none is under way."""
+def test_a_lone_request_does_not_linger() -> None:
+    """Even a request that may wait is synced at once if no sync is in progress."""
 
-    async def body(journal: Journal, coordinator: Coordinator, alarms: Alarms) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, loop: FakeLoop) -> None:
         for _ in range(3):
             answer = coordinator.submit(commit(), PATIENT)
             await asyncio.sleep(0)
@@ -106,67 +106,67 @@ def test_who_asks_alone_waits_for_the_disk_alone() -> None:
             assert not answer.done
             await journal.finish_sync()
             assert isinstance(answer.value, OffsetCommitResponse)
-            assert alarms.lingering == []
+            assert loop.lingering == []
 
     run(body)
 
 
-def test_what_may_wait_is_synced_together() -> None:
-    """What came during a sync waits for what comes a moment later; nobody is told before it is durable."""
+def test_lingering_requests_share_one_sync() -> None:
+    """Requests received during a sync linger for later ones; none completes before it is durable."""
 
-    async def body(journal: Journal, coordinator: Coordinator, alarms: Alarms) -> None:
-        answers = [await lingers(journal, coordinator)]
+    async def body(journal: Journal, coordinator: Coordinator, loop: FakeLoop) -> None:
+        answers = [await submit_lingering(journal, coordinator)]
         answers += [coordinator.submit(commit(), PATIENT) for _ in range(20)]
         await asyncio.sleep(0)
         assert journal.syncs == []
-        (alarm,) = alarms.lingering
-        alarm.ring()
+        (timer,) = loop.lingering
+        timer.fire()
         await asyncio.sleep(0)
         assert len(journal.syncs) == 1
         assert not any(answer.done for answer in answers)
         await journal.finish_sync()
         assert all(isinstance(answer.value, OffsetCommitResponse) for answer in answers)
-        assert (journal.syncs, alarms.lingering) == ([], [])
+        assert (journal.syncs, loop.lingering) == ([], [])
 
     run(body)
 
 
-def test_who_is_in_a_hurry_lets_nobody_linger() -> None:
-    """The sync begins when it comes, and serves those as well who came before it."""
+def test_an_urgent_request_ends_the_linger() -> None:
+    """It starts the sync at once, which completes the lingering requests too."""
 
-    async def body(journal: Journal, coordinator: Coordinator, alarms: Alarms) -> None:
-        waits = await lingers(journal, coordinator)
-        hurries = coordinator.submit(commit(), IN_A_HURRY)
+    async def body(journal: Journal, coordinator: Coordinator, loop: FakeLoop) -> None:
+        lingering = await submit_lingering(journal, coordinator)
+        urgent = coordinator.submit(commit(), URGENT)
         await asyncio.sleep(0)
-        assert (len(journal.syncs), alarms.lingering) == (1, [])
-        assert not waits.done
+        assert (len(journal.syncs), loop.lingering) == (1, [])
+        assert not lingering.done
         await journal.finish_sync()
-        assert waits.done
-        assert hurries.done
+        assert lingering.done
+        assert urgent.done
 
     run(body)
 
 
-def test_nobody_lingers_where_one_of_those_who_wait_is_in_a_hurry() -> None:
-    """Among patient ones that came during the same sync."""
+def test_requests_do_not_linger_if_one_of_them_is_urgent() -> None:
+    """One urgent request among patient ones received during the same sync starts the next sync at once."""
 
-    async def body(journal: Journal, coordinator: Coordinator, alarms: Alarms) -> None:
+    async def body(journal: Journal, coordinator: Coordinator, loop: FakeLoop) -> None:
         coordinator.submit(commit(), PATIENT)
         await asyncio.sleep(0)
-        answers = [coordinator.submit(commit(), call) for call in (PATIENT, IN_A_HURRY, PATIENT)]
+        answers = [coordinator.submit(commit(), call) for call in (PATIENT, URGENT, PATIENT)]
         await journal.finish_sync()
-        assert (len(journal.syncs), alarms.lingering) == (1, [])
+        assert (len(journal.syncs), loop.lingering) == (1, [])
         await journal.finish_sync()
         assert all(answer.done for answer in answers)
 
     run(body)
 
 
-def test_what_lingers_is_made_durable_before_the_coordinator_closes() -> None:
-    """Also what came while it was made so."""
+def test_lingering_requests_are_synced_before_the_coordinator_closes() -> None:
+    """Requests received during that sync are synced too."""
 
-    async def body(journal: Journal, coordinator: Coordinator, alarms: Alarms) -> None:
-        first = await lingers(journal, coordinator)
+    async def body(journal: Journal, coordinator: Coordinator, loop: FakeLoop) -> None:
+        first = await submit_lingering(journal, coordinator)
         closing = asyncio.ensure_future(coordinator.close())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -181,20 +181,20 @@ def test_what_lingers_is_made_durable_before_the_coordinator_closes() -> None:
         assert isinstance(first.value, OffsetCommitResponse)
         assert isinstance(second.value, OffsetCommitResponse)
         assert journal.synced_offset == journal.end_offset == 3
-        assert alarms.lingering == []
+        assert loop.lingering == []
 
     run(body)
 
 
-def test_who_lingers_when_an_append_fails_is_told() -> None:
-    """And no sync begins for what is gone."""
+def test_lingering_requests_fail_when_an_append_fails() -> None:
+    """The linger timer is cancelled, so no sync begins for the lost records."""
 
-    async def body(journal: Journal, coordinator: Coordinator, alarms: Alarms) -> None:
-        waits = await lingers(journal, coordinator)
+    async def body(journal: Journal, coordinator: Coordinator, loop: FakeLoop) -> None:
+        lingering = await submit_lingering(journal, coordinator)
         journal.fail_append = OSError("no space left on device")
         lost = coordinator.submit(commit(), PATIENT)
-        assert waits.value is lost.value is Errors.NOT_COORDINATOR
-        assert alarms.lingering == []
+        assert lingering.value is lost.value is Errors.NOT_COORDINATOR
+        assert loop.lingering == []
         journal.fail_append = None
 
     run(body)
