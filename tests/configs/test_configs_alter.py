@@ -1,4 +1,4 @@
-"""Changes are combined as IncrementalAlterConfigs says and judged as Kafka judges them."""
+"""Altering configs: IncrementalAlterConfigs operations, and Kafka's validation of their results."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ BROKER_CONFIG, _ = BrokerConfig.load()
         ({"cleanup.policy": ""}, APPEND, "delete", {"cleanup.policy": "delete"}),
     ],
 )
-def test_operations(
+def test_incremental_operations(
     current: dict[str, str], operation: int, value: str | None, after: dict[str, str]
 ) -> None:
-    """A list that is not set is altered from its default; what is there is not added again."""
+    """APPEND and SUBTRACT start from the default of an unset list; APPEND adds no duplicates."""
     before = dict(current)
     assert altered(TOPIC, current, [Alteration("cleanup.policy", operation, value)]) == after
     assert current == before
@@ -54,24 +54,24 @@ def test_operations(
         (("flush.ms", SET, "1" * 32768), ConfigError, "The value of flush.ms is longer than 32767"),
     ],
 )
-def test_what_cannot_be_done(
+def test_invalid_operations_are_rejected(
     change: tuple[str, int, str | None], error: type[ConfigError], message: str
 ) -> None:
-    """A request that means nothing is INVALID_REQUEST, one that cannot be is INVALID_CONFIG."""
-    with pytest.raises(error) as refused:
+    """A malformed operation is INVALID_REQUEST; one that the config does not support is INVALID_CONFIG."""
+    with pytest.raises(error) as raised:
         altered(TOPIC, {}, [Alteration(*change)])
-    assert str(refused.value).startswith(message)
-    assert refused.value.code == (42 if error is BadRequest else 40)
+    assert str(raised.value).startswith(message)
+    assert raised.value.code == (42 if error is BadRequest else 40)
 
 
-def test_a_key_is_altered_once() -> None:
-    """Two changes of one key in a request have no order."""
+def test_a_key_may_be_altered_only_once_per_request() -> None:
+    """The order of two changes to one key would be undefined."""
     with pytest.raises(BadRequest, match="altered twice"):
         altered(TOPIC, {}, [Alteration("retention.ms", SET, "1"), Alteration("retention.ms", DELETE, None)])
 
 
-def test_a_topics_settings_are_judged_one_by_one() -> None:
-    """Unknown, out of bounds, or null."""
+def test_each_topic_config_is_validated() -> None:
+    """Unknown, out-of-range and null values are rejected."""
     assert validate_topic_config("retention.ms", "1") == 1
     with pytest.raises(UnknownConfig, match=r"^Unknown topic config name: retention\.m \(did you mean"):
         validate_topic_config("retention.m", "1")
@@ -81,8 +81,8 @@ def test_a_topics_settings_are_judged_one_by_one() -> None:
         validate_topic_config("retention.ms", None)
 
 
-def test_a_topics_settings_are_judged_together() -> None:
-    """With what the broker says; there is no tiered storage."""
+def test_topic_configs_are_validated_together() -> None:
+    """They must agree with each other and with the broker's configs; tiered storage is not supported."""
     assert validate_topic(BROKER_CONFIG, {"retention.ms": "5"})["retention.ms"] == 5
     broker, _ = BrokerConfig.load("log.cleaner.max.compaction.lag.ms=5")
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms \(6\) is above"):
@@ -130,30 +130,30 @@ def test_a_topics_settings_are_judged_together() -> None:
         ),
     ],
 )
-def test_a_groups_settings_are_judged_within_the_brokers_limits(texts: dict[str, str], message: str) -> None:
-    """A new value beyond the limits is refused rather than held."""
-    with pytest.raises(ConfigError) as refused:
+def test_group_configs_are_validated_against_the_brokers_limits(texts: dict[str, str], message: str) -> None:
+    """A new value beyond a limit is rejected, not clamped."""
+    with pytest.raises(ConfigError) as raised:
         validate_group(BROKER_CONFIG, dict(texts))
-    assert str(refused.value) == message
-    assert refused.value.code == 40
+    assert str(raised.value) == message
+    assert raised.value.code == 40
 
 
-def test_a_group_may_name_any_built_in_task_assignor_unless_somebody_said_which() -> None:
+def test_a_group_may_choose_any_built_in_task_assignor_unless_the_broker_lists_some() -> None:
     name = {"streams.assignor.name": "highly_available"}
     assert validate_group(BROKER_CONFIG, dict(name)) == name
-    alone, _ = BrokerConfig.load(None, [("group.streams.assignors", "sticky")])
+    restricted, _ = BrokerConfig.load(None, [("group.streams.assignors", "sticky")])
     with pytest.raises(ConfigError, match="not a registered task assignor"):
-        validate_group(alone, dict(name))
+        validate_group(restricted, dict(name))
 
 
-def test_a_groups_session_must_outlast_its_heartbeat() -> None:
-    """With the broker's value for the one that the group does not say."""
+def test_a_groups_session_timeout_must_exceed_its_heartbeat_interval() -> None:
+    """A config that the group does not set has the broker's value."""
     broker, _ = BrokerConfig.load("group.consumer.min.session.timeout.ms=4000")
     session = "consumer.session.timeout.ms"
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as raised:
         validate_group(broker, {session: "5000"})
-    words = f"{session} (5000) must be greater than consumer.heartbeat.interval.ms (5000)"
-    assert str(refused.value) == words
+    message = f"{session} (5000) must be greater than consumer.heartbeat.interval.ms (5000)"
+    assert str(raised.value) == message
     assert validate_group(broker, {session: "5001"}) == {session: 5001}
     assert validate_group_config("share.auto.offset.reset", "earliest") == "earliest"
 
@@ -181,18 +181,18 @@ def test_a_groups_session_must_outlast_its_heartbeat() -> None:
         ),
     ],
 )
-def test_a_brokers_change_is_refused_with_invalid_request(
+def test_an_invalid_broker_change_is_rejected_with_invalid_request(
     texts: dict[str, str], per_broker: bool, message: str
 ) -> None:
-    """Whatever the reason, as in Kafka."""
-    with pytest.raises(RefusedForBroker) as refused:
+    """The error code is INVALID_REQUEST for every cause, as in Kafka."""
+    with pytest.raises(RefusedForBroker) as raised:
         validate_broker(BROKER_CONFIG, dict(texts), per_broker=per_broker)
-    assert str(refused.value).startswith(message)
-    assert refused.value.code == 42
+    assert str(raised.value).startswith(message)
+    assert raised.value.code == 42
 
 
-def test_a_brokers_change_gives_the_configuration_after_it() -> None:
-    """The other dynamic layer stays as it was."""
+def test_a_broker_change_returns_the_resulting_config() -> None:
+    """The other dynamic layer is unchanged."""
     cluster, _ = validate_broker(BROKER_CONFIG, {"message.max.bytes": "2"}, per_broker=False)
     assert (cluster["message.max.bytes"], cluster.cluster) == (2, {"message.max.bytes": "2"})
     both, warnings = validate_broker(
@@ -202,7 +202,7 @@ def test_a_brokers_change_gives_the_configuration_after_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "wanted", "refusal"),
+    ("current", "requested", "error"),
     [
         ("4", "2", None),
         ("4", "8", None),
@@ -212,28 +212,28 @@ def test_a_brokers_change_gives_the_configuration_after_it() -> None:
         ("4", "9", "Log cleaner threads cannot be increased to more than double the current value 4"),
     ],
 )
-def test_a_running_cleaner_has_at_most_twice_or_half_as_many_threads(
-    now: str, wanted: str, refusal: str | None
-) -> None:
-    """In Kafka's words; where no cleaner runs, nobody minds."""
-    change: dict[str, str | None] = {"log.cleaner.threads": wanted}
-    running, _ = BrokerConfig.load(f"log.cleaner.threads={now}")
-    if refusal is None:
-        assert validate_broker(running, change, per_broker=False)[0]["log.cleaner.threads"] == int(wanted)
+def test_cleaner_threads_can_at_most_double_or_halve(current: str, requested: str, error: str | None) -> None:
+    """The error messages are Kafka's; without a running cleaner any number is accepted."""
+    change: dict[str, str | None] = {"log.cleaner.threads": requested}
+    running, _ = BrokerConfig.load(f"log.cleaner.threads={current}")
+    if error is None:
+        assert validate_broker(running, change, per_broker=False)[0]["log.cleaner.threads"] == int(requested)
         return
-    with pytest.raises(RefusedForBroker) as refused:
+    with pytest.raises(RefusedForBroker) as raised:
         validate_broker(running, change, per_broker=False)
-    assert str(refused.value) == refusal
-    off, _ = BrokerConfig.load(f"log.cleaner.threads={now}\nlog.cleaner.enable=false")
-    assert validate_broker(off, change, per_broker=False)[0]["log.cleaner.threads"] == int(wanted)
+    assert str(raised.value) == error
+    without_cleaner, _ = BrokerConfig.load(f"log.cleaner.threads={current}\nlog.cleaner.enable=false")
+    assert validate_broker(without_cleaner, change, per_broker=False)[0]["log.cleaner.threads"] == int(
+        requested
+    )
 
 
-def test_each_cleaner_has_memory() -> None:
-    """More than a mebibyte each: at the start, and when either is altered."""
-    words = r"log\.cleaner\.dedupe\.buffer\.size must be at least 1MB per cleaner thread\."
-    with pytest.raises(ConfigError, match=words):
+def test_each_cleaner_thread_needs_memory() -> None:
+    """More than one MiB per thread, checked at startup and when either config is altered."""
+    message = r"log\.cleaner\.dedupe\.buffer\.size must be at least 1MB per cleaner thread\."
+    with pytest.raises(ConfigError, match=message):
         BrokerConfig.load("log.cleaner.threads=2\nlog.cleaner.dedupe.buffer.size=2097153")
     running, _ = BrokerConfig.load("log.cleaner.dedupe.buffer.size=2097153")
-    with pytest.raises(RefusedForBroker, match=words):
+    with pytest.raises(RefusedForBroker, match=message):
         validate_broker(running, {"log.cleaner.threads": "2"}, per_broker=False)
     assert validate_broker(running, {"log.cleaner.backoff.ms": "1"}, per_broker=False)[1] == ()

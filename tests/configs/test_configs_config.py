@@ -1,4 +1,4 @@
-"""A broker's configuration: layers, provenance, notices, refusals, values at odds."""
+"""A broker's configuration: layers, sources, notices, validation errors and conflicting values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ group.initial.rebalance.delay.ms=0
 """
 
 
-def test_a_file_made_for_kafka_loads() -> None:
-    """What one node has no use for is accepted with a notice that says where it stands."""
+def test_a_server_properties_file_for_kafka_loads() -> None:
+    """Configs without effect on a single node are accepted, with a notice that names file and line."""
     config, notices = BrokerConfig.load(KRAFT)
     assert config["group.initial.rebalance.delay.ms"] == 0
     assert config.log_dirs == ("/var/lib/a", "/var/lib/b")
@@ -41,8 +41,8 @@ def test_a_file_made_for_kafka_loads() -> None:
     )
 
 
-def test_nothing_said_means_the_defaults() -> None:
-    """A broker needs no file."""
+def test_a_broker_without_a_file_has_the_defaults() -> None:
+    """A broker needs no configuration file."""
     config, notices = BrokerConfig.load()
     assert notices == ()
     assert repr(config) == "<BrokerConfig node 1: 0 static, 0 cluster, 0 broker>"
@@ -55,8 +55,8 @@ def test_nothing_said_means_the_defaults() -> None:
         config["no.such.key"]
 
 
-def test_an_override_is_stronger_than_the_file() -> None:
-    """The last word counts, and each value knows who said it."""
+def test_an_override_takes_precedence_over_the_file() -> None:
+    """The last value wins, and each value has its origin."""
     text = "group.max.size=5\ngroup.min.session.timeout.ms=1\n"
     config, _ = BrokerConfig.load(text, [("group.max.size", "7")])
     assert config["group.max.size"] == 7
@@ -64,8 +64,8 @@ def test_an_override_is_stronger_than_the_file() -> None:
     assert config.origin("group.min.session.timeout.ms") == Origin(Source.STATIC, "server.properties:2")
 
 
-def test_a_key_said_twice_is_noticed() -> None:
-    """The later line counts, as in Java."""
+def test_a_duplicate_key_gives_a_notice() -> None:
+    """The later line wins, as in Java."""
     config, notices = BrokerConfig.load("group.max.size=5\ngroup.max.size=6\n", file="b.properties")
     assert config["group.max.size"] == 6
     twice = "group.max.size is set twice; this value counts, not that of b.properties:1"
@@ -73,7 +73,7 @@ def test_a_key_said_twice_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "effect"),
     [
         ("zookeeper.connect=localhost:2181", "was dropped by Kafka and changes nothing"),
         ("listener.name.internal.ssl.keystore.location=/k", "is about one listener and changes nothing here"),
@@ -82,38 +82,38 @@ def test_a_key_said_twice_is_noticed() -> None:
         ("ssl.keystore.password=s3cret", "is Kafka's and changes nothing here"),
     ],
 )
-def test_what_changes_nothing_is_said(line: str, why: str) -> None:
-    """No setting is dropped in silence."""
+def test_a_config_without_effect_gives_a_notice(line: str, effect: str) -> None:
+    """No config is ignored silently."""
     _, notices = BrokerConfig.load(line)
-    assert notices == (f"server.properties:1: {line.partition('=')[0]} {why}",)
+    assert notices == (f"server.properties:1: {line.partition('=')[0]} {effect}",)
 
 
 @pytest.mark.parametrize(
-    ("key", "nearest"),
+    ("key", "closest"),
     [
         ("group.consumer.sesion.timeout.ms", "group.consumer.session.timeout.ms"),
         ("log.retention.hour", "log.retention.hours"),
         ("listener.name.internal.ssl.keystore.locatoin", "ssl.keystore.location"),
     ],
 )
-def test_an_unknown_key_is_refused_with_the_nearest_names(key: str, nearest: str) -> None:
-    """The text names the key, where it stands and what may have been meant."""
-    with pytest.raises(UnknownConfig) as refused:
+def test_an_unknown_key_is_rejected_with_the_closest_names(key: str, closest: str) -> None:
+    """The message names the key, its origin and the closest known names."""
+    with pytest.raises(UnknownConfig) as raised:
         BrokerConfig.load(None, [(key, "1")])
-    assert str(refused.value).startswith(f"--set: Unknown broker config name: {key} (did you mean {nearest}")
+    assert str(raised.value).startswith(f"--set: Unknown broker config name: {key} (did you mean {closest}")
 
 
-def test_a_key_like_no_other_is_refused_without_advice() -> None:
-    """Nothing is suggested that is not alike."""
+def test_an_unknown_key_without_a_close_name_is_rejected_without_suggestions() -> None:
+    """Only similar names are suggested."""
     with pytest.raises(UnknownConfig, match=r"^server\.properties:1: Unknown broker config name: banana$"):
         BrokerConfig.load("banana=1")
 
 
-def test_everything_wrong_is_said_at_once() -> None:
-    """One start shows all there is to mend."""
-    with pytest.raises(ManyConfigErrors) as refused:
+def test_all_errors_are_reported_at_once() -> None:
+    """A single start reports every invalid config."""
+    with pytest.raises(ManyConfigErrors) as raised:
         BrokerConfig.load("banana=1\nlog.segment.bytes=-1\n", [("group.max.size", "0")])
-    assert str(refused.value).splitlines() == [
+    assert str(raised.value).splitlines() == [
         "server.properties:1: Unknown broker config name: banana",
         "server.properties:2: Invalid value -1 for configuration log.segment.bytes: "
         "Value must be at least 1048576",
@@ -122,7 +122,7 @@ def test_everything_wrong_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sets", "words"),
+    ("sets", "message"),
     [
         (
             {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"},
@@ -184,24 +184,24 @@ def test_everything_wrong_is_said_at_once() -> None:
         ),
     ],
 )
-def test_values_at_odds_are_refused(sets: dict[str, str], words: str | None) -> None:
-    """The broker does not start, and the text names both sides and their values."""
-    with pytest.raises(ConfigError) as refused:
+def test_conflicting_values_are_rejected(sets: dict[str, str], message: str | None) -> None:
+    """The broker does not start, and the message names both configs and their values."""
+    with pytest.raises(ConfigError) as raised:
         BrokerConfig.load(None, sets.items())
-    assert words is None or words in str(refused.value).splitlines()
+    assert message is None or message in str(raised.value).splitlines()
 
 
 @pytest.mark.parametrize("sets", [{"broker.id": "7"}, {"node.id": "7"}, {"node.id": "7", "broker.id": "7"}])
-def test_broker_id_is_the_older_name_of_node_id(sets: dict[str, str]) -> None:
-    """Whichever is set gives the other its value."""
+def test_broker_id_and_node_id_are_synonyms(sets: dict[str, str]) -> None:
+    """Setting one sets the other."""
     config, _ = BrokerConfig.load(None, sets.items())
     assert (config["node.id"], config["broker.id"]) == (7, 7)
     again, _ = config.with_dynamic({}, {})
     assert (again["node.id"], again["broker.id"]) == (7, 7)
 
 
-def test_a_name_that_only_a_kip_has_is_taken_for_kafkas() -> None:
-    """And it is said. It stays where it is when other settings are laid over it."""
+def test_a_name_from_a_kip_is_accepted_for_kafkas_name() -> None:
+    """A notice reports it, and the value keeps its origin when dynamic configs are applied."""
     config, notices = BrokerConfig.load("group.streams.assignor.name=highly_available")
     assert notices == (
         "server.properties:1: group.streams.assignor.name is called group.streams.assignors in Kafka",
@@ -213,8 +213,8 @@ def test_a_name_that_only_a_kip_has_is_taken_for_kafkas() -> None:
     assert BrokerConfig.load(None, both)[0].words("group.streams.assignors") == ("highly_available",)
 
 
-def test_dynamic_layers_lie_over_the_static_ones() -> None:
-    """This broker's word is stronger than the cluster's, and that than the file's; taking it back works."""
+def test_dynamic_configs_override_static_ones() -> None:
+    """The broker's value overrides the cluster's, and that the file's; deleting one restores the next."""
     static, _ = BrokerConfig.load("message.max.bytes=1000\nnum.io.threads=2")
     both, warnings = static.with_dynamic({"message.max.bytes": "2000"}, {"message.max.bytes": "3000"})
     assert warnings == ()
@@ -229,10 +229,10 @@ def _bytes(config: BrokerConfig) -> tuple[int, Origin]:
     return config["message.max.bytes"], config.origin("message.max.bytes")
 
 
-def test_what_was_stored_and_cannot_be_used_is_left_out() -> None:
-    """A broker starts whatever its log says, and warns."""
+def test_invalid_stored_configs_are_ignored() -> None:
+    """A broker starts in spite of invalid dynamic configs in its log, and warns."""
     config, warnings = BrokerConfig.load()[0].with_dynamic(
-        {"message.max.bytes": "x", "node.id": "9", "ssl.protocol": "TLSv1.2", "gone": "1"}, {}
+        {"message.max.bytes": "x", "node.id": "9", "ssl.protocol": "TLSv1.2", "removed": "1"}, {}
     )
     assert config.values == BrokerConfig.load()[0].values
     assert warnings == (
@@ -243,17 +243,17 @@ def test_what_was_stored_and_cannot_be_used_is_left_out() -> None:
     )
 
 
-def test_a_stored_assignment_interval_is_held_to_the_limits() -> None:
-    """Kafka clamps these three: their limits are static and may have moved."""
+def test_a_stored_assignment_interval_is_clamped_to_the_limits() -> None:
+    """Kafka clamps the three assignment intervals: their limits are static and may have changed."""
     static, _ = BrokerConfig.load("group.consumer.max.assignment.interval.ms=2000")
     config, warnings = static.with_dynamic({"group.consumer.assignment.interval.ms": "9000"}, {})
     assert config["group.consumer.assignment.interval.ms"] == 2000
     assert warnings == ("group.consumer.assignment.interval.ms is 9000, outside 0 to 2000; 2000 is used",)
 
 
-def test_errors_are_one_family_with_a_code() -> None:
-    """A border needs one except clause."""
-    with pytest.raises(ConfigError) as refused:
+def test_config_errors_share_a_base_class_with_a_code() -> None:
+    """Callers need a single except clause."""
+    with pytest.raises(ConfigError) as raised:
         BrokerConfig.load("group.min.session.timeout.ms=10000000")
-    assert isinstance(refused.value, ConflictingConfigs)
-    assert refused.value.code == 40
+    assert isinstance(raised.value, ConflictingConfigs)
+    assert raised.value.code == 40

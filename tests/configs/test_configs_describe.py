@@ -1,4 +1,4 @@
-"""DescribeConfigs tells what Kafka's would: values, sources, synonyms, types; no secrets."""
+"""DescribeConfigs returns Kafka's values, sources, synonyms and types, and no secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _broker(text: str = "") -> BrokerConfig:
 
 
 def _layered() -> BrokerConfig:
-    """1 in the file, 2 for the cluster, 3 for this broker."""
+    """Return a config with message.max.bytes 1 in the file, 2 for the cluster, 3 for this broker."""
     name = "message.max.bytes"
     return _broker(f"{name}=1").with_dynamic({name: "2"}, {name: "3"})[0]
 
@@ -31,8 +31,8 @@ def _only(entries: Iterable[Described]) -> Described:
     return entry
 
 
-def test_the_number_of_a_source_is_the_one_on_the_wire() -> None:
-    """ConfigSource, from UNKNOWN to GROUP."""
+def test_sources_have_the_numbers_of_the_wire() -> None:
+    """The numbers are those of Kafka's ConfigSource, from UNKNOWN to GROUP."""
     assert [(source.name, int(source)) for source in Source] == [
         ("UNKNOWN", 0),
         ("TOPIC", 1),
@@ -46,8 +46,8 @@ def test_the_number_of_a_source_is_the_one_on_the_wire() -> None:
     ]
 
 
-def test_a_topics_default_is_the_brokers() -> None:
-    """The synonym is the broker's setting and its default."""
+def test_a_topic_defaults_to_the_brokers_value() -> None:
+    """The synonym is the broker's config with its default."""
     assert _only(describe_topic(_broker(), {}, ["max.message.bytes"])) == Described(
         name="max.message.bytes",
         value="1048588",
@@ -60,8 +60,8 @@ def test_a_topics_default_is_the_brokers() -> None:
     )
 
 
-def test_synonyms_go_from_the_strongest_layer_to_the_default() -> None:
-    """Topic, this broker, the cluster, the file, the default."""
+def test_synonyms_are_ordered_by_precedence() -> None:
+    """Topic, broker, cluster, file, default."""
     broker = _layered()
     entry = _only(describe_topic(broker, {"max.message.bytes": "4"}, ["max.message.bytes"]))
     assert (entry.value, entry.source, entry.is_default) == ("4", Source.TOPIC, False)
@@ -74,8 +74,8 @@ def test_synonyms_go_from_the_strongest_layer_to_the_default() -> None:
     )
 
 
-def test_retention_in_hours_claims_to_be_the_default() -> None:
-    """Kafka drops the synonyms before the finest unit, and so do we."""
+def test_retention_in_hours_is_reported_as_the_default() -> None:
+    """As in Kafka, a coarser unit counts as the default unless the finest unit is set."""
     coarse = _only(describe_topic(_broker("log.retention.hours=1"), {}, ["retention.ms"]))
     assert (coarse.value, coarse.source, coarse.synonyms) == ("3600000", Source.DEFAULT, ())
     fine = _only(describe_topic(_broker("log.retention.hours=1\nlog.retention.ms=7"), {}, ["retention.ms"]))
@@ -87,20 +87,20 @@ def test_retention_in_hours_claims_to_be_the_default() -> None:
     )
 
 
-def test_all_settings_are_told_in_order_but_internal_ones() -> None:
-    """No names asked, or none at all, means every name."""
-    every = [entry.name for entry in describe_topic(_broker(), {})]
-    assert every == sorted(every)
-    assert len(every) == 37
-    assert "internal.segment.bytes" not in every
-    assert [entry.name for entry in describe_topic(_broker(), {}, [])] == every
+def test_all_topic_configs_but_internal_ones_are_described_in_order() -> None:
+    """An empty or missing list of names requests all of them."""
+    names = [entry.name for entry in describe_topic(_broker(), {})]
+    assert names == sorted(names)
+    assert len(names) == 37
+    assert "internal.segment.bytes" not in names
+    assert [entry.name for entry in describe_topic(_broker(), {}, [])] == names
     own = describe_topic(_broker(), {"internal.segment.bytes": "9"}, ["internal.segment.bytes"])
     assert _only(own).value == "9"
     assert describe_topic(_broker(), {}, ["no.such.name"]) == ()
 
 
-def test_a_groups_settings() -> None:
-    """The broker's setting is the synonym; a group shows what was said, not what it is held to."""
+def test_group_configs() -> None:
+    """The broker's config is the synonym; the value shown is the configured one, not the clamped one."""
     name = "consumer.session.timeout.ms"
     entry = _only(describe_group(_broker(), {name: "1"}, [name]))
     assert (entry.value, entry.source, entry.kind) == ("1", Source.GROUP, Kind.INT)
@@ -108,20 +108,20 @@ def test_a_groups_settings() -> None:
         Synonym("consumer.session.timeout.ms", "1", Source.GROUP),
         Synonym("group.consumer.session.timeout.ms", "45000", Source.DEFAULT),
     )
-    alone = _only(describe_group(_broker(), {}, ["share.isolation.level"]))
-    assert (alone.value, alone.source) == ("read_uncommitted", Source.DEFAULT)
-    assert alone.synonyms == (Synonym("share.isolation.level", "read_uncommitted", Source.DEFAULT),)
+    without_synonym = _only(describe_group(_broker(), {}, ["share.isolation.level"]))
+    assert (without_synonym.value, without_synonym.source) == ("read_uncommitted", Source.DEFAULT)
+    assert without_synonym.synonyms == (Synonym("share.isolation.level", "read_uncommitted", Source.DEFAULT),)
 
 
-def test_an_internal_group_setting_is_told_where_the_broker_sets_it() -> None:
-    """As in Kafka, saying it on the broker makes it visible."""
+def test_an_internal_group_config_is_described_if_the_broker_sets_it() -> None:
+    """As in Kafka, setting it on the broker makes it visible."""
     name = "streams.num.warmup.replicas"
     assert describe_group(_broker(), {}, [name]) == ()
     assert _only(describe_group(_broker(f"group.{name}=3"), {}, [name])).value == "3"
 
 
-def test_settings_of_warm_ups_are_told_in_mode_kip() -> None:
-    """Kafka hides them, as it makes no warm-ups yet."""
+def test_warmup_configs_are_described_in_kip_mode() -> None:
+    """Kafka hides them, because it does not assign warm-up tasks yet."""
     names = [
         "streams.acceptable.recovery.lag",
         "streams.num.warmup.replicas",
@@ -134,12 +134,12 @@ def test_settings_of_warm_ups_are_told_in_mode_kip() -> None:
     assert [entry.name for entry in describe_broker(kip, every)] == every
     assert describe_group(_broker(), {}, names) == ()
     assert describe_broker(_broker(), every) == ()
-    said = describe_group(_broker(), {names[0]: "77"}, names)
-    assert (_only(said).value, _only(said).source) == ("77", Source.GROUP)
+    altered = describe_group(_broker(), {names[0]: "77"}, names)
+    assert (_only(altered).value, _only(altered).source) == ("77", Source.GROUP)
 
 
-def test_a_brokers_settings() -> None:
-    """What can be altered is not read-only; what falls back shows what to."""
+def test_broker_configs() -> None:
+    """Dynamic configs are not read-only; a config with a fallback lists it among its synonyms."""
     entries = {entry.name: entry for entry in describe_broker(_broker("log.retention.hours=1"))}
     assert entries["node.id"].read_only
     assert not entries["log.retention.ms"].read_only
@@ -152,8 +152,8 @@ def test_a_brokers_settings() -> None:
     assert entries["konvene.audit.enable"].value == "true"
 
 
-def test_a_secret_is_never_told() -> None:
-    """Neither a password nor a setting that the table does not know has a value, or a synonym with one."""
+def test_a_secret_is_never_described() -> None:
+    """Passwords and unknown configs have neither a value nor a synonym with a value."""
     text = "ssl.key.password=s3cret\nlistener.name.a.ssl.key.password=s3cret\nrsm.config.key=s3cret"
     entries = {entry.name: entry for entry in describe_broker(_broker(text))}
     for name in ("ssl.key.password", "listener.name.a.ssl.key.password", "rsm.config.key"):
@@ -163,8 +163,8 @@ def test_a_secret_is_never_told() -> None:
     assert "s3cret" not in repr(entries)
 
 
-def test_the_cluster_tells_only_what_was_altered_for_all() -> None:
-    """The resource without a name."""
+def test_the_cluster_resource_lists_only_cluster_wide_changes() -> None:
+    """It is the broker resource with an empty name."""
     broker = _layered()
     entry = _only(describe_cluster(broker))
     assert (entry.name, entry.value, entry.source) == ("message.max.bytes", "2", Source.CLUSTER)

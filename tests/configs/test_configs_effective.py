@@ -1,4 +1,4 @@
-"""What a topic or a group is run with: its own words, else the broker's, converted and bounded."""
+"""Effective configs of topics and groups: their own values, else the broker's, converted and clamped."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def _broker(**sets: Any) -> BrokerConfig:
     return BrokerConfig.load(None, [(name.replace("_", "."), str(value)) for name, value in sets.items()])[0]
 
 
-def test_a_broker_that_says_nothing_gives_every_default() -> None:
-    """The defaults of the broker's settings and of the topic's and group's agree."""
+def test_a_default_broker_gives_every_default() -> None:
+    """The defaults of broker configs agree with those of topic and group configs."""
     assert topic_defaults(_broker()) == {name: row.default for name, row in TOPIC.items()}
     expected = {name: row.default for name, row in GROUP.items()}
     assert group_defaults(_broker()) == expected
 
 
-def test_a_groups_task_assignor_is_the_first_on_offer_if_somebody_said_which() -> None:
-    """Also if it is the one that the setting has by itself: then the broker chooses none."""
-    said = group_defaults(_broker(group_streams_assignors="highly_available,sticky"))
-    assert said["streams.assignor.name"] == "highly_available"
+def test_a_groups_task_assignor_is_the_first_that_the_broker_lists() -> None:
+    """Also if the list equals the default; a broker that does not set the list prescribes no assignor."""
+    defaults = group_defaults(_broker(group_streams_assignors="highly_available,sticky"))
+    assert defaults["streams.assignor.name"] == "highly_available"
     assert group_defaults(_broker(group_streams_assignors="sticky"))["streams.assignor.name"] == "sticky"
     assert group_defaults(_broker())["streams.assignor.name"] is None
 
@@ -42,8 +42,8 @@ def test_a_groups_task_assignor_is_the_first_on_offer_if_somebody_said_which() -
         ({"log.retention.ms": "-1"}, -1),
     ],
 )
-def test_the_finest_unit_of_retention_counts(sets: dict[str, str], retention_ms: int) -> None:
-    """ms before minutes before hours, and for ever is -1 in any unit."""
+def test_the_finest_unit_of_retention_takes_precedence(sets: dict[str, str], retention_ms: int) -> None:
+    """Milliseconds before minutes before hours; -1 is unlimited in any unit."""
     broker, _ = BrokerConfig.load(None, sets.items())
     assert topic_defaults(broker)["retention.ms"] == retention_ms
 
@@ -60,23 +60,23 @@ def test_the_finest_unit_of_retention_counts(sets: dict[str, str], retention_ms:
         ({"log.cleanup.policy": "compact,delete"}, "cleanup.policy", ("compact", "delete")),
     ],
 )
-def test_a_topic_follows_the_broker(sets: dict[str, str], name: str, value: Any) -> None:
-    """The first synonym that is set, in the topic's unit."""
+def test_a_topic_inherits_the_brokers_value(sets: dict[str, str], name: str, value: Any) -> None:
+    """The value of the first synonym that is set, converted to the topic's unit."""
     broker, _ = BrokerConfig.load(None, sets.items())
     assert topic_defaults(broker)[name] == value
 
 
-def test_a_topics_own_word_is_the_strongest() -> None:
-    """Over what was altered on the broker, over what was altered for the cluster, over the file."""
+def test_a_topics_own_value_takes_precedence() -> None:
+    """Over dynamic broker and cluster configs and over the file."""
     broker, _ = _broker(log_retention_ms=1).with_dynamic({"log.retention.ms": "2"}, {"log.retention.ms": "3"})
-    assert topic_values(broker, {"retention.ms": "4", "gone": "x"})["retention.ms"] == 4
+    assert topic_values(broker, {"retention.ms": "4", "unknown": "x"})["retention.ms"] == 4
     assert topic_values(broker, {})["retention.ms"] == 3
     with pytest.raises(ConfigError):
         topic_values(broker, {"retention.ms": "x"})
 
 
-def test_a_group_follows_the_broker() -> None:
-    """A group that says nothing has the broker's value."""
+def test_a_group_inherits_the_brokers_value() -> None:
+    """A group without a value of its own has the broker's."""
     broker = _broker(group_consumer_session_timeout_ms=50_000, group_streams_assignors="other,sticky")
     values = group_defaults(broker)
     assert values["consumer.session.timeout.ms"] == 50_000
@@ -95,16 +95,16 @@ def test_a_group_follows_the_broker() -> None:
         ("share.record.lock.duration.ms", "1000", 15_000),
     ],
 )
-def test_a_groups_own_word_is_held_to_the_brokers_limits(name: str, text: str, value: int) -> None:
-    """What was accepted under other limits is held to these, with a warning that names the group."""
+def test_a_groups_own_value_is_clamped_to_the_brokers_limits(name: str, text: str, value: int) -> None:
+    """A value accepted under other limits is clamped, with a warning that names the group."""
     values, warnings = group_values(_broker(), {name: text}, "g")
     assert values[name] == value
-    held = f"group 'g': {name} is {text}, beyond the broker's limit of {value}; {value} is used"
-    assert warnings == (() if str(value) == text else (held,))
+    warning = f"group 'g': {name} is {text}, beyond the broker's limit of {value}; {value} is used"
+    assert warnings == (() if str(value) == text else (warning,))
 
 
-def test_a_session_that_does_not_outlast_a_heartbeat_is_warned_of() -> None:
-    """Limits that overlap can hold the two to one value."""
+def test_a_session_timeout_not_above_the_heartbeat_interval_gives_a_warning() -> None:
+    """Clamping can violate the order of the two if their limits overlap."""
     broker = _broker(
         group_share_min_session_timeout_ms=100,
         group_share_session_timeout_ms=45_000,

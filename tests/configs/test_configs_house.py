@@ -1,4 +1,4 @@
-"""The package keeps to itself, loads quickly, and its reference page is current."""
+"""Structure of konvene.configs: imports, import time, file length and the generated reference page."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "configs.md"
 
 
 def test_the_reference_page_is_current() -> None:
-    """After a change of a row: `python -m konvene.configs.reference docs/reference/configs.md`."""
+    """After changing a row, run `python -m konvene.configs.reference docs/reference/configs.md`."""
     assert REFERENCE.read_text("utf-8") == render_reference()
 
 
-def test_configs_import_leaves_only() -> None:
-    """Settings are the lowest layer."""
-    leaves = ("konvene.configs", "konvene.internal_topics", "konvene.properties")
+def test_configs_import_only_leaf_modules() -> None:
+    """Configs are the lowest layer."""
+    allowed = ("konvene.configs", "konvene.internal_topics", "konvene.properties")
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("konvene"):
-                assert (node.module or "").startswith(leaves), file.name
+                assert (node.module or "").startswith(allowed), file.name
 
 
-def test_importing_settings_drags_nothing_heavy_along() -> None:
-    """A broker that starts pays for the rows alone: no page, no difflib, no asyncio."""
+def test_importing_configs_loads_no_heavy_modules() -> None:
+    """Startup loads the config tables, but neither difflib nor asyncio nor the reference generator."""
     code = "import sys, konvene.configs; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"difflib", "asyncio", "pathlib", "json", "logging", "dataclasses", "konvene.configs.reference"}
@@ -37,6 +37,6 @@ def test_importing_settings_drags_nothing_heavy_along() -> None:
 
 
 def test_no_file_is_long() -> None:
-    """A table that outgrows a screenful of screens is split by theme."""
+    """A table of more than 500 lines is split by theme."""
     for file in PACKAGE.rglob("*.py"):
         assert file.read_text("utf-8").count("\n") <= 500, file.name

@@ -1,4 +1,4 @@
-"""A row reads text as Kafka's ConfigDef does, refuses with key, value and bound, and renders back."""
+"""Settings parse text as Kafka's ConfigDef does, reject invalid values, and render values as Java does."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from konvene.configs.topic import TOPIC
 ROWS = [*BROKER.values(), *TOPIC.values(), *GROUP.values()]
 
 
-def test_the_code_of_a_kind_is_the_one_on_the_wire() -> None:
-    """DescribeConfigs counts the types from BOOLEAN = 1 to PASSWORD = 9."""
+def test_kinds_have_the_codes_of_the_wire() -> None:
+    """DescribeConfigs numbers the types from BOOLEAN = 1 to PASSWORD = 9."""
     assert [kind.name for kind in sorted(Kind)] == [
         *("BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
     ]
@@ -53,8 +53,8 @@ def test_the_code_of_a_kind_is_the_one_on_the_wire() -> None:
         (LIST, " a , b,a ", ("a", "b")),
     ],
 )
-def test_text_becomes_a_typed_value(kind: Kind, text: str, value: Value) -> None:
-    """Text is trimmed; a list is split at commas and loses its duplicates."""
+def test_text_is_parsed_to_a_typed_value(kind: Kind, text: str, value: Value) -> None:
+    """Text is trimmed; a list is split at commas and duplicates are removed."""
     found = Setting("some.key", kind, None, "").parse(text)
     assert found == value
     assert type(found) is type(value)
@@ -134,16 +134,16 @@ def test_text_becomes_a_typed_value(kind: Kind, text: str, value: Value) -> None
         ),
     ],
 )
-def test_a_refusal_names_key_value_and_bound(name: str, text: str, message: str) -> None:
-    """The words are those clients know from Kafka, and the code is INVALID_CONFIG."""
-    with pytest.raises(InvalidValue) as refused:
+def test_an_error_names_key_value_and_bound(name: str, text: str, message: str) -> None:
+    """The messages are Kafka's, and the code is INVALID_CONFIG."""
+    with pytest.raises(InvalidValue) as raised:
         BROKER[name].parse(text)
-    assert str(refused.value) == message
-    assert refused.value.code == 40
+    assert str(raised.value) == message
+    assert raised.value.code == 40
 
 
-def test_a_refusal_says_where_the_value_was_said() -> None:
-    """A file and line, or --set, stand in front."""
+def test_an_error_begins_with_the_origin_of_the_value() -> None:
+    """File and line, or --set, precede the message."""
     with pytest.raises(ConfigError, match=r"^server\.properties:3: Invalid value x "):
         BROKER["group.max.size"].parse("x", "server.properties:3")
 
@@ -161,8 +161,8 @@ def test_a_refusal_says_where_the_value_was_said() -> None:
         (BROKER, "group.consumer.migration.policy", ["upgrade", "Bidirectional"], ["", "none"]),
     ],
 )
-def test_rules(table: dict[str, Setting], name: str, good: list[str], bad: list[str]) -> None:
-    """Bounds that are neither a range nor a choice hold where Kafka's do."""
+def test_named_rules(table: dict[str, Setting], name: str, good: list[str], bad: list[str]) -> None:
+    """Rules that are neither a range nor a choice accept and reject the same values as Kafka's validators."""
     for text in good:
         table[name].parse(text)
     for text in bad:
@@ -187,7 +187,7 @@ def test_rules(table: dict[str, Setting], name: str, good: list[str], bad: list[
     ],
 )
 def test_durations(text: str, expected: int | None) -> None:
-    """Days, hours, minutes and seconds, as Java reads them; a negative one is none."""
+    """Parse days, hours, minutes and seconds as Java does; a negative duration is invalid."""
     assert duration_ms(text) == expected
 
 
@@ -207,12 +207,12 @@ def test_durations(text: str, expected: int | None) -> None:
     ],
 )
 def test_a_value_renders_as_java_prints_it(value: Value, text: str | None) -> None:
-    """What DescribeConfigs shows is what Kafka's would."""
+    """DescribeConfigs returns the same text as Kafka."""
     assert Setting("some.key", STRING, None, "").render(value) == text
 
 
 def test_a_password_is_never_shown() -> None:
-    """Neither text, format, repr, rendering nor refusal gives it away; reveal does."""
+    """str, format, repr and rendering hide it; only `reveal` returns it."""
     row = Setting("some.password", PASSWORD, None, "", rule="not empty")
     value = row.parse(" s3cret ")
     assert isinstance(value, Password)
@@ -221,24 +221,24 @@ def test_a_password_is_never_shown() -> None:
 
 
 @given(st.sampled_from(ROWS), st.data())
-def test_what_parses_renders_to_what_parses_the_same(row: Setting, data: st.DataObject) -> None:
+def test_rendered_text_parses_to_the_same_value(row: Setting, data: st.DataObject) -> None:
     """parse(render(parse(text))) = parse(text), for every row and any text."""
     numbers = st.one_of(st.integers(), st.floats()).map(str)
     text = data.draw(st.one_of(st.text(max_size=20), numbers, _likely(row)))
     try:
         value = row.parse(text)
-    except InvalidValue as refused:
-        assert row.name in str(refused)
+    except InvalidValue as raised:
+        assert row.name in str(raised)
         return
     if row.sensitive:
         return
-    again = row.render(value)
-    assert again is not None
-    assert row.parse(again) == value
+    rendered = row.render(value)
+    assert rendered is not None
+    assert row.parse(rendered) == value
 
 
 def _likely(row: Setting) -> st.SearchStrategy[str]:
-    """Text that the row is likely to take."""
+    """Return a strategy for text that the row probably accepts."""
     if row.one_of:
         return st.sampled_from(row.one_of)
     if row.kind is BOOLEAN:

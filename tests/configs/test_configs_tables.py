@@ -1,4 +1,4 @@
-"""The tables say what Apache Kafka 4.4.0 says: names, types, defaults, bounds, importance, dynamics."""
+"""The config tables equal Apache Kafka 4.4.0's: names, types, defaults, bounds, importance, update modes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from konvene.configs.setting import CLASS, LIST, Setting
 from konvene.configs.topic import TOPIC
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-# From Kafka's own tables: those the coordinators and the log read, and the rest of the broker's.
+# Extracted from Kafka: configs of the coordinators and the log, and the remaining broker configs.
 FACTS: dict[str, dict[str, Any]] = {
     name: row
     for file in ("configs.json", "configs_broker_rest.json")
@@ -24,7 +24,7 @@ FACTS: dict[str, dict[str, Any]] = {
 }
 TABLES = {"broker": BROKER, "topic": TOPIC, "group": GROUP}
 
-# Names outside Kafka's own tables that Kafka reads all the same, and our own.
+# Configs that Kafka reads but does not list in its tables, and konvene's own.
 BEYOND_FACTS = {
     "allow.everyone.if.no.acl.found",
     "follower.replication.throttled.rate",
@@ -63,14 +63,14 @@ def _row(key: str) -> Setting:
     return TABLES[level][name]
 
 
-def test_there_are_as_many_facts_as_kafka_has_settings() -> None:
-    """The copy of Kafka's tables is whole: 379 broker, 38 topic and 27 group settings."""
+def test_the_extract_of_kafkas_tables_is_complete() -> None:
+    """It has 379 broker, 38 topic and 27 group configs."""
     levels = [key.partition(":")[0] for key in FACTS]
     assert {level: levels.count(level) for level in TABLES} == {"broker": 379, "topic": 38, "group": 27}
 
 
-def test_every_setting_of_kafka_is_known_and_no_other() -> None:
-    """The tables hold Kafka's names, those that Kafka keeps elsewhere, and ours; no name twice."""
+def test_the_tables_have_exactly_kafkas_configs_and_our_own() -> None:
+    """No config is missing, unexpected or listed twice."""
     known = {f"{level}:{name}" for level, table in TABLES.items() for name in table}
     assert known - {f"broker:{name}" for name in BEYOND_FACTS} == set(FACTS)
     assert sum(map(len, BROKER_TABLES.values())) == len(BROKER)
@@ -78,11 +78,11 @@ def test_every_setting_of_kafka_is_known_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("key", FACTS)
-def test_a_row_says_what_kafka_says(key: str) -> None:
-    """Type, default, importance, visibility and dynamics are Kafka's."""
+def test_a_row_equals_kafkas(key: str) -> None:
+    """Type, default, importance, visibility and update mode are Kafka's."""
     row, fact = _row(key), FACTS[key]
     default = row.default if row.kafka_default is None else row.kafka_default
-    said = {
+    actual = {
         "type": row.kind.name,
         "default": row.render(default),
         "importance": row.importance,
@@ -97,13 +97,13 @@ def test_a_row_says_what_kafka_says(key: str) -> None:
         "internal": fact.get("internal", False),
     }
     if fact.get("required"):
-        del said["default"], expected["default"]
-    assert said == expected
+        del actual["default"], expected["default"]
+    assert actual == expected
 
 
 @pytest.mark.parametrize("key", FACTS)
-def test_a_row_is_bounded_as_in_kafka(key: str) -> None:
-    """Ranges and choices are Kafka's; the validators that are code are rules by name."""
+def test_a_row_has_kafkas_bounds(key: str) -> None:
+    """Ranges and choices are Kafka's; validators implemented in code correspond to named rules."""
     row, bound = _row(key), FACTS[key].get("validator") or {"kind": "None"}
     kind = bound["kind"]
     assert (row.at_least, row.at_most) == (bound.get("min"), bound.get("max"))
@@ -124,8 +124,8 @@ def test_a_row_is_bounded_as_in_kafka(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in FACTS if not key.startswith("broker")])
-def test_a_row_falls_back_to_the_same_broker_settings(key: str) -> None:
-    """Synonyms are Kafka's, in Kafka's order, and exist."""
+def test_a_row_has_kafkas_broker_synonyms(key: str) -> None:
+    """Synonyms are Kafka's, in Kafka's order, and all of them exist."""
     fact = FACTS[key]
     one = fact.get("brokerSynonym")
     assert list(_row(key).synonyms) == (fact.get("brokerSynonyms") or ([one] if one else []))
@@ -133,8 +133,8 @@ def test_a_row_falls_back_to_the_same_broker_settings(key: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_every_default_is_a_value_of_its_row(table: dict[str, Setting]) -> None:
-    """A default reads back as itself; only the -1 of broker.id lies out of reach."""
+def test_every_default_is_valid_for_its_row(table: dict[str, Setting]) -> None:
+    """A rendered default parses to itself."""
     for row in table.values():
         text = row.render(row.default)
         if text is not None and not (row.kind is LIST and not row.may_be_empty and not text):
@@ -142,22 +142,22 @@ def test_every_default_is_a_value_of_its_row(table: dict[str, Setting]) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_every_row_has_one_clear_sentence(table: dict[str, Setting]) -> None:
-    """A sentence starts with a capital, ends with a full stop, holds no other, and is short."""
+def test_every_row_has_one_short_sentence(table: dict[str, Setting]) -> None:
+    """It starts with a capital, ends with its only full stop, and has at most 110 characters."""
     for row in table.values():
         assert row.sentence[0].isupper() and row.sentence.endswith("."), row.name
         assert ". " not in row.sentence and len(row.sentence) <= 110, row.name
 
 
-def test_only_numbers_of_copies_differ_from_kafka() -> None:
-    """Ours differ where one node keeps one copy, and nowhere else."""
-    differing = {row.name for row in BROKER.values() if row.kafka_default is not None}
-    assert differing < set(SINGLE_COPY)
+def test_only_replication_factors_have_other_defaults_than_kafka() -> None:
+    """A single node keeps one replica, so these default to 1."""
+    overridden = {row.name for row in BROKER.values() if row.kafka_default is not None}
+    assert overridden < set(SINGLE_COPY)
     assert all(BROKER[name].default == 1 for name in SINGLE_COPY)
 
 
-def test_tables_of_names_name_known_settings() -> None:
-    """Limits, orders and clamps speak of settings that exist."""
+def test_limits_orders_and_clamps_name_known_configs() -> None:
+    """Each name in LIMITS, ORDERS and CLAMPED is in its table."""
     assert LIMITS.keys() <= GROUP.keys()
     assert {name for pair in LIMITS.values() for name in pair if name} <= BROKER.keys()
     assert {name for order in ORDERS for name in order[:2]} <= BROKER.keys()
@@ -165,12 +165,12 @@ def test_tables_of_names_name_known_settings() -> None:
 
 
 def test_the_defaults_do_not_conflict() -> None:
-    """A broker starts without being told anything."""
+    """A broker starts without any configuration."""
     assert list(conflicts({name: row.default for name, row in BROKER.items()})) == []
 
 
-def test_classes_are_names() -> None:
-    """No row holds anything but data."""
+def test_class_defaults_are_names() -> None:
+    """The default of a config of kind CLASS is a name or None."""
     for table in TABLES.values():
         for row in table.values():
             if row.kind is CLASS:
