@@ -1,4 +1,4 @@
-"""Bytes that were once valid, changed by chance; and bytes that never were. The same seed, the same bytes."""
+"""Mutation of valid bytes for fuzz tests, and random bytes; the same seed gives the same inputs."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ INTERESTING = (
     b"\xed\xa0\x80", b"-1", b"99999999999999999999", b"\n", b" ", b"=", b'"', b"[[",
     b"{", b"null", b"1e999", b"NaN",
 )  # fmt: skip
-"""Lengths, counts, markers and texts at the ends of what there is."""
+"""Boundary values of lengths, counts, markers and texts."""
 
-LONGEST = 4096
+MAX_LENGTH = 4096
 
 
-def mutated(seeds: Sequence[bytes], count: int, chance: random.Random) -> Iterator[bytes]:
-    """So many inputs: mostly a seed changed in one to four places, sometimes noise, first of all nothing."""
+def mutated(seeds: Sequence[bytes], count: int, rng: random.Random) -> Iterator[bytes]:
+    """Yield `count` inputs: empty bytes first, then seeds mutated in one to four places, and some noise."""
     yield b""
     for number in range(count - 1):
         if not seeds or number % 16 == 15:
-            yield chance.randbytes(chance.randrange(64))
+            yield rng.randbytes(rng.randrange(64))
             continue
-        data = bytearray(chance.choice(seeds))
-        for _ in range(chance.choice((1, 1, 1, 2, 4))):
-            _change(data, seeds, chance)
-        yield bytes(data[:LONGEST])
+        data = bytearray(rng.choice(seeds))
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            _mutate(data, seeds, rng)
+        yield bytes(data[:MAX_LENGTH])
 
 
-def _change(data: bytearray, seeds: Sequence[bytes], chance: random.Random) -> None:
-    at = chance.randrange(len(data) + 1)
-    upto = min(len(data), at + chance.choice((1, 1, 2, 4, 8, 64)))
-    kind = chance.randrange(8)
-    if kind == 0 and at < len(data):
-        data[at] ^= 1 << chance.randrange(8)
-    elif kind == 1 and at < len(data):
-        data[at] = chance.randrange(256)
-    elif kind == 2:
-        some = chance.choice(INTERESTING)
-        data[at : at + len(some)] = some
-    elif kind == 3:
-        data[at:at] = chance.choice(INTERESTING)
-    elif kind == 4:
-        del data[at:upto]
-    elif kind == 5:
+def _mutate(data: bytearray, seeds: Sequence[bytes], rng: random.Random) -> None:
+    at = rng.randrange(len(data) + 1)
+    end = min(len(data), at + rng.choice((1, 1, 2, 4, 8, 64)))
+    mutation = rng.randrange(8)
+    if mutation == 0 and at < len(data):
+        data[at] ^= 1 << rng.randrange(8)
+    elif mutation == 1 and at < len(data):
+        data[at] = rng.randrange(256)
+    elif mutation == 2:
+        value = rng.choice(INTERESTING)
+        data[at : at + len(value)] = value
+    elif mutation == 3:
+        data[at:at] = rng.choice(INTERESTING)
+    elif mutation == 4:
+        del data[at:end]
+    elif mutation == 5:
         del data[at:]
-    elif kind == 6:
-        data[at:at] = data[at:upto] * chance.choice((1, 2, 30))
+    elif mutation == 6:
+        data[at:at] = data[at:end] * rng.choice((1, 2, 30))
     else:
-        other = chance.choice(seeds)
-        cut = chance.randrange(len(other) + 1)
-        data[at:upto] = other[cut : cut + 64]
+        other = rng.choice(seeds)
+        cut = rng.randrange(len(other) + 1)
+        data[at:end] = other[cut : cut + 64]

@@ -1,4 +1,4 @@
-"""Values of every declaration, drawn from the declaration itself: whatever is legal in a version."""
+"""Hypothesis strategies for messages and records, derived from their declarations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from konvene.codec.schema import FOREVER, Field, Primitive, Struct, default_of
 from konvene.codec.uuid import Uuid
 
 
-def whole() -> list[type[Struct]]:
-    """Every message and record, that is every declaration with versions of its own."""
+def message_types() -> list[type[Struct]]:
+    """Return every message and record: the declarations that have versions of their own."""
     modules = [
         import_module(row.name)
-        for home in ("konvene.messages", "konvene.records")
-        for row in iter_modules(import_module(home).__path__, home + ".")
+        for package in ("konvene.messages", "konvene.records")
+        for row in iter_modules(import_module(package).__path__, package + ".")
     ]
     return [
         value
@@ -31,7 +31,7 @@ def whole() -> list[type[Struct]]:
     ]
 
 
-WHOLE = whole()
+MESSAGE_TYPES = message_types()
 
 
 def versions_of(cls: type[Struct]) -> range:
@@ -59,9 +59,9 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 
 @cache
 def value_of(cls: type[Struct], version: int, *, tags: bool = True) -> st.SearchStrategy[Any]:
-    """A value with fields legal in the version, absent ones at their defaults.
+    """Return a strategy for values valid in the version; fields it lacks have their defaults.
 
-    With `tags`, also tagged fields that nobody has declared, where the version is flexible."""
+    With `tags`, values of a flexible version may also have unknown tagged fields."""
     return _struct(cls, version, version in cls.__flexible__, tags)
 
 
@@ -77,8 +77,8 @@ def _struct(cls: type[Struct], version: int, flexible: bool, tags: bool) -> st.S
 @cache
 def _unknown(known: frozenset[int]) -> st.SearchStrategy[tuple[tuple[int, bytes], ...]]:
     tag = st.one_of(st.integers(0, 20), st.integers(0, 0xFFFFFFFF)).filter(lambda t: t not in known)
-    some = st.dictionaries(tag, st.binary(max_size=4), max_size=2)
-    return st.one_of(st.just(()), some.map(lambda tags: tuple(sorted(tags.items()))))
+    fields = st.dictionaries(tag, st.binary(max_size=4), max_size=2)
+    return st.one_of(st.just(()), fields.map(lambda tags: tuple(sorted(tags.items()))))
 
 
 def _field(field: Field, version: int, flexible: bool, tags: bool) -> st.SearchStrategy[Any]:

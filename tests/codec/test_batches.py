@@ -1,4 +1,4 @@
-"""Record batches: Kafka's own bytes read and written, and damaged ones refused."""
+"""Record batches: Kafka's bytes are decoded and encoded, and damaged batches are rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _hex(data: bytes | None) -> str | None:
 
 
 def _shown(header: rb.BatchHeader, entries: list[Record]) -> dict[str, Any]:
-    """A batch in the words of the golden file."""
+    """Return the batch as a row of the golden file."""
     shown: dict[str, Any] = {
         "magic": header.magic,
         "baseOffset": header.base_offset,
@@ -71,8 +71,8 @@ def _shown(header: rb.BatchHeader, entries: list[Record]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("label", GOLDEN)
-def test_a_batch_reads_as_kafka_reads_it(label: str):
-    """Header, checksum and every record agree with Kafka's own reading, for each compression."""
+def test_a_batch_decodes_as_in_kafka(label: str):
+    """Header, checksum and records equal those that Kafka decoded, for each compression type."""
     row = GOLDEN[label]
     shown = []
     for header, view in rb.batches(bytes.fromhex(row["hex"])):
@@ -82,9 +82,9 @@ def test_a_batch_reads_as_kafka_reads_it(label: str):
 
 
 def _rebuilt(header: rb.BatchHeader, view: memoryview, compression: Compression) -> bytes:
-    """The batch written again from its records and header alone."""
+    """Rebuild the batch from its records and header."""
     original = bytearray(view)
-    original[22] &= ~0x08  # under the broker's time, the records still carry the producer's
+    original[22] &= ~0x08  # with LogAppendTime, the records still carry the producer's timestamps
     return rb.build(
         rb.records(original),
         base_offset=header.base_offset,
@@ -103,28 +103,28 @@ def _rebuilt(header: rb.BatchHeader, view: memoryview, compression: Compression)
 
 
 @pytest.mark.parametrize("label", [label for label in GOLDEN if label.startswith(("none/", "control/"))])
-def test_an_uncompressed_batch_is_written_as_kafka_writes_it(label: str):
-    """Byte for byte, checksum included."""
+def test_an_uncompressed_batch_encodes_to_kafkas_bytes(label: str):
+    """All bytes are equal, including the checksum."""
     data = bytes.fromhex(GOLDEN[label]["hex"])
     written = b"".join(_rebuilt(h, v, Compression.NONE) for h, v in rb.batches(data))
     assert data.hex() == written.hex()
 
 
 @pytest.mark.parametrize("label", [label for label in GOLDEN if not label.startswith(("none/", "control/"))])
-def test_a_compressed_batch_says_the_same_again(label: str):
-    """Written again with the same codec, a batch has the same header fields and records."""
+def test_a_rebuilt_compressed_batch_has_the_same_content(label: str):
+    """Rebuilt with the same compression, a batch has the same header fields and records."""
     for header, view in rb.batches(bytes.fromhex(GOLDEN[label]["hex"])):
-        again = _rebuilt(header, view, header.compression)
-        new = rb.read_header(again)
-        rb.check(again, new)
-        assert rb.records(view) == rb.records(again)
-        same = {"crc": 0, "batch_length": 0}
-        assert header._replace(**same) == new._replace(**same)
+        rebuilt = _rebuilt(header, view, header.compression)
+        rebuilt_header = rb.read_header(rebuilt)
+        rb.check(rebuilt, rebuilt_header)
+        assert rb.records(view) == rb.records(rebuilt)
+        ignored = {"crc": 0, "batch_length": 0}
+        assert header._replace(**ignored) == rebuilt_header._replace(**ignored)
 
 
 @pytest.mark.parametrize("label", [label for label in GOLDEN if label.startswith("control/commit")])
-def test_an_end_marker_is_kafkas(label: str):
-    """A transaction marker built from its meaning has Kafka's bytes."""
+def test_an_end_marker_encodes_to_kafkas_bytes(label: str):
+    """A transaction marker built from its decoded fields has Kafka's bytes."""
     data = bytes.fromhex(GOLDEN[label]["hex"])
     header = rb.read_header(data)
     marker = rb.read_end_marker(rb.records(data)[0])
@@ -149,9 +149,9 @@ pairs = st.lists(
 
 
 @given(pairs, st.integers(0, 2**60), st.integers(0, 2**60), st.booleans())
-def test_the_quick_way_and_the_general_way_write_the_same(entries, timestamp, base, transactional):
-    """`build_simple` is `build` without the options."""
-    slow = rb.build(
+def test_build_simple_equals_build(entries, timestamp, base, transactional):
+    """`build_simple` returns the same bytes as `build` for records without headers and compression."""
+    general = rb.build(
         [Record(base + at, timestamp, key, value) for at, (key, value) in enumerate(entries)],
         leader_epoch=7,
         producer_id=5,
@@ -159,7 +159,7 @@ def test_the_quick_way_and_the_general_way_write_the_same(entries, timestamp, ba
         base_sequence=3,
         transactional=transactional,
     )
-    quick = rb.build_simple(
+    simple = rb.build_simple(
         entries,
         timestamp,
         base_offset=base,
@@ -169,7 +169,7 @@ def test_the_quick_way_and_the_general_way_write_the_same(entries, timestamp, ba
         base_sequence=3,
         transactional=transactional,
     )
-    assert slow == quick
+    assert general == simple
 
 
 header_lists = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=100)), max_size=5).map(
@@ -189,8 +189,8 @@ record_lists = st.lists(
 
 
 @given(record_lists, st.sampled_from(list(Compression)), st.integers(0, 2**62))
-def test_any_records_come_back(rows, compression, base):
-    """Gaps, old times, nulls, headers: what is built is read back, checksum sound."""
+def test_any_records_survive_a_round_trip(rows, compression, base):
+    """Offset gaps, decreasing timestamps, nulls and headers are decoded as encoded, with a valid checksum."""
     entries, offset = [], base
     for gap, *rest in rows:
         offset += gap
@@ -203,8 +203,8 @@ def test_any_records_come_back(rows, compression, base):
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.none() | st.integers(0, 2**60))
-def test_a_stamp_moves_a_batch_and_keeps_it_sound(base, epoch, append_time):
-    """Base offset, epoch and, where wanted, the broker's time change; the records stay."""
+def test_stamping_sets_offset_epoch_and_append_time(base, epoch, append_time):
+    """`stamp` sets base offset, leader epoch and an optional append time; records and checksum stay valid."""
     data = bytearray(rb.build_simple([(b"k", b"v"), (None, b"w")], 1000) + b"another batch")
     size = rb.read_header(data).size
     rb.stamp(data, base, epoch, append_time)
@@ -216,8 +216,8 @@ def test_a_stamp_moves_a_batch_and_keeps_it_sound(base, epoch, append_time):
     assert [(base, time, b"k", b"v", ()), (base + 1, time, None, b"w", ())] == rb.records(data[:size])
 
 
-def test_another_newest_time_is_written_and_nothing_else_that_counts():
-    """The checksum follows; attributes that nobody defined are gone, as in Kafka."""
+def test_stamping_a_max_timestamp_changes_no_other_field():
+    """The checksum is updated; undefined attribute bits are cleared, as in Kafka."""
     data = bytearray(rb.build_simple([(b"k", b"v")], 1000))
     data[21:23] = b"\x07\x40"
     rb.stamp(data, 4, 2, max_timestamp=2000)
@@ -228,23 +228,23 @@ def test_another_newest_time_is_written_and_nothing_else_that_counts():
     assert [record.timestamp for record in rb.records(data)] == [1000]
 
 
-def test_a_claimed_broker_time_is_taken_back():
-    """A producer cannot stamp the broker's time: under CreateTime the claim is cleared."""
+def test_stamping_clears_a_log_append_time_set_by_the_producer():
+    """With CreateTime, the timestamp type is reset to CREATE_TIME."""
     data = bytearray(rb.build_simple([(b"k", b"v")], 1000))
-    plain = bytes(data)
+    original = bytes(data)
     rb.stamp(data, 0, -1, 5000)
     assert rb.read_header(data).timestamp_type is TimestampType.LOG_APPEND_TIME
     rb.stamp(data, 0, -1)
     header = rb.read_header(data)
     rb.check(data, header)
     assert header.timestamp_type is TimestampType.CREATE_TIME
-    assert rb.records(plain) == rb.records(data)
+    assert rb.records(original) == rb.records(data)
 
 
 @pytest.mark.parametrize("label", ["none/headers-nulls", "gzip/headers-nulls", "control/abort0"])
-def test_every_flipped_bit_behind_the_checksum_is_noticed(label: str):
-    """Whatever byte is damaged, `check` or the header reader says so; before the checksum stands only
-    what a leader stamps."""
+def test_every_flipped_bit_is_detected(label: str):
+    """`check` or `read_header` rejects every damaged byte but base offset and leader epoch, which the leader
+    sets and the checksum does not cover."""
     data = bytes.fromhex(GOLDEN[label]["hex"])
     for at in [*range(8, 12), *range(16, len(data))]:
         for bit in range(8):
@@ -256,21 +256,21 @@ def test_every_flipped_bit_behind_the_checksum_is_noticed(label: str):
 
 @given(st.binary(max_size=120), st.integers(-3, 40), st.integers(-3, 40), st.integers(0, 4))
 def test_hostile_records_raise_only_codec_errors(body, count, delta, compression):
-    """A sound header in front of any bytes: records or a codec error, never another exception."""
+    """A valid header followed by any bytes gives records or a codec error, never another exception."""
     base = rb.build_simple([(b"k", b"v")], 0)
     data = rb.read_header(base)._replace(
         batch_length=49 + len(body), attributes=compression, record_count=count, last_offset_delta=delta
     )
     raw = rb._HEADER.pack(*data) + body
     try:
-        out = rb.records(raw, limit=10_000)
+        found = rb.records(raw, limit=10_000)
     except CodecError:
         return
-    assert len(out) == max(count, 0)
+    assert len(found) == max(count, 0)
 
 
-def test_each_damage_has_its_error():
-    """Too short, another magic, an impossible length, a lying count, a bomb, a missing key."""
+def test_each_kind_of_damage_has_its_error():
+    """Truncation, wrong magic, impossible length, wrong count, decompression bomb, missing key."""
     data = rb.build_simple([(b"k", b"v")] * 3, 5)
     with pytest.raises(Truncated):
         rb.read_header(data[:60])
@@ -297,6 +297,6 @@ def test_each_damage_has_its_error():
 
 
 def test_an_empty_batch_has_no_records():
-    """Compaction leaves empty batches behind to remember a producer: they read as no records."""
+    """Compaction keeps empty batches for their producer state; they have no records."""
     header = rb.read_header(rb.build_simple([(b"k", b"v")], 0))._replace(batch_length=49, record_count=0)
     assert rb.records(rb._HEADER.pack(*header)) == []

@@ -1,4 +1,4 @@
-"""Hashes: the very numbers Kafka computes."""
+"""Hash functions return the same values as Kafka's."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _partitions(row: dict[str, Any]) -> dict[int, int]:
     return {int(name[3:]): value for name, value in row.items() if name.startswith("mod")}
 
 
-def test_a_group_lives_on_the_partition_where_kafka_puts_it():
-    """String hash, its Kafka absolute value and the partition agree for every golden group id."""
+def test_a_group_maps_to_kafkas_partition():
+    """Java string hash and partition equal Kafka's for every golden group id."""
     assert GOLDEN["group-partition"]
     for row in GOLDEN["group-partition"]:
         assert java_string_hash(row["groupId"]) == row["hashCode"]
@@ -38,15 +38,15 @@ def test_a_group_lives_on_the_partition_where_kafka_puts_it():
             assert group_partition(row["groupId"], partitions) == expected, row
 
 
-def test_the_smallest_integer_counts_as_zero():
-    """A text whose hash is -2^31 lies on partition 0, as Kafka's `abs` has it."""
+def test_the_smallest_integer_maps_to_partition_zero():
+    """A group id whose hash is -2^31 maps to partition 0, as Kafka's `Utils.abs` returns 0 for it."""
     text = "polygenelubricants"
     assert java_string_hash(text) == -(2**31)
     assert group_partition(text, 7) == 0
 
 
-def test_a_share_key_lives_on_the_partition_where_kafka_puts_it():
-    """The coordinator key of a share partition is hashed as text."""
+def test_a_share_key_maps_to_kafkas_partition():
+    """The coordinator key of a share partition is hashed as a string."""
     assert GOLDEN["share-state-partition"]
     for row in GOLDEN["share-state-partition"]:
         for partitions, expected in _partitions(row).items():
@@ -64,15 +64,17 @@ def test_bytes_hash_as_in_kafka():
             assert key_partition(data, int(partitions)) == expected
 
 
-def test_what_is_remembered_of_topics_hashes_as_in_kafka():
-    """Ids, names, partitions and racks of every golden set of topics give Kafka's numbers."""
+def test_topic_metadata_hashes_as_in_kafka():
+    """Topic and group metadata hashes equal Kafka's for every golden set of topics and racks."""
     assert GOLDEN["metadata-hash"]
     for row in GOLDEN["metadata-hash"]:
         racks = {b["id"]: b["rack"] for b in row["brokers"] if b["rack"] is not None}
         hashes = {}
         for topic in row["topics"]:
-            of_partitions = [[racks[r] for r in of if r in racks] for of in topic["partitionReplicas"]]
-            hashes[topic["name"]] = topic_hash(topic["name"], Uuid.parse(topic["id"]), of_partitions)
+            partition_racks = [
+                [racks[r] for r in replicas if r in racks] for replicas in topic["partitionReplicas"]
+            ]
+            hashes[topic["name"]] = topic_hash(topic["name"], Uuid.parse(topic["id"]), partition_racks)
         missing = dict.fromkeys(row["topicHashes"].keys() - hashes.keys(), 0)
         assert hashes | missing == row["topicHashes"], row
         assert metadata_hash(hashes) == row["groupHash"], row

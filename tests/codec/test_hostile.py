@@ -1,9 +1,9 @@
-"""Bytes from a peer who means harm: always a `CodecError`, never another error, and never much memory.
+"""Malicious frames: decoding raises only `CodecError` and uses bounded memory.
 
-Rows 7 to 11 of the hostile inputs, for every request and all its versions.
+Covers rows 7 to 11 of the hostile inputs, for every request and all its versions.
 
-`attacks` builds, from a declaration, frames that make as many objects of as few bytes as it can think of:
-every array at every depth filled with the smallest elements, bare, with tags, and with one element inside.
+`attacks` builds frames from a declaration that create the most objects from the fewest bytes: each array at
+every depth is filled with the smallest elements, without tags, with tags, and with one nested element.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.codec.strategies import WHOLE, versions_of
+from tests.codec.strategies import MESSAGE_TYPES, versions_of
 
 from konvene.codec import compile
 from konvene.codec.compile import FIXED, decode, encode
@@ -36,11 +36,11 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 HUGE = 2**31 - 1
 REQUESTS = [api.request for api in API_KEYS.values()]
 every_request = pytest.mark.parametrize("cls", REQUESTS, ids=lambda cls: cls.__name__)
-every_declaration = pytest.mark.parametrize("cls", WHOLE, ids=lambda cls: cls.__name__)
+every_declaration = pytest.mark.parametrize("cls", MESSAGE_TYPES, ids=lambda cls: cls.__name__)
 
 
 def golden() -> dict[str, list[tuple[int, bytes]]]:
-    """Bodies that Kafka wrote, by name of the message: (version, bytes), of moderate length."""
+    """Return short message bodies that Kafka encoded, as (version, bytes) by name of the message."""
     found: dict[str, list[tuple[int, bytes]]] = {}
     for file in ("messages.jsonl.gz", "records.jsonl.gz"):
         with gzip.open(VECTORS / file, "rt", encoding="utf-8", newline="\n") as lines:
@@ -55,15 +55,15 @@ def golden() -> dict[str, list[tuple[int, bytes]]]:
 GOLDEN = golden()
 
 
-def refused_or_read(cls: type[Struct], version: int, data: bytes) -> None:
-    """Any error but a `CodecError` leaves this function."""
+def try_decode(cls: type[Struct], version: int, data: bytes) -> None:
+    """Decode a frame; let every exception but `CodecError` propagate."""
     with suppress(CodecError):
         decode(cls, version, data)
 
 
 @every_declaration
-def test_every_truncation_is_refused(cls: type[Struct]) -> None:
-    """No part of a frame is a frame, wherever it is cut, and nor is a frame with a byte too many."""
+def test_every_truncation_is_rejected(cls: type[Struct]) -> None:
+    """A frame cut at any byte, or with a byte appended, raises `CodecError`."""
     for version, data in GOLDEN.get(cls.__name__, []):
         for size in range(len(data)):
             with pytest.raises(CodecError):
@@ -73,52 +73,54 @@ def test_every_truncation_is_refused(cls: type[Struct]) -> None:
 
 
 @every_declaration
-def test_flipped_bytes(cls: type[Struct]) -> None:
-    """Each byte in turn becomes the worst one for a length, a marker or a text; then a bit of it flips."""
-    chance = random.Random(cls.__name__)
+def test_changed_bytes_raise_only_codec_errors(cls: type[Struct]) -> None:
+    """Each byte in turn is set to 0xFF, the worst value for a length or text; then one bit is flipped."""
+    rng = random.Random(cls.__name__)
     for version, data in GOLDEN.get(cls.__name__, []):
         for at in range(len(data)):
-            for byte in (0xFF, data[at] ^ (1 << chance.randrange(8))):
-                refused_or_read(cls, version, data[:at] + bytes([byte]) + data[at + 1 :])
+            for byte in (0xFF, data[at] ^ (1 << rng.randrange(8))):
+                try_decode(cls, version, data[:at] + bytes([byte]) + data[at + 1 :])
 
 
 @every_request
-def test_noise(cls: type[Struct]) -> None:
-    """Random bytes, of which many are small so that some lengths make sense."""
-    chance = random.Random(cls.__name__)
+def test_random_bytes_raise_only_codec_errors(cls: type[Struct]) -> None:
+    """Half of the inputs consist of small bytes, so that some lengths are plausible."""
+    rng = random.Random(cls.__name__)
     for version in versions_of(cls):
         for _ in range(25):
-            noise = chance.choices((0, 1, 2, 3, 5, 127, 128, 200, 255), k=chance.randrange(60))
-            refused_or_read(cls, version, bytes(noise))
-            refused_or_read(cls, version, chance.randbytes(chance.randrange(40)))
+            noise = rng.choices((0, 1, 2, 3, 5, 127, 128, 200, 255), k=rng.randrange(60))
+            try_decode(cls, version, bytes(noise))
+            try_decode(cls, version, rng.randbytes(rng.randrange(40)))
 
 
 @every_request
-def test_rows_07_and_08_lying_counts_are_refused_at_no_cost(cls: type[Struct]) -> None:
-    """A count of 2^31-1, one too many, or below -1, at each array and blob of each version."""
+def test_rows_07_and_08_false_counts_are_rejected_without_allocation(cls: type[Struct]) -> None:
+    """Counts of 2^31-1, above the frame's size, or below -1, in each array and blob of each version."""
     for version in versions_of(cls):
         for field, wrap, flexible in holes(cls, version):
             width = 2 if field.kind == "string" else 4
-            lies = (
+            false_counts = (
                 [varint(HUGE), varint(0xFFFFFFFF), varint(60), b"\xff\xff\xff\xff\x7f", b"\x80" * 6 + b"\0"]
                 if flexible
                 else [n.to_bytes(width, "big", signed=True) for n in (32767, 60, -2, -32768)]
                 + ([HUGE.to_bytes(4, "big"), (-(2**31)).to_bytes(4, "big", signed=True)] * (width == 4))
             )
-            for lie in lies:
-                frame = wrap(lie)
+            for false_count in false_counts:
+                frame = wrap(false_count)
                 with pytest.raises(CodecError):
                     decode(cls, version, frame)
             if version == cls.__versions__.last:
                 tracemalloc.start()
-                refused_or_read(cls, version, wrap(lies[0]))
+                try_decode(cls, version, wrap(false_counts[0]))
                 peak = tracemalloc.get_traced_memory()[1]
                 tracemalloc.stop()
-                assert peak < 12_000, f"v{version} {field}: {peak} bytes for a frame of {len(wrap(lies[0]))}"
+                assert peak < 12_000, (
+                    f"v{version} {field}: {peak} bytes for a frame of {len(wrap(false_counts[0]))}"
+                )
 
 
-def test_row_10_the_same_tag_twice_tags_that_fall_and_too_many() -> None:
-    """In the tags of a request's own level."""
+def test_row_10_duplicate_descending_and_excess_tags_are_rejected() -> None:
+    """Covers the tag section at the top level of a request."""
     api = BY_NAME["Heartbeat"]
     front = bytes.fromhex("02 67 00000001 02 6d 00")
     for tags in ("02 05 00 05 00", "02 06 00 05 00", "01 05 02 00", "ffffffff0f 05 00", "80 80 80 80 80 00"):
@@ -131,15 +133,15 @@ def test_row_10_the_same_tag_twice_tags_that_fall_and_too_many() -> None:
 
 
 @pytest.mark.parametrize("length", [5, 6, 10, 10_000_000])
-def test_row_09_a_varint_without_an_end(length: int) -> None:
-    """Five bytes are the most, and no more of them are looked at."""
+def test_row_09_an_unterminated_varint_is_rejected(length: int) -> None:
+    """Decoding stops after five bytes."""
     with pytest.raises(CodecError, match="varint"):
         decode(ListGroupsRequest, 4, b"\xff" * length + b"\0")
 
 
 @pytest.mark.parametrize("text", ["ff", "c080", "eda080", "f4908080", "e282"])
-def test_row_08_text_that_is_not_utf8(text: str) -> None:
-    """Overlong forms, surrogates, beyond Unicode, cut short."""
+def test_row_08_invalid_utf8_is_rejected(text: str) -> None:
+    """Invalid bytes, overlong forms, surrogates, code points beyond Unicode, truncated sequences."""
     raw = bytes.fromhex(text)
     front, rest = bytes([len(raw) + 1]) + raw, bytes.fromhex("00000001 02 6d 00 00")
     with pytest.raises(CodecError, match="not UTF-8"):
@@ -148,14 +150,14 @@ def test_row_08_text_that_is_not_utf8(text: str) -> None:
 
 # --- memory --------------------------------------------------------------------------------------
 
-MOST = 40
-"""Bytes of objects for each byte of the frame: what the cheapest lie can cost us."""
-FRAME = 2_400
+MAX_MEMORY_PER_BYTE = 40
+"""Limit of the memory in bytes per byte of the frame."""
+FRAME_SIZE = 2_400
 
 
 @pytest.fixture(scope="module")
 def frozen() -> Iterator[None]:
-    """All that is there so far is out of the collector's sight, so that a collection is short."""
+    """Freeze existing objects, so that garbage collections are short."""
     gc.collect()
     gc.freeze()
     yield
@@ -165,38 +167,40 @@ def frozen() -> Iterator[None]:
 @every_request
 @pytest.mark.usefixtures("frozen")
 def test_row_11_memory_is_bounded_by_the_frame(cls: type[Struct]) -> None:
-    """While a request is read there are never more than 40 bytes of objects for each byte of it."""
-    version = cls.__versions__.last  # Earlier ones need more bytes for the same objects.
+    """Decoding a request never uses more than 40 bytes of memory per byte of the frame."""
+    version = cls.__versions__.last  # Earlier versions need more bytes for the same objects.
     for where, frame in attacks(cls, version):
         assert decode(cls, version, frame) is not None
-        peak = peak_of(cls, version, frame)
-        assert peak <= MOST * len(frame) + 1024, f"{where}: {peak / len(frame):.1f} times the frame"
+        peak = peak_memory(cls, version, frame)
+        assert peak <= MAX_MEMORY_PER_BYTE * len(frame) + 1024, (
+            f"{where}: {peak / len(frame):.1f} times the frame"
+        )
 
 
 @every_request
 @pytest.mark.usefixtures("frozen")
-def test_row_11_the_reckoning_of_a_large_frame_holds(
+def test_row_11_the_memory_estimate_of_a_large_frame_is_an_upper_bound(
     cls: type[Struct], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is reckoned for a frame, and its texts (a character may take four times its bytes), is never less
-    than what it takes; beyond the limit it is refused before it has taken more."""
+    """Peak memory is at most the estimate plus four times the frame (a character may take four times its
+    encoded bytes); a frame whose estimate exceeds the limit is rejected."""
     monkeypatch.setattr(compile, "COUNTED_FROM", 0)
     version = cls.__versions__.last
     for where, frame in attacks(cls, version):
         monkeypatch.setattr(compile, "MOST_MEMORY", 1 << 40)
         assert compile.decode(cls, version, frame) == compile.decode(cls, version, frame)
-        reckoned = (1 << 40) - budget.left
-        peak = peak_of(cls, version, frame)
-        assert peak <= reckoned + 4 * len(frame), f"{where}: {peak} bytes, reckoned as {reckoned}"
-        monkeypatch.setattr(compile, "MOST_MEMORY", reckoned)
+        estimate = (1 << 40) - budget.left
+        peak = peak_memory(cls, version, frame)
+        assert peak <= estimate + 4 * len(frame), f"{where}: {peak} bytes, estimated as {estimate}"
+        monkeypatch.setattr(compile, "MOST_MEMORY", estimate)
         compile.decode(cls, version, frame)
-        monkeypatch.setattr(compile, "MOST_MEMORY", reckoned - 1)
+        monkeypatch.setattr(compile, "MOST_MEMORY", estimate - 1)
         with pytest.raises(CodecError, match="bytes of memory"):
             compile.decode(cls, version, frame)
 
 
-def test_row_11_a_large_frame_is_reckoned() -> None:
-    """A million partitions of a Fetch are read; a frame that would make gigabytes of empty texts is not."""
+def test_row_11_the_memory_of_a_large_frame_is_limited() -> None:
+    """A Fetch of a million partitions is decoded; a frame of millions of empty strings is rejected."""
     partitions = tuple(FetchPartition(partition=i % 5) for i in range(1000)) * 1000
     request = FetchRequest(topics=(FetchTopic(topic="t", partitions=partitions),))
     assert decode(FetchRequest, 4, encode(request, 4)).topics[0].partitions[-1].partition == 4
@@ -205,15 +209,15 @@ def test_row_11_a_large_frame_is_reckoned() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 7])
-def test_row_08_an_error_message_is_cut(version: int) -> None:
-    """It may quote what a client sent; it is told in part, and in whole characters."""
+def test_row_08_a_long_error_message_is_truncated(version: int) -> None:
+    """An error message may quote client input; it is cut to 32767 bytes at a character boundary."""
     topic = CreatableTopicResult(name="t", error_message="a" + "é" * 20_000)
     body = encode(CreateTopicsResponse(topics=(topic,)), version)
     assert decode(CreateTopicsResponse, version, body).topics[0].error_message == "a" + "é" * 16_383
 
 
-def test_row_08_a_text_of_more_than_32767_bytes() -> None:
-    """A varint could say more; Kafka neither reads nor writes it, and in a record there would be no room."""
+def test_row_08_a_string_of_more_than_32767_bytes_is_rejected() -> None:
+    """As in Kafka, the limit also applies to compact strings, whose varint length could be larger."""
     longest = ListGroupsRequest(states_filter=("x" * 32767,))
     assert decode(ListGroupsRequest, 4, encode(longest, 4)) == longest
     with pytest.raises(CannotEncode, match="32768 bytes"):
@@ -222,42 +226,42 @@ def test_row_08_a_text_of_more_than_32767_bytes() -> None:
         decode(ListGroupsRequest, 4, b"\2" + varint(32769) + b"x" * 32768 + b"\0")
 
 
-def peak_of(cls: type[Struct], version: int, frame: bytes) -> int:
-    """The most bytes held at once while the frame is read (or refused)."""
-    refused_or_read(cls, version, frame)  # Readers are compiled at first use.
-    gc.collect()  # Which also empties the free lists, whose objects would not be counted.
+def peak_memory(cls: type[Struct], version: int, frame: bytes) -> int:
+    """Return the peak memory in bytes while the frame is decoded or rejected."""
+    try_decode(cls, version, frame)  # Decoders are compiled at first use.
+    gc.collect()  # Also empties the free lists, whose objects tracemalloc would not count.
     tracemalloc.start()
     try:
-        refused_or_read(cls, version, frame)
+        try_decode(cls, version, frame)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
 def attacks(cls: type[Struct], version: int) -> Iterator[tuple[str, bytes]]:
-    """Frames that are wholly legal, each with one array of very many very small elements."""
+    """Yield a label and a valid frame for each array field, filled with many small elements."""
     for field, wrap, flexible in holes(cls, version):
         if field.kind != "array":
             continue
-        for number, element in enumerate(smallest(field.element, version, flexible)):
-            count = FRAME // len(element)
+        for number, element in enumerate(smallest_encodings(field.element, version, flexible)):
+            count = FRAME_SIZE // len(element)
             yield (
                 f"{field.wire}/{number} of {len(element)} bytes",
                 wrap(size(count, flexible) + element * count),
             )
     if version in cls.__flexible__:
-        many = b"".join(varint(tag) + b"\0" for tag in range(100, 100 + FRAME // 3))
-        yield "tags", b"".join(plain(cls, version, True)) + varint(FRAME // 3) + many
+        tags = b"".join(varint(tag) + b"\0" for tag in range(100, 100 + FRAME_SIZE // 3))
+        yield "tags", b"".join(encode_smallest(cls, version, True)) + varint(FRAME_SIZE // 3) + tags
 
 
-def smallest(element: Any, version: int, flexible: bool) -> Iterator[bytes]:
-    """The element in its fewest bytes, and in some more that make more objects."""
+def smallest_encodings(element: Any, version: int, flexible: bool) -> Iterator[bytes]:
+    """Yield the smallest encoding of an element, and slightly longer ones that create more objects."""
     if isinstance(element, Primitive):
-        yield blank(element.name, flexible)
+        yield encode_empty_primitive(element.name, flexible)
         if element.name == "string":
             yield size(2, flexible, 2) + "Ā".encode()
         return
-    bare = b"".join(plain(element, version, flexible))
+    bare = b"".join(encode_smallest(element, version, flexible))
     if not flexible:
         yield bare
         return
@@ -268,30 +272,35 @@ def smallest(element: Any, version: int, flexible: bool) -> Iterator[bytes]:
     yield bare + bytes([1, free, 1, 0])
     yield bare + bytes([1, free, 2]) + b"ab"
     if tagged:
-        contents = [(f.tag, present(f, version)) for f in tagged]
+        contents = [(f.tag, encode_present(f, version)) for f in tagged]
         tags = b"".join(varint(tag) + varint(len(content)) + content for tag, content in contents)
         yield bare + varint(len(tagged)) + tags
-    one = [one_inside(f, version) for f in element.__fields__ if version in f.versions and f not in tagged]
+    one = [
+        encode_with_one_element(f, version)
+        for f in element.__fields__
+        if version in f.versions and f not in tagged
+    ]
     yield b"".join(one) + b"\0"
 
 
-def one_inside(field: Field, version: int) -> bytes:
-    """A field with one element, of a flexible struct."""
+def encode_with_one_element(field: Field, version: int) -> bytes:
+    """Encode a field of a flexible struct, with one element if it is an array."""
     if field.kind == "array":
-        return size(1, True) + next(smallest(field.element, version, True))
-    return present(field, version)
+        return size(1, True) + next(smallest_encodings(field.element, version, True))
+    return encode_present(field, version)
 
 
-def present(field: Field, version: int) -> bytes:
-    """A field that is there in its fewest bytes, not null where it is a struct."""
+def encode_present(field: Field, version: int) -> bytes:
+    """Encode a field in the fewest bytes, as a struct that is not null if it is one."""
     if field.kind != "struct":
-        return b"".join(empty(field, version, True))
+        return b"".join(encode_empty(field, version, True))
     marker = b"\1" if version in field.nullable else b""
-    return marker + b"".join(plain(field.element, version, True)) + b"\0"
+    return marker + b"".join(encode_smallest(field.element, version, True)) + b"\0"
 
 
 def holes(cls: Any, version: int, flexible: bool | None = None) -> Iterator[tuple[Field, Any, bool]]:
-    """Every array and blob at every depth: the field, what wraps bytes for it into a frame, if compact."""
+    """Yield each array, string and blob field at any depth, a function that wraps content into a frame,
+    and whether its length is compact."""
     flexible = version in cls.__flexible__ if flexible is None else flexible
     fields = [f for f in cls.__fields__ if version in f.versions]
     for field in fields:
@@ -311,7 +320,7 @@ def _after(front: bytes, inner: Any, outer: Any) -> Any:
 
 def _around(cls: type[Struct], hole: Field, version: int, flexible: bool) -> Any:
     def wrap(content: bytes) -> bytes:
-        parts = plain(cls, version, flexible, hole, content)
+        parts = encode_smallest(cls, version, flexible, hole, content)
         if not flexible:
             return b"".join(parts)
         if not hole.is_tagged(version):
@@ -321,28 +330,30 @@ def _around(cls: type[Struct], hole: Field, version: int, flexible: bool) -> Any
     return wrap
 
 
-def plain(
+def encode_smallest(
     cls: Any, version: int, flexible: bool, hole: Field | None = None, content: bytes = b""
 ) -> list[bytes]:
-    """The untagged fields in their fewest bytes, but for `hole`, which is `content`."""
+    """Encode the untagged fields in the fewest bytes, with `content` in place of the field `hole`."""
     out = []
     for field in cls.__fields__:
         if version in field.versions and not field.is_tagged(version):
-            out += [content] if field is hole else empty(field, version, flexible)
+            out += [content] if field is hole else encode_empty(field, version, flexible)
     return out
 
 
-def empty(field: Field, version: int, flexible: bool) -> list[bytes]:
+def encode_empty(field: Field, version: int, flexible: bool) -> list[bytes]:
     if field.kind == "array":
         return [size(0, flexible)]
     if field.kind == "struct":
         if version in field.nullable:
             return [b"\xff"]
-        return [*plain(field.element, version, flexible), b"\0" * flexible]
-    return [blank(field.kind, flexible if field.flexible is None else version in field.flexible)]
+        return [*encode_smallest(field.element, version, flexible), b"\0" * flexible]
+    return [
+        encode_empty_primitive(field.kind, flexible if field.flexible is None else version in field.flexible)
+    ]
 
 
-def blank(kind: str, compact: bool) -> bytes:
+def encode_empty_primitive(kind: str, compact: bool) -> bytes:
     if kind in FIXED:
         return b"\x80" * FIXED[kind][1]
     return size(0, compact, 2 if kind == "string" else 4)

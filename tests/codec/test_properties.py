@@ -1,4 +1,4 @@
-"""What holds for every message and record in every version, whatever values it has."""
+"""Property tests of every message and record in every version."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests import depth
-from tests.codec.strategies import WHOLE, value_of, versions_of
+from tests.codec.strategies import MESSAGE_TYPES, value_of, versions_of
 
 from konvene.codec.compile import decode, decode_from, encode
 from konvene.codec.errors import CannotEncode
 from konvene.codec.json import from_json, to_json
 from konvene.codec.schema import Struct, default_of
 
-# Each declaration has few examples per run; together they are some two thousand.
+# Each declaration has few examples per run; there are about two thousand in total.
 few = settings(
     max_examples=depth.examples(6),
     deadline=None,
@@ -27,16 +27,16 @@ few = settings(
     phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
 )
-every_declaration = pytest.mark.parametrize("cls", WHOLE, ids=lambda cls: cls.__name__)
+every_declaration = pytest.mark.parametrize("cls", MESSAGE_TYPES, ids=lambda cls: cls.__name__)
 
 
 @every_declaration
 @few
 @given(data=st.data())
-def test_a_value_survives_the_wire_and_the_json(cls: type[Struct], data: Any) -> None:
-    """Reading what was written gives the value; writing what was read gives the bytes.
+def test_a_value_survives_encoding_and_json(cls: type[Struct], data: Any) -> None:
+    """Decoding the encoded value gives the value, and encoding it again gives the same bytes.
 
-    The JSON, through its text, gives the value too, but for tags that have no name."""
+    Its JSON gives the value too, without unknown tagged fields."""
     version = data.draw(st.sampled_from(versions_of(cls)), label="version")
     value = data.draw(value_of(cls, version))
     written = encode(value, version)
@@ -47,19 +47,19 @@ def test_a_value_survives_the_wire_and_the_json(cls: type[Struct], data: Any) ->
     assert decode_from(cls, version, b"front" + written + b"rest", 5) == (value, 5 + len(written))
     assert pickle.loads(pickle.dumps(read)) == value
 
-    told = to_json(read, version)
-    back = from_json(cls, json.loads(json.dumps(told)), version)
-    assert back == nameless_tags_dropped(value)
-    assert to_json(back, version) == told
+    document = to_json(read, version)
+    parsed = from_json(cls, json.loads(json.dumps(document)), version)
+    assert parsed == without_unknown_tags(value)
+    assert to_json(parsed, version) == document
 
 
-def nameless_tags_dropped(value: Any) -> Any:
-    """The value without unknown tags, at any depth."""
+def without_unknown_tags(value: Any) -> Any:
+    """Return the value without unknown tagged fields, at any depth."""
     if isinstance(value, tuple):
-        return tuple(nameless_tags_dropped(item) for item in value)
+        return tuple(without_unknown_tags(item) for item in value)
     if not isinstance(value, Struct):
         return value
-    fields = {f.name: nameless_tags_dropped(getattr(value, f.name)) for f in type(value).__fields__}
+    fields = {f.name: without_unknown_tags(getattr(value, f.name)) for f in type(value).__fields__}
     return type(value)(**fields)
 
 
@@ -67,7 +67,7 @@ def nameless_tags_dropped(value: Any) -> Any:
 @settings(few, max_examples=depth.examples(2))
 @given(data=st.data())
 def test_values_are_frozen_and_equal_by_content(cls: type[Struct], data: Any) -> None:
-    """A copy is the value itself, a replaced field makes another, and nothing can be set."""
+    """Copying returns the value itself, `replace` a new value; attributes cannot be set or deleted."""
     version = data.draw(st.sampled_from(versions_of(cls)), label="version")
     value, other = data.draw(value_of(cls, version)), data.draw(value_of(cls, version))
     assert copy(value) is value
@@ -85,14 +85,14 @@ def test_values_are_frozen_and_equal_by_content(cls: type[Struct], data: Any) ->
 
 
 @every_declaration
-def test_a_field_that_the_version_lacks(cls: type[Struct]) -> None:
-    """Set to anything but its default it is dropped where Kafka ignores it, else refused."""
+def test_a_field_missing_from_the_version(cls: type[Struct]) -> None:
+    """A value other than the default is dropped if the field is ignorable, otherwise rejected."""
     for version in versions_of(cls):
-        plain = encode(legal_in(cls, version), version)
+        plain = encode(default_value(cls, version), version)
         for field in cls.__fields__:
             if version in field.versions:
                 continue
-            value = legal_in(cls, version).replace(**{field.name: unlike(default_of(field))})
+            value = default_value(cls, version).replace(**{field.name: other_than(default_of(field))})
             if field.ignorable:
                 assert encode(value, version) == plain
             else:
@@ -100,8 +100,8 @@ def test_a_field_that_the_version_lacks(cls: type[Struct]) -> None:
                     encode(value, version)
 
 
-def legal_in(cls: type[Struct], version: int) -> Struct:
-    """The defaults, but for nulls that an older version does not allow."""
+def default_value(cls: type[Struct], version: int) -> Struct:
+    """Return the default value, with empty values for nulls that the version does not allow."""
     values: dict[str, Any] = {}
     for field in cls.__fields__:
         if version in field.versions and default_of(field) is None and version not in field.nullable:
@@ -109,15 +109,15 @@ def legal_in(cls: type[Struct], version: int) -> Struct:
     return cls(**values)
 
 
-def unlike(default: Any) -> Any:
-    """Something that is not the default (of the right type or not: it will not be written)."""
+def other_than(default: Any) -> Any:
+    """Return a value that differs from the default; its type does not matter, as it is never encoded."""
     return "set" if default != "set" else ""
 
 
 @every_declaration
-def test_defaults_are_read_from_their_own_bytes(cls: type[Struct]) -> None:
-    """A value of defaults is written and read in every version, and its repr shows none of them."""
+def test_default_values_survive_encoding(cls: type[Struct]) -> None:
+    """Default values round-trip in every version, and their repr shows no fields."""
     assert repr(cls()) == f"{cls.__name__}()"
     for version in versions_of(cls):
-        value = legal_in(cls, version)
+        value = default_value(cls, version)
         assert decode(cls, version, encode(value, version)) == value

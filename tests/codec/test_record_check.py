@@ -1,4 +1,4 @@
-"""Checking a producer's records says what reading them would say, whatever shape they have."""
+"""`check_records` accepts and rejects the same record batches as decoding all records."""
 
 from __future__ import annotations
 
@@ -29,30 +29,32 @@ any_shape = st.lists(
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Any]:
-    """Records of one size after another: runs of one shape, which are checked as columns."""
+    """Draw runs of records of equal sizes, which `check_records` validates column by column."""
     rows: list[Any] = []
     for _ in range(draw(st.integers(1, 4))):
         key = draw(st.none() | st.integers(0, 70).map(bytes))
         value = draw(st.none() | st.integers(0, 200).map(bytes))
         first = draw(st.sampled_from([0, 0, 100, 9000, 1 << 20, 1 << 44, 1 << 60]))
         step = draw(st.sampled_from([0, 0, 1, -1, 40, -63, 9000, 1 << 30]))
-        shake = draw(st.sampled_from([0, 0, 3, 70]))
-        rows += [(key, value, (), first + i * step - i % 5 * shake) for i in range(draw(st.integers(1, 120)))]
+        jitter = draw(st.sampled_from([0, 0, 3, 70]))
+        rows += [
+            (key, value, (), first + i * step - i % 5 * jitter) for i in range(draw(st.integers(1, 120)))
+        ]
     return rows
 
 
-def _agree(batch: bytearray, header: rb.BatchHeader, keyed: bool) -> None:
+def _assert_same_result(batch: bytearray, header: rb.BatchHeader, keyed: bool) -> None:
     try:
         read = rb.records(batch, header)
-        sound = [r.offset for r in read] == list(range(header.record_count))
+        valid = [r.offset for r in read] == list(range(header.record_count))
     except CodecError:
-        sound = False
-    if sound:
+        valid = False
+    if valid:
         data, newest, earlier, keyless = check_records(batch, header, keyed=keyed)
-        behind = [record.timestamp - header.base_timestamp for record in read]
+        deltas = [record.timestamp - header.base_timestamp for record in read]
         assert data == batch[rb.HEADER_SIZE :]
-        assert newest == max((distance for distance in behind if distance >= 0), default=None)
-        assert earlier == (min(behind) < 0)
+        assert newest == max((delta for delta in deltas if delta >= 0), default=None)
+        assert earlier == (min(deltas) < 0)
         assert keyless == (keyed and any(record.key is None for record in read))
     else:
         with pytest.raises(CodecError):
@@ -62,32 +64,32 @@ def _agree(batch: bytearray, header: rb.BatchHeader, keyed: bool) -> None:
 @given(any_shape | runs(), st.booleans(), st.data())
 @settings(deadline=None, max_examples=depth.examples(150))
 def test_checking_records_agrees_with_reading_them(rows: list[Any], keyed: bool, data: st.DataObject) -> None:
-    """Whatever is written passes, and what is told of its times and keys is so; whatever byte is changed, the
-    check refuses what reading would refuse."""
+    """Valid batches pass with the right timestamps and missing keys; with one byte changed, the check rejects
+    what decoding rejects."""
     entries = [
         Record(i, 1000 + t, key, value, tuple(headers)) for i, (key, value, headers, t) in enumerate(rows)
     ]
     batch = bytearray(rb.build(entries))
     header = rb.read_header(batch)
     check_records(batch, header)
-    _agree(batch, header, keyed)
+    _assert_same_result(batch, header, keyed)
     at = data.draw(st.integers(rb.HEADER_SIZE, len(batch) - 1))
     batch[at] ^= data.draw(st.integers(1, 255))
-    _agree(batch, header, keyed)
+    _assert_same_result(batch, header, keyed)
 
 
-def test_every_byte_of_a_run_counts():
-    """Each byte of each record's frame, changed in the middle of a run, is noticed as reading notices it."""
+def test_every_byte_of_a_run_is_checked():
+    """After changing any byte of a run of records, check and decoding agree."""
     batch = bytearray(rb.build([Record(i, 1000 + i % 3, b"key", b"v" * 30) for i in range(80)]))
     header = rb.read_header(batch)
     for at in range(rb.HEADER_SIZE, len(batch)):
         for change in (1, 0x80):
             batch[at] ^= change
-            _agree(batch, header, keyed=True)
+            _assert_same_result(batch, header, keyed=True)
             batch[at] ^= change
 
 
-def test_a_timestamp_without_end_is_refused_in_a_short_record_too():
+def test_an_unterminated_timestamp_in_a_short_record_is_rejected():
     body = b"\0" + b"\x80" * 40 + b"\0\0\1\1\0"
     record = write_varint(len(body)) + body
     header = rb.read_header(rb.build([Record(0, 0, None, None)]))
@@ -96,7 +98,7 @@ def test_a_timestamp_without_end_is_refused_in_a_short_record_too():
         check_records(rb._HEADER.pack(*header) + record, header)
 
 
-def test_records_too_few_or_too_many_are_refused():
+def test_a_wrong_record_count_is_rejected():
     batch = rb.build_simple([(None, b"x" * 10)] * 50, 1)
     header = rb.read_header(batch)
     check_records(batch, header)

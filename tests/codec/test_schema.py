@@ -1,4 +1,4 @@
-"""The words of a declaration, and what a value, a writer, a reader and the JSON make of them."""
+"""The declaration language: versions, values, binary layout and JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Newer(Struct, versions="0", flexible="0+"):
 
 
 class Older(Struct, versions="0", flexible="0+"):
-    """Newer, as it was before its tag was declared."""
+    """An older version of `Newer`, without its tagged field."""
 
 
 class Number(Struct, versions="0", flexible="0+"):
@@ -73,7 +73,7 @@ class Number(Struct, versions="0", flexible="0+"):
 
 
 @pytest.mark.parametrize(
-    ("text", "first", "last", "inside", "outside"),
+    ("text", "first", "last", "included", "excluded"),
     [
         ("3", 3, 3, (3,), (2, 4)),
         ("3-5", 3, 5, (3, 4, 5), (2, 6)),
@@ -82,18 +82,18 @@ class Number(Struct, versions="0", flexible="0+"):
     ],
 )
 def test_versions_in_kafkas_notation(
-    text: str, first: int, last: int, inside: tuple[int, ...], outside: tuple[int, ...]
+    text: str, first: int, last: int, included: tuple[int, ...], excluded: tuple[int, ...]
 ) -> None:
-    """A range is read as Kafka writes it, and printed so again."""
+    """A version range is parsed from Kafka's notation and printed in it."""
     versions = Versions.parse(text)
     assert (versions.first, versions.last) == (first, last)
-    assert all(v in versions for v in inside)
-    assert not any(v in versions for v in outside)
+    assert all(v in versions for v in included)
+    assert not any(v in versions for v in excluded)
     assert str(versions) == text
 
 
-def test_a_declaration_can_be_read_back() -> None:
-    """What stands in the class is kept as rows; names are Kafka's."""
+def test_a_declaration_exposes_its_fields() -> None:
+    """`__fields__` has one Field per declared attribute, with Kafka's names."""
     fields = {f.name: f for f in Example.__fields__}
     assert (Example.__key__, Example.__versions__, Example.__flexible__) == (7, (0, 3), (2, 32767))
     assert repr(fields["topic_id"]) == "Field(TopicId: uuid in 0+)"
@@ -106,16 +106,16 @@ def test_a_declaration_can_be_read_back() -> None:
 # --- values --------------------------------------------------------------------------------------
 
 
-def test_repr_tells_what_is_not_default() -> None:
-    """Defaults are hidden, also those of structs; a view into a frame is shown as its bytes."""
+def test_repr_shows_fields_that_differ_from_the_default() -> None:
+    """Default values are omitted, also nested structs; a memoryview is shown as bytes."""
     assert repr(Example()) == "Example()"
     assert repr(Example(small=-1, corner=Point())) == "Example()"
     assert repr(Example(small=3, points=(Point(x=1),))) == "Example(small=3, points=(Point(x=1),))"
     assert repr(Example(batch=memoryview(b"abc"))) == "Example(batch=b'abc')"
 
 
-def test_equal_by_content_and_type() -> None:
-    """Equal values hash alike; unknown tags count; another class with the same fields is another value."""
+def test_values_are_equal_by_content_and_type() -> None:
+    """Equal values have equal hashes; unknown tags and the class are part of the comparison."""
     assert Example(names=("a",)) == Example(names=("a",))
     assert hash(Example(names=("a",))) == hash(Example(names=("a",)))
     assert Example(small=1) != Example(small=2)
@@ -125,8 +125,8 @@ def test_equal_by_content_and_type() -> None:
     assert {Example(small=1), Example(small=1)} == {Example(small=1)}
 
 
-def test_nothing_can_be_set_deleted_or_made_up() -> None:
-    """A value never changes, has no other attributes, and no positional or unknown arguments."""
+def test_values_are_immutable() -> None:
+    """Attributes cannot be set, deleted or added; positional and unknown arguments are rejected."""
     value = Example()
     with pytest.raises(AttributeError, match="Example is a value: small cannot be set"):
         value.small = 1  # type: ignore[misc]
@@ -143,14 +143,14 @@ def test_nothing_can_be_set_deleted_or_made_up() -> None:
 
 
 def test_replace_changes_only_what_is_named() -> None:
-    """The rest stays, unknown tags too, and the first value is untouched."""
+    """Other fields and unknown tags are kept, and the original value is unchanged."""
     first = Newer(known=1).replace(unknown_tags=((9, b"x"),))
     assert first.replace(known=2) == Newer(known=2).replace(unknown_tags=((9, b"x"),))
     assert first == Newer(known=1).replace(unknown_tags=((9, b"x"),))
 
 
-def test_what_was_read_can_be_pickled() -> None:
-    """Also a record batch, which is a view into the frame."""
+def test_decoded_values_can_be_pickled() -> None:
+    """A record batch is decoded as a view of the frame and pickled as bytes."""
     batch = bytes(range(61))
     read = decode(Example, 0, encode(Example(batch=batch, points=()), 0))
     assert type(read.batch) is memoryview
@@ -159,16 +159,16 @@ def test_what_was_read_can_be_pickled() -> None:
     assert type(again.batch) is bytes
 
 
-def test_what_is_too_short_for_a_batch_is_not_viewed() -> None:
-    """A view costs some two hundred bytes, which a frame of many empty batches could multiply."""
+def test_records_too_short_for_a_batch_are_copied() -> None:
+    """A memoryview takes about two hundred bytes, which a frame of many empty batches would multiply."""
     for size in (0, 1, 60):
         read = decode(Example, 0, encode(Example(batch=bytes(size), points=()), 0))
         assert read.batch == bytes(size)
         assert type(read.batch) is bytes
 
 
-def test_every_small_number_in_an_array() -> None:
-    """All 256 of them, each as it was."""
+def test_every_int8_in_an_array() -> None:
+    """All 256 values survive encoding."""
     value = Example(codes=tuple(range(-128, 128)), points=())
     assert decode(Example, 2, encode(value, 2)) == value
 
@@ -177,7 +177,7 @@ def test_every_small_number_in_an_array() -> None:
 
 
 def test_layout_of_a_version_that_is_not_flexible() -> None:
-    """Fixed widths, two bytes for a string's length and four for all others, no tags."""
+    """Lengths of strings take two bytes, all others four; there are no tags."""
     value = Example(flag=True, raw=b"r", names=("n",), codes=(-1, 2), points=(Point(x=5, label="p"),), odd=6)
     expected = "01 ff 7fffffffffffffff 0000000000000000" + "00" * 16
     expected += "00000001 72  ffffffff  00000001 0001 6e  00000000  00000002 ff02"
@@ -187,7 +187,7 @@ def test_layout_of_a_version_that_is_not_flexible() -> None:
 
 
 def test_layout_of_a_flexible_version() -> None:
-    """Lengths are varints of one more, null is none, and each struct ends in its tags, in rising order."""
+    """Lengths are varints of length + 1, or 0 for null; each struct ends with its tags in ascending order."""
     value = Example(
         port=65535, names=("n",), points=None, centre=Point(), corner=Point(x=1), hint="h"
     ).replace(unknown_tags=((1, b"z"), (300, b"")))
@@ -199,8 +199,8 @@ def test_layout_of_a_flexible_version() -> None:
 
 
 @pytest.mark.parametrize("size", [126, 127, 128, 16382, 16383, 16384, 2097151])
-def test_lengths_where_a_varint_grows(size: int) -> None:
-    """One byte more at 127, at 16383 and at 2097151; nothing lost on the way."""
+def test_lengths_at_varint_boundaries(size: int) -> None:
+    """The length takes another byte from 127, 16383 and 2097151 on."""
     value = Example(raw=b"x" * size, points=())
     written = encode(value, 2)
     width = 1 + (size + 1 >= 1 << 7) + (size + 1 >= 1 << 14) + (size + 1 >= 1 << 21)
@@ -209,7 +209,7 @@ def test_lengths_where_a_varint_grows(size: int) -> None:
 
 
 def test_long_fields_are_not_copied() -> None:
-    """A writer hands a record batch on as it is; a reader gives a view of the frame."""
+    """The encoder passes on the record batch object itself; the decoder returns a view of the frame."""
     batch, parts = memoryview(bytes(10_000)), list[bytes]()
     encode_into(Example(batch=batch, points=()), 2, parts)
     assert any(part is batch for part in parts)
@@ -217,22 +217,22 @@ def test_long_fields_are_not_copied() -> None:
     assert decode(Example, 2, frame).batch.obj is frame
 
 
-def test_tags_of_a_newer_peer_travel() -> None:
-    """A tag that is not declared is kept as bytes, written again, and read by one who knows it."""
+def test_unknown_tags_are_forwarded() -> None:
+    """An undeclared tag is kept as bytes and encoded again."""
     written = encode(Newer(known=5), 0)
     older = decode(Older, 0, written)
     assert older == Older().replace(unknown_tags=((4, b"\0\0\0\5"),))
     assert encode(older, 0) == written
 
 
-def test_a_declared_tag_at_its_default_may_still_be_sent() -> None:
-    """Other writers send it; it reads as if it had been left out."""
+def test_a_tagged_field_may_be_sent_with_its_default() -> None:
+    """Some clients send it; it decodes like an omitted tag."""
     assert decode(Newer, 0, bytes.fromhex("01 04 04 ffffffff")) == Newer()
     assert encode(Newer(), 0) == b"\0"
 
 
 def test_decoding_in_the_middle_of_a_frame() -> None:
-    """`decode_from` gives the place behind the value; `decode` wants the value to end the frame."""
+    """`decode_from` returns the end position; `decode` rejects bytes after the value."""
     frame = b"head" + encode(Newer(known=5), 0) + b"tail"
     assert decode_from(Newer, 0, frame, 4) == (Newer(known=5), len(frame) - 4)
     with pytest.raises(Malformed, match="4 bytes left over"):
@@ -240,7 +240,7 @@ def test_decoding_in_the_middle_of_a_frame() -> None:
 
 
 def test_not_a_number() -> None:
-    """A NaN is written and read, although it is not equal to itself."""
+    """NaN is encoded and decoded, although it is not equal to itself."""
     read = decode(Number, 0, encode(Number(value=float("nan")), 0))
     assert read.value != read.value
     assert to_json(read, 0) == {"value": "NaN"}
@@ -266,20 +266,20 @@ def test_not_a_number() -> None:
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_has_no_bytes_is_refused(value: Example) -> None:
-    """Numbers out of range, nulls where none may be, text that is no text: always CannotEncode."""
+def test_values_that_cannot_be_encoded_are_rejected(value: Example) -> None:
+    """Numbers out of range, disallowed nulls and strings with surrogates raise CannotEncode."""
     with pytest.raises(CannotEncode):
         encode(value, 1)
 
 
-def test_a_tag_both_declared_and_unknown_is_refused() -> None:
-    """It would be written twice, which no reader takes."""
+def test_an_unknown_tag_with_a_declared_number_is_rejected() -> None:
+    """The tag would be encoded twice, which decoders reject."""
     with pytest.raises(CannotEncode, match="tag 4 twice"):
         encode(Newer(known=5).replace(unknown_tags=((4, b""),)), 0)
 
 
-def test_fields_that_a_version_lacks() -> None:
-    """An ignorable one is dropped; any other must be at its default."""
+def test_fields_missing_from_the_version() -> None:
+    """An ignorable field is dropped; any other must have its default."""
     assert encode(Example(port=1, points=()), 0) == encode(Example(points=()), 0)
     with pytest.raises(CannotEncode, match="Strict is set, which version 0 has no field for"):
         encode(Example(strict=1), 0)
@@ -293,7 +293,7 @@ def test_fields_that_a_version_lacks() -> None:
         ("", Truncated),
         ("01", Truncated),
         ("02 04 04 00000001 04 04 00000001", Malformed),  # a tag twice
-        ("02 05 00 04 04 00000001", Malformed),  # tags that fall
+        ("02 05 00 04 04 00000001", Malformed),  # descending tags
         ("01 04 03 000000", Truncated),  # a tag too short for its field
         ("01 04 05 0000000100", Malformed),  # and one too long
         ("01 04 ffffffff0f 00000001", Truncated),
@@ -304,7 +304,7 @@ def test_fields_that_a_version_lacks() -> None:
     ],
 )
 def test_damaged_tags(hex_: str, error: type[Exception]) -> None:
-    """Each kind of damage in a section of tags has its error."""
+    """Each kind of damage to a tag section raises its error."""
     with pytest.raises(error):
         decode(Newer, 0, bytes.fromhex(hex_))
 
@@ -313,22 +313,22 @@ def test_damaged_tags(hex_: str, error: type[Exception]) -> None:
 
 
 def test_json_is_kafkas() -> None:
-    """Names begin small, bytes are base64, ids text, tags only where set, versions respected."""
+    """Names begin with a lower-case letter, bytes are base64, ids are text, unset tags are omitted."""
     value = Example(raw=b"\xff", topic_id=Uuid(range(16)), hint="h", points=(Point(x=1),), ratio=float("inf"))
-    told = to_json(value, 2)
-    assert told == {
+    document = to_json(value, 2)
+    assert document == {
         "flag": False, "small": -1, "port": 0, "strict": 0, "big": 9223372036854775807, "ratio": "Infinity",
         "topicId": "AAECAwQFBgcICQoLDA0ODw", "raw": "/w==", "batch": None, "names": [], "ids": [],
         "codes": [], "points": [{"x": 1, "label": None}], "centre": None, "hint": "h", "oddlySPELLED": 0,
     }  # fmt: skip
-    assert from_json(Example, told, 2) == value
+    assert from_json(Example, document, 2) == value
     assert "strict" not in to_json(value, 0)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
-        {"nobody": 1},
+        {"unknown": 1},
         {"strict": 1},
         {"names": "text"},
         {"points": [5]},
@@ -341,14 +341,14 @@ def test_json_is_kafkas() -> None:
     ],
     ids=repr,
 )
-def test_json_that_is_not_of_the_version(wrong: Any) -> None:
-    """A name, an object, a list, base64, an id or a number that is none is Malformed."""
+def test_invalid_json_is_rejected(invalid: Any) -> None:
+    """Unknown names, invalid types, invalid base64, ids and numbers raise Malformed."""
     with pytest.raises(Malformed):
-        from_json(Example, wrong, 0)
+        from_json(Example, invalid, 0)
 
 
-def test_ids() -> None:
-    """Sixteen bytes print as 22 characters and are read from them, padded or not, and from nothing else."""
+def test_uuids_are_printed_and_parsed_as_in_kafka() -> None:
+    """Sixteen bytes print as 22 characters of base64; padding is accepted, any other text is rejected."""
     assert str(ZERO_UUID) == "AAAAAAAAAAAAAAAAAAAAAA"
     value = Uuid.parse("_-8AAAAAAAAAAAAAAAAAAA")
     assert (repr(value), bytes(value[:2])) == ("Uuid(_-8AAAAAAAAAAAAAAAAAAA)", b"\xff\xef")

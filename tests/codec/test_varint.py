@@ -1,4 +1,4 @@
-"""Variable-length numbers: Kafka's own bytes, both ways, and nothing longer than it may be."""
+"""Varints: Kafka's bytes, round trips, and rejection of overlong encodings."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ KINDS = {
 }
 
 
-def test_golden_numbers_are_there():
-    """The golden file has numbers of each kind, so the next test tests something."""
+def test_the_golden_file_has_numbers_of_each_kind():
+    """Otherwise the next test would check nothing."""
     assert len(GOLDEN) > 10
     assert all(any(kind in row for row in GOLDEN) for kind in KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_are_kafkas_bytes_both_ways(kind: str):
-    """Each golden number writes as Kafka writes it and reads back to itself."""
+def test_numbers_encode_to_kafkas_bytes_and_back(kind: str):
+    """Each golden number encodes to Kafka's bytes, and these decode to the number."""
     write, read = KINDS[kind]
     for row in GOLDEN:
         if row.get(kind) is None:
@@ -49,8 +49,8 @@ def test_numbers_are_kafkas_bytes_both_ways(kind: str):
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_any_signed_number_comes_back(value: int):
-    """What is written is read back, in at most 10 bytes (5 where it has 32 bits)."""
+def test_any_signed_number_survives_a_round_trip(value: int):
+    """A signed number takes at most 10 bytes, or 5 if it fits into 32 bits."""
     data = varint.write_varlong(value)
     assert varint.read_varlong(data, 0) == (value, len(data))
     assert len(data) <= 10
@@ -60,15 +60,15 @@ def test_any_signed_number_comes_back(value: int):
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_any_unsigned_number_comes_back(value: int):
-    """What is written is read back, unsigned, in at most 10 bytes."""
+def test_any_unsigned_number_survives_a_round_trip(value: int):
+    """Any unsigned 64-bit number decodes to itself."""
     data = varint.write_unsigned_varlong(value)
     assert varint.read_unsigned_varlong(data, 0) == (value, len(data))
 
 
 @given(st.binary(max_size=12), st.integers(0, 12))
 def test_any_bytes_are_a_number_or_a_codec_error(data: bytes, pos: int):
-    """No bytes make a reader raise anything but the codec's own errors, or pass its width."""
+    """For any bytes a reader returns a number within its width or raises CodecError."""
     for read, bits in (
         (varint.read_varint, 31),
         (varint.read_varlong, 63),
@@ -83,8 +83,8 @@ def test_any_bytes_are_a_number_or_a_codec_error(data: bytes, pos: int):
         assert -(2**bits) <= value < 2**bits
 
 
-def test_too_long_too_wide_and_cut_numbers_are_refused():
-    """A sixth (eleventh) byte, a bit beyond the width and a missing end each have their error."""
+def test_overlong_too_wide_and_truncated_numbers_are_rejected():
+    """A sixth (eleventh) byte or a bit beyond the width is Malformed; a missing end is Truncated."""
     with pytest.raises(Malformed):
         varint.read_unsigned_varint(b"\x80" * 5 + b"\x01", 0)
     with pytest.raises(Malformed):
@@ -108,7 +108,7 @@ def test_too_long_too_wide_and_cut_numbers_are_refused():
         (varint.write_unsigned_varlong, 2**64),
     ],
 )
-def test_a_number_that_does_not_fit_is_not_written(write, value):
-    """A writer never wraps a number silently."""
+def test_a_number_out_of_range_is_not_encoded(write, value):
+    """A writer raises CannotEncode instead of wrapping around."""
     with pytest.raises(CannotEncode):
         write(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.codec.strategies import WHOLE
+from tests.codec.strategies import MESSAGE_TYPES
 
 from konvene.codec.compile import encode
 from konvene.codec.errors import CannotEncode
@@ -45,7 +45,7 @@ OUR_FIELDS = {"ClassicMemberMetadata": "StreamsGroupMemberMetadataValue"}
 """Tags that Kafka does not have, and reads over: with a name of Kafka's, in a record that has none such."""
 
 
-DECLARED = {cls.__name__: cls for cls in WHOLE}
+DECLARED = {cls.__name__: cls for cls in MESSAGE_TYPES}
 """By Kafka's name."""
 
 
@@ -122,7 +122,7 @@ def compare(cls: type[Struct], schemas: list[dict[str, Any]], common: dict[str, 
 
 def test_everything_is_declared_and_nothing_else() -> None:
     """Kafka's messages and records, and ours, are all there is; each once."""
-    assert len(DECLARED) == len(WHOLE)
+    assert len(DECLARED) == len(MESSAGE_TYPES)
     assert set(DECLARED) == set(ALL) | OURS_ALONE | OF_STREAMS
 
 
