@@ -1,4 +1,4 @@
-"""What is declared is what Apache Kafka 4.4 declares, field by field; and so are APIs and errors."""
+"""Declared messages, records, APIs and errors equal those of Apache Kafka 4.4, field by field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 
 
 def facts(name: str) -> dict[str, dict[str, Any]]:
-    """Kafka's schemas by name, as its build reads them."""
+    """Return Kafka's schemas by name, from a vector file."""
     with gzip.open(VECTORS / name, "rt", encoding="utf-8") as file:
         found: dict[str, dict[str, Any]] = json.load(file)
     return found
@@ -28,29 +28,35 @@ def facts(name: str) -> dict[str, dict[str, Any]]:
 
 SCHEMAS = facts("schemas.json.gz")
 RECORD_SCHEMAS = facts("record_schemas.json.gz")
-ALL = {
+VALID_SCHEMAS = {
     name: schema
     for name, schema in {**SCHEMAS, **RECORD_SCHEMAS}.items()
-    if schema["validVersions"] != "none"  # Removed from Kafka: only the key is still taken.
+    if schema["validVersions"] != "none"  # Removed from Kafka; its API key stays reserved.
 }
 
 INTEGERS = ("int8", "int16", "uint16", "int32", "int64")
-OURS_ALONE = {"RebalanceKey", "RebalanceValue", "HeartbeatExtension", "StreamsExtension", "InFlightExtension"}
-"""Declared here and not by Kafka: the audit's records, and extensions of group descriptions."""
+ONLY_IN_KONVENE = {
+    "RebalanceKey",
+    "RebalanceValue",
+    "HeartbeatExtension",
+    "StreamsExtension",
+    "InFlightExtension",
+}
+"""Declared by konvene only: records of the audit log, and extensions of group descriptions."""
 
-OF_STREAMS = {"SubscriptionInfoData"}
-"""Kafka Streams' own; its bytes are held against Kafka's in tests/groups/streams."""
+ONLY_IN_KAFKA_STREAMS = {"SubscriptionInfoData"}
+"""Not in Kafka's schemas but in Kafka Streams; tests/groups/streams compares its bytes with Kafka's."""
 
-OUR_FIELDS = {"ClassicMemberMetadata": "StreamsGroupMemberMetadataValue"}
-"""Tags that Kafka does not have, and reads over: with a name of Kafka's, in a record that has none such."""
+FIELDS_ONLY_IN_KONVENE = {"ClassicMemberMetadata": "StreamsGroupMemberMetadataValue"}
+"""Tagged fields that konvene adds to Kafka's records, by name with the record; Kafka skips them."""
 
 
 DECLARED = {cls.__name__: cls for cls in MESSAGE_TYPES}
-"""By Kafka's name."""
+"""All declarations by Kafka's name."""
 
 
 def expected_row(schema: dict[str, Any]) -> dict[str, Any]:
-    """Kafka's field as a row: what the wire and the JSON depend on."""
+    """Return the properties of Kafka's field that determine its encoding and its JSON."""
     kind = schema["type"]
     versions = Versions.parse(schema.get("versions") or schema["taggedVersions"])
     tagged = schema.get("taggedVersions", "none") if "tag" in schema else "none"
@@ -70,7 +76,7 @@ def expected_row(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def declared_default(kind: str, default: Any) -> Any:
-    """Kafka's default as a value; "the struct itself" for that of a struct."""
+    """Return Kafka's default as a Python value, or "the struct itself" for a struct."""
     if default == "null":
         return None
     if kind.startswith("[]"):
@@ -89,7 +95,7 @@ def declared_default(kind: str, default: Any) -> Any:
 
 
 def actual_row(field: Field) -> dict[str, Any]:
-    """Our field as the same row."""
+    """Return the same properties of our field."""
     element = field.element if field.kind == "array" else None
     primitive = element.name if isinstance(element, Primitive) else "struct"
     default = default_of(field)
@@ -111,7 +117,7 @@ def actual_row(field: Field) -> dict[str, Any]:
 
 
 def compare(cls: type[Struct], schemas: list[dict[str, Any]], common: dict[str, Any], where: str) -> None:
-    fields = [f for f in cls.__fields__ if OUR_FIELDS.get(actual_row(f)["name"]) != where]
+    fields = [f for f in cls.__fields__ if FIELDS_ONLY_IN_KONVENE.get(actual_row(f)["name"]) != where]
     assert [actual_row(f) for f in fields] == [expected_row(s) for s in schemas], where
     for field, schema in zip(fields, schemas, strict=True):
         kind = schema["type"].removeprefix("[]")
@@ -120,16 +126,16 @@ def compare(cls: type[Struct], schemas: list[dict[str, Any]], common: dict[str, 
             compare(field.element, inner, common, f"{where}.{schema['name']}")
 
 
-def test_everything_is_declared_and_nothing_else() -> None:
-    """Kafka's messages and records, and ours, are all there is; each once."""
+def test_all_of_kafkas_messages_and_no_others_are_declared() -> None:
+    """Each of Kafka's messages and records, and each of our own, is declared exactly once."""
     assert len(DECLARED) == len(MESSAGE_TYPES)
-    assert set(DECLARED) == set(ALL) | OURS_ALONE | OF_STREAMS
+    assert set(DECLARED) == set(VALID_SCHEMAS) | ONLY_IN_KONVENE | ONLY_IN_KAFKA_STREAMS
 
 
-@pytest.mark.parametrize("name", sorted(ALL))
-def test_declaration_is_kafkas(name: str) -> None:
-    """Key, versions, and every field to any depth: name, type, versions, null, tag, default, ignorable."""
-    schema, cls = ALL[name], DECLARED[name]
+@pytest.mark.parametrize("name", sorted(VALID_SCHEMAS))
+def test_a_declaration_equals_kafkas(name: str) -> None:
+    """API key, versions, and the properties of every field at any depth are equal."""
+    schema, cls = VALID_SCHEMAS[name], DECLARED[name]
     assert cls.__key__ == schema.get("apiKey", -1)
     assert cls.__versions__ == Versions.parse(schema["validVersions"])
     assert cls.__flexible__ == Versions.parse(schema["flexibleVersions"])
@@ -138,8 +144,8 @@ def test_declaration_is_kafkas(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))
-def test_no_versions_but_the_declared(name: str) -> None:
-    """A version below the first or above the last can not be written."""
+def test_undeclared_versions_cannot_be_encoded(name: str) -> None:
+    """Versions below the first or above the last raise CannotEncode."""
     cls = DECLARED[name]
     first, last = cls.__versions__
     for version in (first - 1, last + 1):
@@ -147,14 +153,14 @@ def test_no_versions_but_the_declared(name: str) -> None:
             encode(cls(), version)
 
 
-def test_table_of_apis_is_kafkas() -> None:
-    """One row for each API that still has versions: name, versions, the header's version for each."""
+def test_the_table_of_apis_equals_kafkas() -> None:
+    """It has each API with valid versions: name, versions, and the header version of each version."""
     rows = json.loads((VECTORS / "apis.json").read_text("utf-8"))
-    living = {int(key): row for key, row in rows.items() if row["latest"] >= row["oldest"]}
-    assert set(API_KEYS) == set(living)
-    for key, row in living.items():
+    valid = {int(key): row for key, row in rows.items() if row["latest"] >= row["oldest"]}
+    assert set(API_KEYS) == set(valid)
+    for key, row in valid.items():
         api = API_KEYS[key]
-        assert _shouted(api.name) == row["request"]
+        assert _upper_snake_case(api.name) == row["request"]
         assert (api.versions.first, api.versions.last) == (row["oldest"], row["latest"])
         assert api.latest_stable == row["latestStable"]
         versions = range(api.versions.first, api.versions.last + 1)
@@ -162,15 +168,15 @@ def test_table_of_apis_is_kafkas() -> None:
         assert {str(v): api.response_header_version(v) for v in versions} == row["responseHeaderVersions"]
 
 
-def _shouted(name: str) -> str:
+def _upper_snake_case(name: str) -> str:
     return "".join("_" + c if c.isupper() else c for c in name).lstrip("_").upper()
 
 
-def test_rows_agree_with_their_declarations() -> None:
-    """A row's versions are those of its two declarations; its module is its name in snake case."""
+def test_apis_agree_with_their_declarations() -> None:
+    """An API has the versions of its request and response; its module is its name in snake case."""
     for key, api in API_KEYS.items():
         assert BY_NAME[api.name] is api
-        assert api.module == _shouted(api.name).lower()
+        assert api.module == _upper_snake_case(api.name).lower()
         for cls in (api.request, api.response):
             assert cls.__key__ == key
             assert cls.__versions__ == api.versions
@@ -180,8 +186,8 @@ def test_rows_agree_with_their_declarations() -> None:
         assert api.latest_stable == api.versions.last - unstable
 
 
-def test_errors_are_kafkas() -> None:
-    """Every code with its name, and which of them a client may try again."""
+def test_errors_equal_kafkas() -> None:
+    """Codes, names and retriability of all errors are equal."""
     rows = json.loads((VECTORS / "errors.json").read_text("utf-8"))
     assert {int(e): e.name for e in Errors} == {int(code): row["name"] for code, row in rows.items()}
     assert {e.name for e in Errors if e.retriable} == {r["name"] for r in rows.values() if r["retriable"]}

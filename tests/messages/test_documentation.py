@@ -1,4 +1,4 @@
-"""Every field of every message and record has one sentence, and every API's file names its errors."""
+"""Documentation of messages: each field has one sentence, and each API's module lists its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def structs(module: ast.Module) -> Iterator[ast.ClassDef]:
 
 
 def sentence_after(body: list[ast.stmt], index: int) -> str | None:
-    """The string that follows a field, as it stands in the source."""
+    """Return the docstring that follows the field at `index`, or None if it has none."""
     following = body[index + 1] if index + 1 < len(body) else None
     if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
         return following.value.value if isinstance(following.value.value, str) else None
@@ -47,7 +47,7 @@ def test_every_field_has_a_sentence(file: Path) -> None:
                 assert sentence.endswith("."), f"{field}: {sentence!r}"
 
 
-def test_the_declarations_are_found() -> None:
+def test_the_field_declarations_are_found() -> None:
     fields = [
         node
         for file in DECLARATIONS
@@ -59,7 +59,7 @@ def test_the_declarations_are_found() -> None:
 
 
 @pytest.mark.parametrize("api", API_KEYS.values(), ids=lambda api: api.name)
-def test_every_api_names_its_errors(api: Api) -> None:
+def test_every_api_lists_its_errors(api: Api) -> None:
     text = ast.get_docstring(ast.parse((MESSAGES / f"{api.module}.py").read_text("utf-8"))) or ""
     assert text.startswith(f"{api.name} (API key {api.key}): "), text
     listed = ERRORS.search(text)

@@ -1,4 +1,4 @@
-"""The frame of metadata records: three varints in front of the fields, and no key."""
+"""Framing of metadata records: three varints precede the fields; there is no key."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from konvene.records.cluster_log import METADATA_RECORDS, decode_cluster_record,
 from konvene.records.metadata import NoOpRecord, PartitionRecord, TopicRecord
 
 
-def test_layout() -> None:
-    """Frame version 1, type, version, then the record as any other message."""
+def test_frame_layout() -> None:
+    """Frame version 1, record type, record version, then the encoded record."""
     record = TopicRecord(name="t", topic_id=Uuid(range(16)))
     expected = bytes.fromhex("01 02 00  02 74" + bytes(range(16)).hex() + "00")
     assert encode_cluster_record(record) == (None, expected)
     assert decode_cluster_record(None, expected) == record
 
 
-def test_every_type_in_its_latest_version() -> None:
-    """What is written is read; the number in the frame is the declaration's."""
+def test_every_type_is_encoded_in_its_latest_version() -> None:
+    """The frame has the declared type number, and decoding it gives the record."""
     for code, declared in METADATA_RECORDS.items():
         assert code == declared.__key__
         _, value = encode_cluster_record(declared())
@@ -28,8 +28,8 @@ def test_every_type_in_its_latest_version() -> None:
         assert decode_cluster_record(None, value) == declared()
 
 
-def test_older_versions_are_read() -> None:
-    """A log that an older node began."""
+def test_older_versions_are_decoded() -> None:
+    """Logs of older nodes contain them."""
     record = PartitionRecord(partition_id=4)
     assert encode_cluster_record(record)[1][:3] == b"\1\3\2"
     for version in (0, 1, 2):
@@ -46,18 +46,18 @@ def test_older_versions_are_read() -> None:
         ("01", Truncated),
         ("01 14", Truncated),
         ("01 14 00", Truncated),
-        ("01 14 01 00", Malformed),  # a version not declared
-        ("01 ff01 00 00", Malformed),  # a type not declared
-        ("01 14 00 00 00", Malformed),  # bytes left over
+        ("01 14 01 00", Malformed),  # undeclared record version
+        ("01 ff01 00 00", Malformed),  # undeclared type
+        ("01 14 00 00 00", Malformed),  # trailing bytes
         ("01 808080808001 00 00", Malformed),  # a varint of six bytes
     ],
 )
-def test_damaged_frames(value: str | None, error: type[CodecError]) -> None:
-    """A frame, a type or a version that is not known is an error: the catalogue can not be guessed."""
+def test_damaged_frames_are_rejected(value: str | None, error: type[CodecError]) -> None:
+    """Unknown frame versions, types and record versions are errors: skipping one would corrupt metadata."""
     with pytest.raises(error):
         decode_cluster_record(None, None if value is None else bytes.fromhex(value))
 
 
 def test_the_smallest_record() -> None:
-    """The one in the table above, undamaged."""
+    """The valid form of the frames damaged in the previous test decodes."""
     assert decode_cluster_record(None, bytes.fromhex("01 14 00 00")) == NoOpRecord()

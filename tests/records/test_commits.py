@@ -1,4 +1,4 @@
-"""Committed offsets are written and read as declared, to the byte."""
+"""The fast codec of committed offsets produces the same bytes as their declarations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ commits = st.builds(
 
 
 @given(commits)
-def test_a_commit_is_written_as_it_is_declared(record: OffsetCommitted) -> None:
+def test_a_commit_is_encoded_as_declared(record: OffsetCommitted) -> None:
     key = OffsetCommitKey(group=record.group, topic=record.topic, partition=record.partition)
     committed, value = record.committed, None
     if committed is not None:
@@ -61,13 +61,13 @@ def test_a_commit_is_written_as_it_is_declared(record: OffsetCommitted) -> None:
         )
     pair = encode_record(Record(key, value), GROUP_RECORDS)
     assert encode_commit(record) == encode_group_record(record) == pair
-    again = decode_group_record(*pair)
-    if committed is not None and committed.expire_ms != -1:  # Version 1 has no place for the others.
+    decoded = decode_group_record(*pair)
+    if committed is not None and committed.expire_ms != -1:  # Version 1 lacks the other fields.
         committed = committed._replace(leader_epoch=-1, topic_id=ZERO_UUID)
-    assert again == record._replace(committed=committed)
+    assert decoded == record._replace(committed=committed)
 
 
-def test_the_form_of_before_2013_is_a_commit_too() -> None:
+def test_a_legacy_record_is_a_commit() -> None:
     key = LegacyOffsetCommitKey(group="g", topic="t", partition=3)
     value = LegacyOffsetCommitValue(offset=9, metadata="m", commit_timestamp=5)
     assert as_commit(Record(key, value)) == OffsetCommitted("g", "t", 3, Committed(9, -1, "m", 5))
@@ -84,12 +84,12 @@ def test_the_form_of_before_2013_is_a_commit_too() -> None:
         OffsetCommitted("g", "t", 0, Committed(0, metadata="\ud800")),
     ],
 )
-def test_what_cannot_stand_in_the_log_is_refused(record: OffsetCommitted) -> None:
+def test_commits_that_cannot_be_encoded_are_rejected(record: OffsetCommitted) -> None:
     with pytest.raises(CannotEncode):
         encode_commit(record)
 
 
-def test_other_records_are_no_commits() -> None:
+def test_other_records_are_decoded_by_the_general_codec() -> None:
     key = GROUP_RECORDS[2].key(group="g")  # type: ignore[call-arg]
     pair = encode_group_record(Record(key, None))
     assert decode_group_record(*pair) == decode_record(pair[0], pair[1], GROUP_RECORDS) == Record(key, None)

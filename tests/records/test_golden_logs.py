@@ -1,4 +1,4 @@
-"""Every record of logs that Apache Kafka 4.4.0 left behind, as Kafka itself decoded it."""
+"""Every record in logs written by Apache Kafka 4.4.0, compared with Kafka's own decoding."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TABLES = {
     "__share_group_state": SHARE_STATE_RECORDS,
     "__transaction_state": TRANSACTION_RECORDS,
 }
-STORIES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
+SCENARIOS = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
 
 
-def rows(story: str) -> Iterator[dict[str, Any]]:
-    """The story's records but for the markers of transactions, which no envelope holds."""
-    for path in sorted((LOGS / story).glob("expected.jsonl*")):
+def rows(scenario: str) -> Iterator[dict[str, Any]]:
+    """Yield the records of a scenario without transaction markers, which are no coordinator records."""
+    for path in sorted((LOGS / scenario).glob("expected.jsonl*")):
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8", newline="\n") as lines:
             for line in lines:
@@ -41,10 +41,10 @@ def rows(story: str) -> Iterator[dict[str, Any]]:
                     yield row
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_every_record_both_ways(story: str) -> None:
-    """The bytes give Kafka's JSON, the JSON gives the record, and the record gives the bytes."""
-    found = list(rows(story))
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_record_decodes_and_encodes_as_in_kafka(scenario: str) -> None:
+    """The bytes decode to Kafka's JSON, it parses to the record, and the record encodes to the bytes."""
+    found = list(rows(scenario))
     assert len(found) > 50
     for row in found:
         where = f"{row['topic']}-{row['partition']} offset {row['offset']}"
@@ -58,11 +58,11 @@ def test_every_record_both_ways(story: str) -> None:
         assert to_json(record.key, 0) == row["key"], where
         if record.value is None or value is None:
             assert row["value"] is None, where
-            again = Record(from_json(kind.key, row["key"], 0), None)
+            parsed = Record(from_json(kind.key, row["key"], 0), None)
         else:
             version = value_version(kind, value)
             assert version == row["value_version"] == kind.written_version, where
             assert to_json(record.value, version) == row["value"], where
-            again = Record(from_json(kind.key, row["key"], 0), from_json(kind.value, row["value"], version))
-        assert again == record, where
+            parsed = Record(from_json(kind.key, row["key"], 0), from_json(kind.value, row["value"], version))
+        assert parsed == record, where
         assert encode_record(record, table) == (key, value), where

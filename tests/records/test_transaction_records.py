@@ -1,4 +1,4 @@
-"""Records of `__transaction_state` in both versions, and unknown ones."""
+"""Records of `__transaction_state`: versions 0 and 1, and unknown types and versions."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def test_a_records_class_selects_its_version() -> None:
 
 
 @pytest.mark.parametrize("kind", [Record, RecordOfVersion0])
-def test_a_record_comes_back_as_what_it_was(kind: type[Record]) -> None:
+def test_a_record_keeps_its_version(kind: type[Record]) -> None:
     for value in (
         VALUE,
         VALUE.replace(transaction_partitions=None),
         VALUE.replace(transaction_partitions=()),
     ):
         pair = encode_transaction_record(kind(KEY, value))
-        again = decode_transaction_record(*pair)
-        assert type(again) is kind
-        assert again == kind(KEY, value)
+        decoded = decode_transaction_record(*pair)
+        assert type(decoded) is kind
+        assert decoded == kind(KEY, value)
 
 
 def test_a_tombstone_has_no_version() -> None:
@@ -62,7 +62,7 @@ def test_a_tombstone_has_no_version() -> None:
 
 
 def test_unknown_records_are_skipped() -> None:
-    """Kafka does, of a type and of a version: what an upgrade left that was given up."""
+    """As in Kafka, unknown types and versions, such as those left by a downgrade, decode to None."""
     assert decode_transaction_record(b"\0\1\0\1t", b"\0\0") is None
     assert decode_transaction_record(b"\0\1\0\1t", None) is None
     assert decode_transaction_record(b"\0\0\0\1t", b"\0\2anything") is None
@@ -72,6 +72,6 @@ def test_unknown_records_are_skipped() -> None:
     ("key", "value"),
     [(b"", None), (b"\0", b"\0\0"), (b"\0\0\0\5t", b"\0\0"), (b"\0\0\0\1t", b""), (b"\0\0\0\1t", b"\0\1\0")],
 )
-def test_what_is_cut_off_is_an_error(key: bytes, value: bytes | None) -> None:
+def test_truncated_records_are_rejected(key: bytes, value: bytes | None) -> None:
     with pytest.raises(CodecError):
         decode_transaction_record(key, value)
