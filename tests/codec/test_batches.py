@@ -25,7 +25,7 @@ def _hex(data: bytes | None) -> str | None:
     return None if data is None else data.hex()
 
 
-def _shown(header: rb.BatchHeader, entries: list[Record]) -> dict[str, Any]:
+def _as_row(header: rb.BatchHeader, entries: list[Record]) -> dict[str, Any]:
     """Return the batch as a row of the golden file."""
     shown: dict[str, Any] = {
         "magic": header.magic,
@@ -77,7 +77,7 @@ def test_a_batch_decodes_as_in_kafka(label: str):
     shown = []
     for header, view in rb.batches(bytes.fromhex(row["hex"])):
         rb.check(view, header)
-        shown.append(_shown(header, rb.records(view, header)))
+        shown.append(_as_row(header, rb.records(view, header)))
     assert row["batches"] == shown
 
 

@@ -48,7 +48,7 @@ def test_a_decompression_bomb_uses_no_more_memory_than_its_limit(kind: Compressi
 
 
 def test_a_false_snappy_size_allocates_no_memory():
-    """A raw block that claims 60 MB in 20 bytes is malformed, whatever the limit."""
+    """A raw block of 20 bytes with a declared size of 60 MB is malformed, whatever the limit."""
     with pytest.raises(Malformed):
         decompress(Compression.SNAPPY, b"\x80\x80\xe0\x1c" + b"\x00" * 16, limit=1 << 30)
 

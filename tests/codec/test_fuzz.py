@@ -137,7 +137,7 @@ def epochs() -> bytes:
     return found.encode()
 
 
-def lines() -> list[bytes]:
+def wire_lines() -> list[bytes]:
     """Return input lines of `konvene wire`."""
     rows = [row for row in [*vectors("messages"), *vectors("records")] if len(row["hex"]) < 600][::20]
     keys = ("name", "version", "hex", "json")
@@ -331,10 +331,10 @@ DECODERS = [
     Decoder("what is shown of a record", describe_record,
             lambda: [*raw_records("key"), *raw_records("value"), *encoded_pairs(coordinator.GROUP_RECORDS)],
             NEVER, count=3000, memory=2000),
-    Decoder("a line to decode", partial(convert_line, wire._decoded), lines, (ValueError, RecursionError),
-            memory=2000),
-    Decoder("a line to encode", partial(convert_line, wire._encoded), lines, (ValueError, RecursionError),
-            memory=2000),
+    Decoder("a line to decode", partial(convert_line, wire._decoded), wire_lines,
+            (ValueError, RecursionError), memory=2000),
+    Decoder("a line to encode", partial(convert_line, wire._encoded), wire_lines,
+            (ValueError, RecursionError), memory=2000),
 ]  # fmt: skip
 
 

@@ -304,21 +304,21 @@ def holes(cls: Any, version: int, flexible: bool | None = None) -> Iterator[tupl
     flexible = version in cls.__flexible__ if flexible is None else flexible
     fields = [f for f in cls.__fields__ if version in f.versions]
     for field in fields:
-        wrap = _around(cls, field, version, flexible)
+        wrap = _wrapper_for(cls, field, version, flexible)
         compact = flexible if field.flexible is None else version in field.flexible
         if field.kind not in FIXED and field.kind != "struct":
             yield field, wrap, compact
         if isinstance(field.element, type):
             front = size(1, flexible) if field.kind == "array" else b"\1" * (version in field.nullable)
             for inner, wrap_inner, inner_compact in holes(field.element, version, flexible):
-                yield inner, _after(front, wrap_inner, wrap), inner_compact
+                yield inner, _wrap_nested(front, wrap_inner, wrap), inner_compact
 
 
-def _after(front: bytes, inner: Any, outer: Any) -> Any:
+def _wrap_nested(front: bytes, inner: Any, outer: Any) -> Any:
     return lambda content: outer(front + inner(content))
 
 
-def _around(cls: type[Struct], hole: Field, version: int, flexible: bool) -> Any:
+def _wrapper_for(cls: type[Struct], hole: Field, version: int, flexible: bool) -> Any:
     def wrap(content: bytes) -> bytes:
         parts = encode_smallest(cls, version, flexible, hole, content)
         if not flexible:

@@ -63,7 +63,9 @@ def _assert_same_result(batch: bytearray, header: rb.BatchHeader, keyed: bool) -
 
 @given(any_shape | runs(), st.booleans(), st.data())
 @settings(deadline=None, max_examples=depth.examples(150))
-def test_checking_records_agrees_with_reading_them(rows: list[Any], keyed: bool, data: st.DataObject) -> None:
+def test_checking_records_agrees_with_decoding_them(
+    rows: list[Any], keyed: bool, data: st.DataObject
+) -> None:
     """Valid batches pass with the right timestamps and missing keys; with one byte changed, the check rejects
     what decoding rejects."""
     entries = [

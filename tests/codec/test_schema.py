@@ -239,7 +239,7 @@ def test_decoding_in_the_middle_of_a_frame() -> None:
         decode(Newer, 0, frame, 4)
 
 
-def test_not_a_number() -> None:
+def test_nan_survives_encoding() -> None:
     """NaN is encoded and decoded, although it is not equal to itself."""
     read = decode(Number, 0, encode(Number(value=float("nan")), 0))
     assert read.value != read.value
@@ -303,7 +303,7 @@ def test_fields_missing_from_the_version() -> None:
         ("00 00", Malformed),
     ],
 )
-def test_damaged_tags(hex_: str, error: type[Exception]) -> None:
+def test_damaged_tags_are_rejected(hex_: str, error: type[Exception]) -> None:
     """Each kind of damage to a tag section raises its error."""
     with pytest.raises(error):
         decode(Newer, 0, bytes.fromhex(hex_))
@@ -312,7 +312,7 @@ def test_damaged_tags(hex_: str, error: type[Exception]) -> None:
 # --- JSON and ids --------------------------------------------------------------------------------
 
 
-def test_json_is_kafkas() -> None:
+def test_json_has_kafkas_form() -> None:
     """Names begin with a lower-case letter, bytes are base64, ids are text, unset tags are omitted."""
     value = Example(raw=b"\xff", topic_id=Uuid(range(16)), hint="h", points=(Point(x=1),), ratio=float("inf"))
     document = to_json(value, 2)

@@ -58,6 +58,6 @@ def test_damaged_frames_are_rejected(value: str | None, error: type[CodecError])
         decode_cluster_record(None, None if value is None else bytes.fromhex(value))
 
 
-def test_the_smallest_record() -> None:
+def test_the_smallest_frame_is_decoded() -> None:
     """The valid form of the frames damaged in the previous test decodes."""
     assert decode_cluster_record(None, bytes.fromhex("01 14 00 00")) == NoOpRecord()

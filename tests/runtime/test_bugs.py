@@ -122,7 +122,7 @@ def test_bug_01_order_of_keys_failed_the_load() -> None:
 
 
 @pytest.mark.parametrize("name", [t.name for t in GROUP_RECORDS.values() if "OFFSET" not in t.name])
-def test_bug_02_group_of_another_type_was_refused_after_offsets(name: str) -> None:
+def test_bug_02_group_of_another_type_was_rejected_after_offsets(name: str) -> None:
     """KAFKA-20254: replaying an offset created a simple group, and the streams group's own records then
     failed the load. Here an offset does not determine the type of its group."""
     kind = next(t for t in GROUP_RECORDS.values() if t.name == name)
@@ -166,10 +166,10 @@ def test_bug_05_memory_was_reverted_while_records_were_written() -> None:
     async def body(journal: Journal, coordinator: Coordinator) -> None:
         first = coordinator.submit(commit(offset=7), V9)
         read = coordinator.submit(fetch_request(), V9)
-        refused = coordinator.submit(commit(offset=8).replace(member_id="nobody"), V9)
+        rejected = coordinator.submit(commit(offset=8).replace(member_id="nobody"), V9)
         too_large = coordinator.submit(commit(partitions=101), V9)
         assert shard_of(coordinator).offsets["g"]["orders"][0].offset == 8
-        assert not any(a.done for a in (first, read, refused, too_large))
+        assert not any(a.done for a in (first, read, rejected, too_large))
         await journal.finish_sync()
         assert too_large.value is Errors.UNKNOWN_SERVER_ERROR
         assert offset_of(read.value) == 7
@@ -236,17 +236,17 @@ def test_bug_08_a_loaded_coordinator_exposed_records_that_were_not_durable() -> 
     run(body)
 
 
-class Failing(Journal):
-    """Journal whose `read_back` fails after `good` batches."""
+class PartlyReadableJournal(Journal):
+    """Journal whose `read_back` fails after `readable_batches` batches."""
 
-    def __init__(self, good: int) -> None:
+    def __init__(self, readable_batches: int) -> None:
         super().__init__()
-        self.good = good
+        self.readable_batches = readable_batches
         self.read = 0
 
     def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         for count, found in enumerate(super().read_back()):
-            if count >= self.good:
+            if count >= self.readable_batches:
                 raise OSError("the partition is offline")
             self.read += 1
             yield found
@@ -262,7 +262,7 @@ def test_bug_09_partition_that_went_offline_during_its_load_became_active() -> N
     """KAFKA-16030: a coordinator whose log was read only in part served requests."""
 
     async def main() -> None:
-        journal = Failing(3)
+        journal = PartlyReadableJournal(3)
         fill(journal, 5)
         coordinator = coordinator_on(journal)
         await coordinator.load()
@@ -300,7 +300,7 @@ def test_bug_10_unloading_failed(state: str) -> None:
     can be closed in any state, and closing it again has no effect."""
 
     async def main() -> None:
-        journal = Failing(0 if state == "failed" else 9)
+        journal = PartlyReadableJournal(0 if state == "failed" else 9)
         fill(journal, 3)
         coordinator = coordinator_on(journal)
         loading = coordinator.load()
@@ -350,7 +350,7 @@ def test_bug_11_batches_were_limited_to_16_kib(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-class Gap(Journal):
+class CompactedJournal(Journal):
     """Journal with offset gaps left by compaction, one of them just before the end offset."""
 
     def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -363,7 +363,7 @@ def test_bug_12_gap_before_the_end_offset_hung_the_load() -> None:
     """KAFKA-9065: the loader waited for an offset that compaction had removed."""
 
     async def main() -> None:
-        journal = Gap()
+        journal = CompactedJournal()
         journal.end_offset = journal.synced_offset = 100
         coordinator = coordinator_on(journal)
         await asyncio.wait_for(coordinator.load(), 10)
@@ -409,13 +409,13 @@ def test_bug_14_after_a_load_the_cache_was_stale() -> None:
         journal.append_pairs([encode_group_record(OffsetCommitted("g", "orders", 1, None))], 1000)
         journal.synced_offset = journal.end_offset
         await coordinator.load()
-        held = all_offsets(shard_of(coordinator))
-        assert {key[2]: c.offset for key, c in held.items()} == {0: 7}
+        offsets = all_offsets(shard_of(coordinator))
+        assert {key[2]: c.offset for key, c in offsets.items()} == {0: 7}
 
     run(body)
 
 
-# --- counts, timers, answers -------------------------------------------------------------------------
+# --- counts, timers, responses -----------------------------------------------------------------------
 
 
 def test_bug_15_repeated_records_were_counted_twice() -> None:

@@ -137,13 +137,13 @@ def test_responses_are_sent_after_the_records_are_durable() -> None:
 
     async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
         first = coordinator.submit(commit(), V9)
-        refused = coordinator.submit(HeartbeatRequest(group_id="g", member_id="x"), V9)
+        rejected = coordinator.submit(HeartbeatRequest(group_id="g", member_id="x"), V9)
         assert journal.end_offset == 1
         assert not first.done
-        assert not refused.done
+        assert not rejected.done
         await journal.finish_sync()
         assert isinstance(first.value, OffsetCommitResponse)
-        assert refused.value is Errors.UNKNOWN_MEMBER_ID
+        assert rejected.value is Errors.UNKNOWN_MEMBER_ID
 
     run(body)
 
@@ -196,9 +196,9 @@ def test_a_failed_write_fails_all_pending_requests_and_reloads_the_shard(where: 
     """Pending requests get NOT_COORDINATOR; then the coordinator is active with the state of the log."""
 
     async def body(journal: Journal, coordinator: Coordinator, traces: list[ExplainedRebalance]) -> None:
-        good = coordinator.submit(commit(offset=7), V9)
+        acknowledged = coordinator.submit(commit(offset=7), V9)
         await journal.finish_sync()
-        assert good.done
+        assert acknowledged.done
         join = coordinator.submit(join_request(), V9)
         if where == "append":
             await journal.finish_sync()

@@ -53,13 +53,13 @@ class Scenario:
 
     def __init__(self) -> None:
         self.journal = Journal()
-        self.coordinator = self._make()
+        self.coordinator = self._create_coordinator()
         self.requests: list[SubmittedRequest] = []
         self.offset = 0
         self.highest_reported = -1
         """Highest offset that a response reported as committed; each commit uses a higher one."""
 
-    def _make(self) -> Coordinator:
+    def _create_coordinator(self) -> Coordinator:
         return Coordinator(
             "test-0",
             GroupShard,
@@ -123,7 +123,7 @@ class Scenario:
         while not closing.done():
             await self.journal.finish_sync()
             await self.run_pending_callbacks()
-        self.coordinator = self._make()
+        self.coordinator = self._create_coordinator()
         await self.coordinator.load()
         end = self.journal.end_offset
         assert old.submit(commit(offset=1), V9).value is Errors.NOT_COORDINATOR
