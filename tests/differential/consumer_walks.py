@@ -1,13 +1,13 @@
-"""Conversations made by chance about one group that members of both protocols share.
+"""Random walks of one group with members of the consumer protocol and of the classic protocol.
 
-Most of the time a member does what a client would: it joins, says what it owns when it was told something
-new, gives up what it has to, joins again when it is fenced. The rest is everything else that can be asked.
+Most lines are those of a correct client: join, report owned partitions after a new assignment, revoke, rejoin
+when fenced. The others are all other requests.
 
-What Kafka leaves to its hash maps is kept out of the way: members of the new protocol have ids of one letter,
-which stand in the order of the alphabet with both; where there are classic members or several topics,
-everybody wants `range`, which goes by names; and a classic member that is new to a consumer group has an id
-of its own making. Known differences are as well: a static member does not join again under its own id, nor a
-classic one under any id while a consumer group is empty. Timeouts are so long that none runs out.
+The walks avoid what depends on the order of Kafka's hash maps: members of the new protocol have ids of one
+letter, whose hash-map order is alphabetical; groups with classic members or several topics use `range`, which
+sorts by name; and a classic member that joins a consumer group chooses its own id. They also avoid known
+differences: a static member does not rejoin under its own id, nor a classic member under any id while a
+consumer group is empty. No timeout expires.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ UNKNOWN = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID, Errors.GROUP_ID_
 
 
 class ConsumerWalk:
-    """One seed's conversation, a line at a time."""
+    """Generates the conversation of a seed, a line at a time."""
 
     steps = STEPS
     last: tuple[str, ...]
-    """What is said in the end."""
+    """The last lines of the conversation."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -43,88 +43,92 @@ class ConsumerWalk:
         self.classic = CLASSIC[: self.chance.choice((0, 1, 2, 2))]
         self.many_topics = self.chance.random() < 0.4
         if self.profile == "small":
-            self.classic = ()  # Who waits in a group without room is a known difference.
+            self.classic = ()  # Pending joins of a full group are a known difference.
         self.by_name = bool(self.classic) or self.many_topics
         self.static = {c: f"i{c}" for c in (*self.modern, *self.classic) if self.chance.random() < 0.35}
         if self.classic and self.modern[0] in self.static:
-            self.static[self.classic[0]] = self.static[self.modern[0]]  # The same one, in two versions.
+            self.static[self.classic[0]] = self.static[
+                self.modern[0]
+            ]  # One static member, with both protocols.
         self.cooperative = {c for c in self.classic if self.chance.random() < 0.5}
-        self.sober = self.chance.choice((0.5, 0.7, 0.85))
+        self.correct_odds = self.chance.choice((0.5, 0.7, 0.85))
         self.reported: dict[str, object] = {}
         self.own = 0
         self.last = ("written",) if seed % 4 == 0 else ()
         self.joining: tuple[str, bool] | None = None
 
     def line(self, memory: Callable[[str], Memory], waiting: set[str]) -> str:
-        """The next line, given what clients remember and who waits for an answer."""
+        """Return the next line, given the clients' memories and the clients with a pending request."""
         if self.joining is not None:
-            return self._join_now(memory)
+            return self._join_listed_group(memory)
         free = [c for c in (*self.modern, *self.classic) if c not in waiting]
-        if not free or self.chance.random() > self.sober:
+        if not free or self.chance.random() > self.correct_odds:
             return self._anything(free, memory)
-        who = self.chance.choice(free)
-        return self._modern(who, memory(who)) if who in self.modern else self._classic(who, memory)
+        client = self.chance.choice(free)
+        return (
+            self._modern(client, memory(client)) if client in self.modern else self._classic(client, memory)
+        )
 
-    # --- what clients do ---
+    # --- lines of a correct client ---
 
-    def _modern(self, who: str, memory: Memory) -> str:
+    def _modern(self, client: str, memory: Memory) -> str:
         error = memory.last[1] if memory.last else None
-        static = who in self.static
+        static = client in self.static
         fenced = error is Errors.FENCED_MEMBER_EPOCH and not static
         if memory.generation <= 0 or fenced or error in UNKNOWN:
-            return self._join_modern(who)
-        reported = self.reported.get(who)
+            return self._join_modern(client)
+        reported = self.reported.get(client)
         if self.chance.random() < 0.1:
-            return f"commit {who} {self.chance.choice(OFFSETS)} v={self.chance.choice((9, 10))}"
+            return f"commit {client} {self.chance.choice(OFFSETS)} v={self.chance.choice((9, 10))}"
         if memory.assigned != reported and self.chance.random() < 0.8:
-            self.reported[who] = memory.assigned
-            return f"beat {who} own=all"
-        return f"beat {who}" + self._maybe(0.15, f"own=all full=yes {LONG}")
+            self.reported[client] = memory.assigned
+            return f"beat {client} own=all"
+        return f"beat {client}" + self._maybe(0.15, f"own=all full=yes {LONG}")
 
-    def _join_modern(self, who: str) -> str:
-        self.reported[who] = {}
-        line = f"beat {who} epoch=0 {LONG}"
-        if who in self.static:
-            line += f" static={self.static[who]}"
+    def _join_modern(self, client: str) -> str:
+        self.reported[client] = {}
+        line = f"beat {client} epoch=0 {LONG}"
+        if client in self.static:
+            line += f" static={self.static[client]}"
         if self.by_name:
             line += " assignor=range"
         return line + (f" reads={self.chance.choice(READS)}" if self.many_topics else "")
 
-    def _classic(self, who: str, memory: Callable[[str], Memory]) -> str:
-        own = memory(who)
+    def _classic(self, client: str, memory: Callable[[str], Memory]) -> str:
+        own = memory(client)
         if own.last is None or own.last[1] in UNKNOWN:
-            return self._join_classic(who, new=True)
+            return self._join_classic(client, new=True)
         api, error = own.last
         if error is Errors.INCONSISTENT_GROUP_PROTOCOL:
             return "picture admin g"
         if error is not Errors.NONE:
-            return self._join_classic(who)
+            return self._join_classic(client)
         if api == "JoinGroup":
-            return f"sync {who} assign=deal"
+            return f"sync {client} assign=deal"
         if self.chance.random() < 0.15:
-            return f"commit {who} {self.chance.choice(OFFSETS)}"
-        return f"heartbeat {who}"
+            return f"commit {client} {self.chance.choice(OFFSETS)}"
+        return f"heartbeat {client}"
 
-    def _join_classic(self, who: str, *, new: bool = False) -> str:
-        """How it joins depends on what the group is, so that is asked first."""
-        self.joining = who, new
+    def _join_classic(self, client: str, *, new: bool = False) -> str:
+        """List the groups first: how the member joins depends on the group's type."""
+        self.joining = client, new
         return "list admin"
 
-    def _join_now(self, memory: Callable[[str], Memory]) -> str:
+    def _join_listed_group(self, memory: Callable[[str], Memory]) -> str:
         assert self.joining is not None
-        (who, new), self.joining = self.joining, None
+        (client, new), self.joining = self.joining, None
         kind, _, state = memory("admin").kinds.get("g", "").partition(" ")
         reads = self.chance.choice(("orders", "orders", "orders,audit")) if self.many_topics else "orders"
-        line = f"join {who} group=g reads={reads} session=300000 {LONG}"
-        line += " own=all sub=3" if who in self.cooperative else ""
-        anew = new or not memory(who).member_id or (kind == "consumer" and state == "Empty")
-        if who in self.static:
-            return line + (f" member=- static={self.static[who]}" if anew else "")
-        if not anew:
+        line = f"join {client} group=g reads={reads} session=300000 {LONG}"
+        line += " own=all sub=3" if client in self.cooperative else ""
+        new_member = new or not memory(client).member_id or (kind == "consumer" and state == "Empty")
+        if client in self.static:
+            return line + (f" member=- static={self.static[client]}" if new_member else "")
+        if not new_member:
             return line
-        return line + (f" member=!{who}" if kind == "consumer" and state != "Empty" else " member=- v=3")
+        return line + (f" member=!{client}" if kind == "consumer" and state != "Empty" else " member=- v=3")
 
-    # --- anything else ---
+    # --- other requests ---
 
     def _maybe(self, odds: float, *options: str) -> str:
         return " " + self.chance.choice(options) if self.chance.random() < odds else ""
@@ -143,36 +147,39 @@ class ConsumerWalk:
             makers |= {self._topic: 3}
         return self.chance.choices(list(makers), list(makers.values()))[0]()
 
-    def _odd_beat(self, who: str) -> str:
+    def _odd_beat(self, client: str) -> str:
         odd = [
             "epoch=next", "epoch=last", "epoch=last own=all", "epoch=1 own=none", "epoch=last own=orders-0",
             "epoch=-1", "epoch=-1", "epoch=77", f"own={self.chance.choice(OWNED)}",
             f"own={self.chance.choice(OWNED)}", "rack=r1", "member=!nobody", "full=yes own=all",
         ]  # fmt: skip
         odd += (
-            ["epoch=-2", "epoch=-2"] if who in self.static else ["epoch=0 own=none", "epoch=0 own=orders-0"]
+            ["epoch=-2", "epoch=-2"]
+            if client in self.static
+            else ["epoch=0 own=none", "epoch=0 own=orders-0"]
         )
         if self.many_topics:
             odd += [f"reads={self.chance.choice(READS)}"] * 4
         chosen = self.chance.choice(odd)
         if chosen == "member=!nobody":
-            return f"commit {who} orders-0:9 member=!nobody"
-        return f"beat {who} {chosen}"
+            return f"commit {client} orders-0:9 member=!nobody"
+        return f"beat {client} {chosen}"
 
-    def _odd_commit(self, who: str) -> str:
-        line = f"commit {who} {self.chance.choice(OFFSETS)} v={self.chance.choice((8, 9, 9, 10))}"
+    def _odd_commit(self, client: str) -> str:
+        line = f"commit {client} {self.chance.choice(OFFSETS)} v={self.chance.choice((8, 9, 9, 10))}"
         return line + self._maybe(
             0.8, "generation=last", "generation=last", "generation=next", "generation=-1"
         )
 
-    def _odd_classic(self, who: str) -> str:
+    def _odd_classic(self, client: str) -> str:
         odd = self.chance.choice(
             (
-                f"sync {who} assign=deal", f"heartbeat {who} generation=last", f"heartbeat {who}",
-                f"leave {who}", f"sync {who} protocol=other", f"heartbeat {who} generation=next", "join",
+                f"sync {client} assign=deal", f"heartbeat {client} generation=last", f"heartbeat {client}",
+                f"leave {client}", f"sync {client} protocol=other", f"heartbeat {client} generation=next",
+                "join",
             )
         )  # fmt: skip
-        return self._join_classic(who) if odd == "join" else odd
+        return self._join_classic(client) if odd == "join" else odd
 
     def _look(self) -> str:
         return self.chance.choice(

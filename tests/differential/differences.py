@@ -1,7 +1,7 @@
-"""Where konvene is known to answer otherwise than Kafka, and why that is meant.
+"""The intended differences between konvene's and Kafka's responses.
 
-Each row quotes a sentence of `docs/differences.md`. A difference that no row covers is a mistake; so is a row
-without its sentence, or one that no conversation needs.
+Each row quotes a sentence of `docs/differences.md`. Tests fail on a difference that no row covers, on a row
+whose sentence is not in the documentation, and on a row that no conversation needs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Known(NamedTuple):
-    """What Kafka answered and konvene does not, and the other way about: patterns of whole lines."""
+    """An intended difference: patterns of the lines that only Kafka and only konvene responded with."""
 
     sentence: str
     kafka: str
@@ -27,7 +27,7 @@ SENT_AGAIN = Known(
     rf"\S+ <- StreamsGroupHeartbeat v\d NONE .* {NULLS} .*",
     rf"\S+ <- StreamsGroupHeartbeat v\d NONE .* {LISTS} .*",
 )
-"""In nothing else may such answers be different."""
+"""The responses covered by this row may differ in their task lists only."""
 
 KNOWN = (
     Known(
@@ -152,15 +152,19 @@ KNOWN = (
 
 
 MET: set[Known] = set()
-"""The rows that were needed."""
+"""The rows that covered a difference in this run."""
 
 
-def meant(kafka: list[str], konvene: list[str]) -> bool:
-    """Whether a row covers what is different between two lists of answers."""
-    there = "\n".join(a for a in kafka if a not in konvene)
-    here = "\n".join(a for a in konvene if a not in kafka)
-    rows = {row for row in KNOWN if re.fullmatch(row.kafka, there) and re.fullmatch(row.konvene, here)}
-    if SENT_AGAIN in rows and re.sub(LISTS + "(?= topology_| endpoint_)", NULLS, here) != there:
+def is_known_difference(kafka: list[str], konvene: list[str]) -> bool:
+    """Return True if a row covers the difference between two lists of responses; add it to `MET`."""
+    only_kafka = "\n".join(a for a in kafka if a not in konvene)
+    only_konvene = "\n".join(a for a in konvene if a not in kafka)
+    rows = {
+        row
+        for row in KNOWN
+        if re.fullmatch(row.kafka, only_kafka) and re.fullmatch(row.konvene, only_konvene)
+    }
+    if SENT_AGAIN in rows and re.sub(LISTS + "(?= topology_| endpoint_)", NULLS, only_konvene) != only_kafka:
         rows.remove(SENT_AGAIN)
     MET.update(rows)
     return bool(rows)

@@ -1,28 +1,28 @@
-"""What may be said in a conversation: one line is one request, made from what the client remembers.
+"""The lines of a conversation: each is one request, built from the state that the client remembers.
 
     join WHO [v=9] [group=g] [static=ID] [member=M] [session=30000] [rebalance=30000] [type=consumer]
              [protocols=range:orders,sticky:orders] [reason=TEXT] [client=ID]
     sync WHO [v=5] [assign=all|none|WHO:TEXT,...] [generation=G] [member=M] [static=ID] [type=T] [protocol=P]
     heartbeat WHO [v=4] [generation=G] [member=M] [static=ID]
-    leave WHO [v=5] [members=MEMBER|STATIC|REASON,...]              the client itself, unless others are named
+    leave WHO [v=5] [members=MEMBER|STATIC|REASON,...]              the client itself, unless members= is set
     commit WHO TOPIC-PARTITION:OFFSET[:METADATA],... [v=9] [generation=G] [member=M] [static=ID] [epoch=E]
                [retention=MS]
     fetch WHO [TOPIC-PARTITION,...|all] [v=9] [groups=g,h] [stable=yes] [member=M] [generation=G]
     forget WHO TOPIC-PARTITION,... [group=g]
     describe WHO g,h [v=6] [operations=yes]      list WHO [v=5] [states=A,B] [types=C,D]
     delete WHO g,h [v=3]                         find WHO g,h [v=6] [type=0]
-    hang WHO                                     hang up
+    hang WHO                                     close the connection
     wait MS                                      restart [SETTING=VALUE ...] | kill
     topic NAME PARTITIONS                        untopic NAME
 
-Members of consumer groups, streams groups and share groups and transactional producers have lines of their
-own: `consumers.py`, `streams.py`, `shares.py`, `transactions.py`.
+`consumers.py`, `streams.py`, `shares.py` and `transactions.py` define the lines of members of consumer,
+streams and share groups and of transactional producers.
 
-WHO is a client's name; `ann/2` is ann on a second connection. A client that asks again on a connection whose
-answer is still out hangs up and asks on a new one. Member ids are `-` (none), `WHO` (that client's), `!TEXT`
-(made up); generations are numbers, `next` or `last`; the type and protocol of a sync are what the client was
-told, `-` leaves them out. A group is one of this conversation's own; `-` is the empty name. Texts may be
-quoted as in URLs (%00), and `x*32000` is a text many times over.
+WHO is a client's name; `ann/2` is ann on a second connection. A request on a connection with a pending
+request closes that connection and opens a new one. Member ids are `-` (empty), `WHO` (that client's id) or
+`!TEXT` (literal). Generations are numbers, `next` or `last`. The protocol type and name of a sync default to
+those of the client's last JoinGroup response; `-` omits them. Group names are prefixed with the
+conversation's tag; `-` is the empty name. Texts may be percent-encoded (%00), and `x*32000` repeats a text.
 """
 
 from __future__ import annotations
@@ -69,30 +69,30 @@ LATEST = {
     "producers": 0, "read": 12, "ends": 7, "share": 1, "take": 2, "ack": 2, "fill": 13, "crowd": 1,
     "stand": 1, "move": 0, "quit": 0,
 }  # fmt: skip
-"""The version that a request has if it does not say; those with topic ids are asked for."""
+"""Default version of each request. Versions with topic ids are selected by `v=`."""
 
 
 @dataclass
 class Memory:
-    """What a client remembers of what it was told."""
+    """State that a client keeps from the responses it received."""
 
     group: str = "g"
     member_id: str = ""
     instance: str | None = None
     generation: int = -1
     led: tuple[str, ...] = ()
-    """The member ids of the generation, if it was told that it leads, in the order of the conversation."""
+    """Member ids of the generation if this client leads it, in order of first appearance."""
     protocol_type: str | None = "consumer"
     protocol: str | None = "range"
     last: tuple[str, Errors] | None = None
-    """What it asked last as a member, and what it was told."""
+    """Its last request as a member, and the error code of the response."""
     assigned: dict[Uuid, tuple[int, ...]] = field(default_factory=dict)
     reads: tuple[str, ...] | None = ("orders",)
     regex: str | None = None
     kinds: dict[str, str] = field(default_factory=dict)
-    """What kind groups were, and in what state, when it last asked."""
+    """Type and state of each group in its last ListGroups response."""
     tasks: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
-    """Active, standby and warm-up ones: the partitions of each subtopology."""
+    """Assigned partitions by role (active, standby, warmup) and subtopology."""
     topology: str = "map"
     process: str | None = None
     endpoint: str | None = None
@@ -102,23 +102,23 @@ class Memory:
     producer_id: int = -1
     producer_epoch: int = -1
     sequences: dict[tuple[int, int, str], int] = field(default_factory=dict)
-    """The next one, by producer id, epoch and partition."""
+    """Next sequence number by producer id, epoch and partition."""
     writing: tuple[tuple[int, int, str], int] | None = None
     last_error: Errors | None = None
-    """What it was told as a producer, or in its share session."""
+    """Error code of its last response as a producer or in its share session."""
     session: int = 0
-    """The next epoch of its share session."""
+    """Epoch of its next request in its share session."""
     requested_session: int = 0
     held: dict[tuple[Uuid, int], list[tuple[int, int]]] = field(default_factory=dict)
-    """The offsets that it was given, by partition, if it has not forgotten them since."""
+    """Acquired offset ranges by partition; a walk removes a range when it acknowledges it."""
 
 
 @dataclass
 class Line:
-    """A line of a conversation, taken apart."""
+    """A parsed line of a conversation."""
 
     verb: str
-    who: str
+    client: str
     plain: list[str]
     options: dict[str, str]
 
@@ -127,8 +127,8 @@ class Line:
         verb, *words = text.split()
         options = dict(w.split("=", 1) for w in words if re.match(r"[a-z]+=", w))
         plain = [w for w in words if not re.match(r"[a-z]+=", w)]
-        who = plain.pop(0) if verb in LATEST else ""
-        return cls(verb, who, plain, options)
+        client = plain.pop(0) if verb in LATEST else ""
+        return cls(verb, client, plain, options)
 
     @property
     def version(self) -> int:
@@ -137,17 +137,17 @@ class Line:
 
 @dataclass
 class Speaker:
-    """Makes requests of lines. `tag` keeps the groups and topics of one conversation apart from others'."""
+    """Builds requests from lines. `tag` prefixes the names of the conversation's groups and topics."""
 
     tag: str
     memories: dict[str, Memory] = field(default_factory=dict)
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
 
-    def of(self, who: str) -> Memory:
-        return self.memories.setdefault(who.partition("/")[0], Memory())
+    def of(self, client: str) -> Memory:
+        return self.memories.setdefault(client.partition("/")[0], Memory())
 
     def request(self, line: Line) -> Struct:
-        made: Struct = getattr(self, f"_{line.verb}")(self.of(line.who), line)
+        made: Struct = getattr(self, f"_{line.verb}")(self.of(line.client), line)
         return made
 
     def group(self, name: str) -> str:
@@ -339,7 +339,7 @@ class Speaker:
             ),
         )
 
-    # --- groups from outside ---
+    # --- administration of groups ---
 
     def _named_groups(self, line: Line) -> tuple[str, ...]:
         return tuple(self.group(g) for word in line.plain for g in word.split(","))
@@ -349,11 +349,11 @@ class Speaker:
         return DescribeGroupsRequest(groups=self._named_groups(line), include_authorized_operations=requested)
 
     def _list(self, memory: Memory, line: Line) -> Struct:
-        def words(name: str, since: int) -> tuple[str, ...]:
+        def listed(name: str, since: int) -> tuple[str, ...]:
             option = line.options.get(name)
             return tuple(option.split(",")) if option is not None and line.version >= since else ()
 
-        return ListGroupsRequest(states_filter=words("states", 4), types_filter=words("types", 5))
+        return ListGroupsRequest(states_filter=listed("states", 4), types_filter=listed("types", 5))
 
     def _delete(self, memory: Memory, line: Line) -> Struct:
         return DeleteGroupsRequest(groups_names=self._named_groups(line))
@@ -366,13 +366,13 @@ class Speaker:
 
 
 def text(word: str) -> str:
-    """A word as it is meant: `x*5` is xxxxx, %00 is NUL."""
+    """Decode a text: `x*5` is xxxxx, `%00` is NUL."""
     many = re.fullmatch(r"(.+)\*(\d+)", word)
     return unquote(many[1]) * int(many[2]) if many else unquote(word)
 
 
 def partitions(word: str) -> dict[str, list[int]]:
-    """`orders-0,orders-1,audit-0` by topic."""
+    """Parse `orders-0,orders-1,audit-0` into partitions by topic."""
     found: dict[str, list[int]] = {}
     for where in word.split(","):
         name, _, partition = where.rpartition("-")

@@ -1,9 +1,10 @@
-"""Plays a conversation with a broker over sockets.
+"""Play a conversation with a broker over sockets.
 
-A request may stay unanswered until something else happens, so a step is over when the broker has nothing more
-to say: after each line a commit to another group is sent twice and its answer awaited, on a connection of its
-own, which passes through the same coordinator behind whatever the line has caused. Where it is known how many
-answers a line brings, they are waited for first. No time is measured.
+A request may stay pending until a later line completes it, so no fixed number of responses ends a step. After
+each line the player commits an offset to another group, twice, on a connection of its own, and waits for the
+responses. These commits pass through the same coordinator after all work that the line caused; when they are
+answered, all responses of the step have been sent. If the number of responses to a line is known, the player
+waits for them first. No step depends on measured time.
 """
 
 from __future__ import annotations
@@ -52,31 +53,31 @@ from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesReq
 HOST = "127.0.0.1"
 WITHIN_S = 20
 LATE_S = 4
-"""For how long an answer is waited for that the other broker gave."""
+"""How long to wait for a response that the other broker sent."""
 
 READING = ("written", "look")
-"""Verbs that ask nobody for an answer: what they tell is read."""
+"""Verbs without a request of a client: the player reads a log or a topic."""
 
 CLOSING = "-1"
 """The epoch that ends a share session."""
 
-HUNG_S = 0.1
-"""How long a broker takes to notice that somebody has hung up."""
+DISCONNECT_S = 0.1
+"""How long a broker takes to notice a closed connection."""
 
 NO_CLIENT_ID = "null"
-"""For a client that says nothing of who it is."""
+"""Value of `client=` for a request header with a null client id."""
 
 TRANSACTION = 1
-"""The kind of coordinator that has transactions."""
+"""Coordinator type of transactions, as in FindCoordinator."""
 
 SHARE = 2
-"""The kind that has the states of share partitions."""
+"""Coordinator type of share partition states."""
 
 TOPIC = 2
-"""The kind of resource whose settings are a topic's."""
+"""Resource type of topic configs."""
 
 LATEST_OFFSET = -1
-"""The timestamp by which the end of a partition is asked for."""
+"""Timestamp that requests the end offset of a partition."""
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
@@ -84,7 +85,7 @@ TOPICS = {"orders": 6, "audit": 2}
 
 
 class Wire:
-    """One connection, with at most one request under way."""
+    """A connection with at most one request in flight."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((HOST, port), timeout=WITHIN_S)
@@ -94,12 +95,12 @@ class Wire:
 
     def send(self, request: Struct, version: int, client_id: str) -> None:
         api = BY_NAME[type(request).__name__.removesuffix("Request")]
-        said = client_id.encode()
-        size = len(said) if client_id != NO_CLIENT_ID else -1
+        encoded_id = client_id.encode()
+        size = len(encoded_id) if client_id != NO_CLIENT_ID else -1
         head = api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7"
         head += (
             size.to_bytes(2, "big", signed=True)
-            + said[: max(size, 0)]
+            + encoded_id[: max(size, 0)]
             + (b"\0" if version >= api.first_flexible else b"")
         )
         body = head + encode(request, version)
@@ -107,7 +108,7 @@ class Wire:
         self.pending = (api, version)
 
     def read(self) -> Struct | str | None:
-        """What came: an answer, "closed", or None if it is not whole yet."""
+        """Receive bytes; return the response, "closed", or None if the response is incomplete."""
         assert self.pending is not None
         try:
             part = self.socket.recv(1 << 20)
@@ -136,17 +137,17 @@ class Wire:
 
 @dataclass
 class Player:
-    """One conversation with one broker."""
+    """Plays one conversation with one broker."""
 
     port: int
     tag: str
     settle_s: float = 0.0
-    """How much longer than needed to listen after each line; for a recording."""
+    """How long to wait for further responses after each line, while recording."""
     restart: Callable[[bool, dict[str, str]], None] | None = None
     transactional: bool = False
-    """Whether there are transactions, and so a log of them."""
+    """Whether the profile has transactions, and so a `__transaction_state` topic."""
     shares: bool = False
-    """Whether there are share groups, and so a log of their partitions' states."""
+    """Whether the profile has share groups, and so a `__share_group_state` topic."""
     wires: dict[str, Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,14 +156,14 @@ class Player:
         self.log = Log(self.tag, self.reader)
         self.transactions = TransactionLog(self.tag, self.reader)
         self.share_states = ShareLog(self.tag, self.reader)
-        self._meet()
+        self._connect()
         self.log.begin(self.probe.ask)
         if self.transactional:
             self.transactions.begin(self.probe.ask)
         if self.shares:
             self.share_states.begin(self.probe.ask)
 
-    def _meet(self) -> None:
+    def _connect(self) -> None:
         self.probe = Wire(self.port)
         for name in TOPICS:
             self._learn_topic(name)
@@ -173,20 +174,20 @@ class Player:
 
     @property
     def waiting(self) -> set[str]:
-        """The clients to whom an answer is owed."""
-        return {who.partition("/")[0] for who, wire in self.wires.items() if wire.pending is not None}
+        """Clients with a pending request."""
+        return {client.partition("/")[0] for client, wire in self.wires.items() if wire.pending is not None}
 
     def play(self, line: str, expected: int | None = None) -> list[str]:
-        """Say a line; what the broker says until it has nothing more to say."""
+        """Play a line; return the rendered responses that the broker sent until it was idle."""
         command = Line.read(line)
         answers: list[tuple[str, Struct | str, int]] = []
-        if command.who:
-            memory = self.speaker.of(command.who)
+        if command.client:
+            memory = self.speaker.of(command.client)
             self._send(command, memory)
         elif command.verb not in READING:
             getattr(self, f"_do_{command.verb}")(*command.plain)
         if command.verb == "alter":
-            self._let_groups_know()
+            self._await_metadata()
         if command.verb in VERBS or command.verb in SHARE_VERBS:
             expected = expected or 1
         wanted = 0 if command.verb in READING else expected or 0
@@ -200,26 +201,26 @@ class Player:
         if command.verb == "share":
             self._wait_for_states()
         if command.options.get("session") == CLOSING:
-            time.sleep(self.settle_s)  # Kafka gives back what the member had when it has answered.
+            time.sleep(self.settle_s)  # Kafka releases the member's records after the response.
         if command.verb == "written":
             log = {STATE: self.transactions, SHARES: self.share_states}.get(" ".join(command.plain), self.log)
-            said = self._render(answers)
-            return said + log.read(self.probe.ask, (expected or 0) - len(said), LATE_S)
+            responses = self._render(answers)
+            return responses + log.read(self.probe.ask, (expected or 0) - len(responses), LATE_S)
         return self._render(answers) + (self._look(*command.plain) if command.verb == "look" else [])
 
     def _send(self, line: Line, memory: Memory) -> None:
-        wire = self.wires.get(line.who)
+        wire = self.wires.get(line.client)
         if wire is not None and wire.pending is not None:
             wire.close()
             wire = None
         if wire is None:
-            wire = self.wires[line.who] = Wire(self.port)
-            wire.ask(ApiVersionsRequest(), 0)  # from here on it is read as quickly as the probe
+            wire = self.wires[line.client] = Wire(self.port)
+            wire.ask(ApiVersionsRequest(), 0)  # from now on the broker reads it as quickly as the probe
         request = self.speaker.request(line)
-        wire.send(request, line.version, text(line.options.get("client", line.who.partition("/")[0])))
+        wire.send(request, line.version, text(line.options.get("client", line.client.partition("/")[0])))
 
     def _listen(self, within_s: float, *, every: bool = False) -> list[tuple[str, Struct | str, int]]:
-        """The answers that come within a time; the first ones only, unless `every` one is wanted."""
+        """Receive responses for `within_s`; return with the first ones, unless `every` is set."""
         answers: list[tuple[str, Struct | str, int]] = []
         until = time.monotonic() + within_s
         while True:
@@ -228,8 +229,8 @@ class Player:
             if not waiting:
                 return answers
             ready, _, _ = select.select(list(waiting), [], [], max(left, 0))
-            for one in ready:
-                name, wire = waiting[one]
+            for readable in ready:
+                name, wire = waiting[readable]
                 version = wire.pending[1] if wire.pending else 0
                 answer = wire.read()
                 if answer is not None:
@@ -252,7 +253,7 @@ class Player:
             self.probe.ask(commit, 8)
 
     def _settle(self, transactional_id: str) -> None:
-        """Wait until the coordinator has no work of its own with this id."""
+        """Wait until the coordinator has completed the transaction of this id."""
         description_request = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
         deadline = time.monotonic() + LATE_S
         while (
@@ -264,27 +265,27 @@ class Player:
             time.sleep(0.02)
 
     def _wait_for_states(self) -> None:
-        """Wait until no state of a share partition is being made."""
+        """Wait until no state of a share partition is being initialized."""
         deadline = time.monotonic() + LATE_S
         while self.log.initializing(self.probe.ask):
             assert time.monotonic() < deadline, self.tag
             time.sleep(0.02)
 
-    # --- what is heard ---
+    # --- responses ---
 
     def _render(self, answers: list[tuple[str, Struct | str, int]]) -> list[str]:
         answers.sort(key=lambda a: a[0])
         for _, answer, _ in answers:
             if isinstance(answer, Struct):
-                self.reader.meet(answer)
-        said = []
-        for who, answer, version in answers:
+                self.reader.number_member_id(answer)
+        rendered = []
+        for client, answer, version in answers:
             if isinstance(answer, str):
-                said.append(f"{who} <- {answer}")
+                rendered.append(f"{client} <- {answer}")
                 continue
-            self._learn(self.speaker.of(who), answer)
-            said.append(f"{who} <- {self.reader.render(answer, version)}")
-        return said
+            self._learn(self.speaker.of(client), answer)
+            rendered.append(f"{client} <- {self.reader.render(answer, version)}")
+        return rendered
 
     def _learn(self, memory: Memory, answer: Any) -> None:
         kind = type(answer).__name__
@@ -297,50 +298,50 @@ class Player:
             memory.member_id = answer.member_id
         elif answer.error_code == Errors.NONE:
             memory.member_id, memory.generation = answer.member_id, answer.generation_id
-            memory.led = tuple(sorted((m.member_id for m in answer.members), key=self.reader.rank))
+            memory.led = tuple(sorted((m.member_id for m in answer.members), key=self.reader.sort_key))
             memory.protocol = answer.protocol_name
             memory.protocol_type = answer.protocol_type or "consumer"
 
-    # --- lines that are no requests ---
+    # --- lines without a request of a client ---
 
     def _do_wait(self, ms: str) -> None:
         time.sleep(int(ms) / 1000)
 
-    def _do_hang(self, who: str) -> None:
-        """A client hangs up; brokers notice a moment later. It begins its share session anew."""
-        memory = self.speaker.of(who)
+    def _do_hang(self, client: str) -> None:
+        """Close a client's connection and wait until the broker notices; its share session starts anew."""
+        memory = self.speaker.of(client)
         memory.session = 0
         memory.held.clear()
-        if who in self.wires:
-            self.wires.pop(who).close()
-        time.sleep(HUNG_S + 2 * self.settle_s)
+        if client in self.wires:
+            self.wires.pop(client).close()
+        time.sleep(DISCONNECT_S + 2 * self.settle_s)
 
     def _do_restart(self, *settings: str) -> None:
-        self._again(gently=True, settings=dict(each.split("=", 1) for each in settings))
+        self._restart(cleanly=True, settings=dict(each.split("=", 1) for each in settings))
 
     def _do_kill(self) -> None:
-        self._again(gently=False, settings={})
+        self._restart(cleanly=False, settings={})
 
-    def _again(self, *, gently: bool, settings: dict[str, str]) -> None:
+    def _restart(self, *, cleanly: bool, settings: dict[str, str]) -> None:
         assert self.restart is not None, "this conversation has no broker of its own"
-        if gently:
+        if cleanly:
             self.close()
-        self.restart(gently, settings)
+        self.restart(cleanly, settings)
         self.close()
         self.wires.clear()
-        ready(self.port, transactions=self.transactional, shares=self.shares)
-        self._meet()
+        await_ready(self.port, transactions=self.transactional, shares=self.shares)
+        self._connect()
 
     def _do_topic(self, name: str, count: str) -> None:
         make_topic(self.probe, self.speaker.topic(name), int(count))
         self._learn_topic(name)
-        self._let_groups_know(self.speaker.topic(name))
+        self._await_metadata(self.speaker.topic(name))
 
-    def _let_groups_know(self, *topics: str) -> None:
-        """Kafka's coordinators hear of topics a moment after its clients do, and after their partitions."""
+    def _await_metadata(self, *topics: str) -> None:
+        """Wait until the coordinators see a change of topics: Kafka updates them after its metadata cache."""
         for name in topics:
             deadline = time.monotonic() + WITHIN_S
-            while self.settle_s and not served(self.probe, name) and time.monotonic() < deadline:
+            while self.settle_s and not has_leaders(self.probe, name) and time.monotonic() < deadline:
                 time.sleep(0.02)
         time.sleep(4 * self.settle_s)
 
@@ -350,10 +351,10 @@ class Player:
         answer = self.probe.ask(CreatePartitionsRequest(topics=(more,), timeout_ms=10_000), 3)
         assert answer.results[0].error_code == Errors.NONE, answer
         deadline = time.monotonic() + WITHIN_S
-        while len(known(self.probe, name).partitions) < int(count):
+        while len(topic_metadata(self.probe, name).partitions) < int(count):
             assert time.monotonic() < deadline, name
             time.sleep(0.02)
-        self._let_groups_know(name)
+        self._await_metadata(name)
 
     def _do_config(self, group: str, *settings: str) -> None:
         named = (setting.partition("=") for setting in settings)
@@ -364,24 +365,27 @@ class Player:
         )
         answer = self.probe.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 1)
         assert answer.responses[0].error_code == Errors.NONE, answer
-        self._let_groups_know()
+        self._await_metadata()
 
     def _do_topology(self, name: str, *spelled: str) -> None:
         self.speaker.topologies[name] = spelled
 
     def _do_until(self, names: str) -> None:
-        """Wait for topics that nobody asked for by name."""
+        """Wait until the broker has created these topics of itself."""
         for name in names.split(","):
             deadline = time.monotonic() + LATE_S
-            while known(self.probe, self.speaker.topic(name)).error_code and time.monotonic() < deadline:
+            while (
+                topic_metadata(self.probe, self.speaker.topic(name)).error_code
+                and time.monotonic() < deadline
+            ):
                 time.sleep(0.02)
-            if not known(self.probe, self.speaker.topic(name)).error_code:
+            if not topic_metadata(self.probe, self.speaker.topic(name)).error_code:
                 self._learn_topic(name)
-        self._let_groups_know(*(self.speaker.topic(name) for name in names.split(",")))
+        self._await_metadata(*(self.speaker.topic(name) for name in names.split(",")))
 
     def _look(self, name: str, settings: str = "") -> list[str]:
         real = self.speaker.topic(name)
-        topic = known(self.probe, real)
+        topic = topic_metadata(self.probe, real)
         if topic.error_code:
             return [f"{name} {Errors(topic.error_code).name}"]
         description_request = DescribeConfigsResource(
@@ -406,28 +410,28 @@ class Player:
         name = self.speaker.topic(name)
         self.probe.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=name),), timeout_ms=10_000), 6)
         deadline = time.monotonic() + WITHIN_S
-        while not known(self.probe, name).error_code:
+        while not topic_metadata(self.probe, name).error_code:
             assert time.monotonic() < deadline, name
             time.sleep(0.02)
-        self._let_groups_know()
+        self._await_metadata()
 
     def _learn_topic(self, name: str) -> None:
         real = self.speaker.topic(name)
-        topic_id = Uuid(known(self.probe, real).topic_id)
+        topic_id = Uuid(topic_metadata(self.probe, real).topic_id)
         self.speaker.topic_ids[real] = topic_id
         self.reader.topic_names[topic_id] = f"id({name})"
 
 
-def known(wire: Wire, name: str) -> Any:
+def topic_metadata(wire: Wire, name: str) -> Any:
     description_request = MetadataRequest(topics=(MetadataRequestTopic(name=name),))
     return wire.ask(description_request, 12).topics[0]
 
 
-def served(wire: Wire, name: str) -> bool:
-    """Whether all partitions of a topic have a leader that answers; so has a topic without partitions."""
+def has_leaders(wire: Wire, name: str) -> bool:
+    """Return True if the leader of every partition of the topic answers ListOffsets."""
     partitions = tuple(
         ListOffsetsPartition(partition_index=p.partition_index, timestamp=LATEST_OFFSET)
-        for p in known(wire, name).partitions
+        for p in topic_metadata(wire, name).partitions
     )
     topic = ListOffsetsTopic(name=name, partitions=partitions)
     answer = wire.ask(ListOffsetsRequest(replica_id=-1, topics=(topic,)), 3)
@@ -435,21 +439,21 @@ def served(wire: Wire, name: str) -> bool:
 
 
 def make_topic(wire: Wire, name: str, count: int) -> None:
-    """Make a topic and wait until it can be used."""
+    """Create a topic and wait until it is in the metadata."""
     made = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
     wire.ask(CreateTopicsRequest(topics=(made,), timeout_ms=10_000), 7)
     deadline = time.monotonic() + WITHIN_S
-    while known(wire, name).error_code:
+    while topic_metadata(wire, name).error_code:
         assert time.monotonic() < deadline, name
         time.sleep(0.02)
 
 
-def ready(port: int, *, transactions: bool = False, shares: bool = False) -> None:
-    """Wait until the topics of all conversations are there and groups have a coordinator; transactions and
-    states of share partitions, too, where there are any."""
+def await_ready(port: int, *, transactions: bool = False, shares: bool = False) -> None:
+    """Create the shared topics and wait until the coordinators of groups and, if requested, of transactions
+    and share partitions are available."""
     wire = Wire(port)
     for name, count in TOPICS.items():
-        if known(wire, name).error_code:
+        if topic_metadata(wire, name).error_code:
             make_topic(wire, name, count)
     commit = OffsetCommitRequest(
         group_id="barrier",
@@ -464,18 +468,18 @@ def ready(port: int, *, transactions: bool = False, shares: bool = False) -> Non
         wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=("barrier",)), 6)
         if wire.ask(commit, 8).topics[0].partitions[0].error_code == Errors.NONE:
             break
-        assert time.monotonic() < deadline, "no coordinator"
+        assert time.monotonic() < deadline, "no group coordinator became available"
         time.sleep(0.05)
     if transactions:
         wire.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=("barrier",)), 6)
         init = InitProducerIdRequest(transactional_id="barrier", transaction_timeout_ms=60_000)
         while wire.ask(init, 5).error_code != Errors.NONE:
-            assert time.monotonic() < deadline, "no coordinator of transactions"
+            assert time.monotonic() < deadline, "no transaction coordinator became available"
             time.sleep(0.05)
     if shares:
-        key = f"barrier:{Uuid(known(wire, 'orders').topic_id)}:0"
+        key = f"barrier:{Uuid(topic_metadata(wire, 'orders').topic_id)}:0"
         find = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=(key,))
         while wire.ask(find, 6).coordinators[0].error_code != Errors.NONE:
-            assert time.monotonic() < deadline, "no coordinator of share partitions"
+            assert time.monotonic() < deadline, "no share coordinator became available"
             time.sleep(0.05)
     wire.close()

@@ -1,7 +1,7 @@
-"""Conversations and recordings as files.
+"""Read and write the files of conversations and recordings.
 
-A conversation is a list of lines; what begins with # and what is empty is for the reader. A recording has the
-same lines, and behind each, further in, what Kafka answered.
+A conversation is a list of lines; empty lines and lines with # are comments. A recording has the same lines,
+each followed by Kafka's responses, indented.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Step = tuple[str, list[str]]
 
 @dataclass(frozen=True)
 class Conversation:
-    """What is said, and with which settings of the broker."""
+    """The lines of a conversation and the profile of broker configs that it runs with."""
 
     profile: str
     name: str
@@ -37,17 +37,17 @@ class Conversation:
 
 
 def written() -> list[Conversation]:
-    """The conversations written by hand."""
+    """Read the conversations that are written by hand."""
     found = []
     for path in sorted(CONVERSATIONS.glob("*/*.txt")):
         lines = (line.strip() for line in path.read_text("utf-8").split("\n"))
-        recorded = tuple(line for line in lines if line and not line.startswith("#"))
-        found.append(Conversation(path.parent.name, path.stem, recorded))
+        uncommented = tuple(line for line in lines if line and not line.startswith("#"))
+        found.append(Conversation(path.parent.name, path.stem, uncommented))
     return found
 
 
 def read(path: Path) -> list[Step]:
-    """The steps of a recording."""
+    """Read the steps of a recording: each line with its responses."""
     header, _, text = path.read_text("utf-8").partition("\n")
     assert header + "\n" == HEADER, f"{path.name} is not a recording of {VERSION}"
     steps: list[Step] = []

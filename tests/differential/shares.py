@@ -1,23 +1,23 @@
-"""What members of share groups say, beside the lines of the other protocols, and what they remember.
+"""Lines of conversations for members of share groups, in addition to those of the other protocols.
 
     share WHO [group=g] [member=M] [epoch=E] [reads=TOPIC,...] [rack=ID] [full=yes]     ShareGroupHeartbeat
     take WHO [PARTITIONS] [v=2] [session=N] [acks=ACKS] [drop=PARTITIONS] [most=N] [chunk=N] [wait=MS] [min=N]
              [bytes=N] [limit=yes] [renew=yes]                      ShareFetch
     ack WHO ACKS [v=2] [session=N] [renew=yes]                      ShareAcknowledge
-    fill WHO PARTITION COUNT                                        Produce: a batch of so many records
+    fill WHO PARTITION COUNT                                        Produce: one batch of COUNT records
     crowd WHO g,h [operations=yes]                                  ShareGroupDescribe
-    stand WHO g,h [PARTITIONS] [v=1]                                DescribeShareGroupOffsets; of all else
+    stand WHO g,h [PARTITIONS] [v=1]                                DescribeShareGroupOffsets; default: all
     move WHO PARTITION:OFFSET,... [group=g]                         AlterShareGroupOffsets
     quit WHO TOPIC,... [group=g]                                    DeleteShareGroupOffsets
-    written shares                                                  what is new in the log of share states
+    written shares                                                  new records of `__share_group_state`
 
-A member's own id is WHO unless it says otherwise; `-` is none. Epochs of members are numbers, `next` or
-`last`, as those of sessions: a session begins with 0, goes on with the next one after each answer, and ends
-with -1. ACKS are `orders-0:0-4:accept`, `orders-0:7:release`, `orders-0:0-2:accept+gap+reject`, with commas
-between them; types may be numbers. `zero-0` is a partition of the topic without an id.
+The default member id is WHO; `-` is the empty id. Member epochs and session epochs are numbers, `next` or
+`last`. A share session starts with epoch 0, increments it after each response, and ends with -1. ACKS are
+`orders-0:0-4:accept`, `orders-0:7:release`, `orders-0:0-2:accept+gap+reject`, separated by commas; types may
+be numbers. `zero-0` is a partition of the zero topic id.
 
-Behind a heartbeat its coordinator may still have states of partitions made; the conversation goes on when
-they are there.
+After a heartbeat the coordinator may still initialize the states of share partitions; the conversation
+continues when they are initialized.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 SHARE_VERBS = ("share", "take", "ack", "fill", "crowd", "stand", "move", "quit")
-"""Each is answered once, sooner or later."""
+"""Verbs whose request always gets one response."""
 
 TYPES = {"gap": 0, "accept": 1, "release": 2, "reject": 3, "renew": 4}
-LIMIT = 1
-"""The mode in which no more records are acquired than were asked for."""
+RECORD_LIMIT = 1
+"""Acquire mode `record_limit`: acquire at most `max_records` (KIP-1206)."""
 
 WAIT_MS = 400
 Acks = dict[tuple[str, int], list[dict[str, Any]]]
 
 
 class ShareSpeaker(TransactionsSpeaker):
-    """Makes requests of the lines of all protocols."""
+    """Builds requests from the lines of all protocols."""
 
     def _share(self, memory: Memory, line: Line) -> Struct:
         o = line.options
-        member_id = self._reader(memory, line)
+        member_id = self._member_id(memory, line)
         epoch = self._epoch(memory, o.get("epoch"))
         full = o.get("full") == "yes" or epoch == 0
         if "reads" in o:
@@ -81,9 +81,9 @@ class ShareSpeaker(TransactionsSpeaker):
             subscribed_topic_names=None if names is None else tuple(self.topic(n) for n in names),
         )
 
-    def _reader(self, memory: Memory, line: Line) -> str:
-        """A member's id; one that somebody gives once is not kept."""
-        own = f"!{line.who.partition('/')[0]}"
+    def _member_id(self, memory: Memory, line: Line) -> str:
+        """Return the member id of a request; `member=` overrides it for this request only."""
+        own = f"!{line.client.partition('/')[0]}"
         memory.member_id = memory.member_id or self._member(memory, own)
         return self._member(memory, line.options.get("member"))
 
@@ -102,22 +102,24 @@ class ShareSpeaker(TransactionsSpeaker):
         wanted = dict.fromkeys(_pairs(line.plain[0])) if line.plain else {}
         acks = _acks(o.get("acks", ""))
         by_topic: dict[str, list[share_fetch.FetchPartition]] = {}
-        for name, partition in [*wanted, *(at for at in acks if at not in wanted)]:
-            told = tuple(share_fetch.AcknowledgementBatch(**ack) for ack in acks.get((name, partition), ()))
+        for name, partition in [*wanted, *(pair for pair in acks if pair not in wanted)]:
+            acknowledged = tuple(
+                share_fetch.AcknowledgementBatch(**ack) for ack in acks.get((name, partition), ())
+            )
             by_topic.setdefault(name, []).append(
-                share_fetch.FetchPartition(partition_index=partition, acknowledgement_batches=told)
+                share_fetch.FetchPartition(partition_index=partition, acknowledgement_batches=acknowledged)
             )
         renews = o.get("renew") == "yes"
         return share_fetch.ShareFetchRequest(
             group_id=self._members_group(memory, line),
-            member_id=self._reader(memory, line),
+            member_id=self._member_id(memory, line),
             share_session_epoch=self._session(memory, line),
             max_wait_ms=int(o.get("wait", 0 if renews else WAIT_MS)),
             min_bytes=int(o.get("min", 0 if renews else 1)),
             max_bytes=int(o.get("bytes", 0 if renews else 1_000_000)),
             max_records=int(o.get("most", 0 if renews else 500)),
             batch_size=int(o.get("chunk", 500)),
-            share_acquire_mode=LIMIT if o.get("limit") == "yes" and line.version >= 2 else 0,
+            share_acquire_mode=RECORD_LIMIT if o.get("limit") == "yes" and line.version >= 2 else 0,
             is_renew_ack=renews and line.version >= 2,
             topics=tuple(
                 share_fetch.FetchTopic(topic_id=self._id(name), partitions=tuple(some))
@@ -131,18 +133,18 @@ class ShareSpeaker(TransactionsSpeaker):
 
     def _ack(self, memory: Memory, line: Line) -> Struct:
         by_topic: dict[str, list[share_acknowledge.AcknowledgePartition]] = {}
-        for (name, partition), told in (_acks(line.plain[0]) if line.plain else {}).items():
+        for (name, partition), acks in (_acks(line.plain[0]) if line.plain else {}).items():
             by_topic.setdefault(name, []).append(
                 share_acknowledge.AcknowledgePartition(
                     partition_index=partition,
                     acknowledgement_batches=tuple(
-                        share_acknowledge.AcknowledgementBatch(**ack) for ack in told
+                        share_acknowledge.AcknowledgementBatch(**ack) for ack in acks
                     ),
                 )
             )
         return share_acknowledge.ShareAcknowledgeRequest(
             group_id=self._members_group(memory, line),
-            member_id=self._reader(memory, line),
+            member_id=self._member_id(memory, line),
             share_session_epoch=self._session(memory, line),
             is_renew_ack=line.options.get("renew") == "yes" and line.version >= 2,
             topics=tuple(
@@ -158,8 +160,8 @@ class ShareSpeaker(TransactionsSpeaker):
     def _fill(self, memory: Memory, line: Line) -> Struct:
         name, _, partition = line.plain[0].rpartition("-")
         now_ms = time.time_ns() // 1_000_000
-        told = [f"{line.who}{n}".encode() for n in range(int(line.plain[1]))]
-        batch = batches.build([batches.Record(n, now_ms, None, value) for n, value in enumerate(told)])
+        values = [f"{line.client}{n}".encode() for n in range(int(line.plain[1]))]
+        batch = batches.build([batches.Record(n, now_ms, None, value) for n, value in enumerate(values)])
         data = (PartitionProduceData(index=int(partition), records=batch),)
         topic = TopicProduceData(topic_id=self._id(name), partition_data=data)
         return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(topic,))
@@ -213,7 +215,7 @@ class ShareSpeaker(TransactionsSpeaker):
         )
 
     def learn(self, memory: Memory, answer: Any) -> None:
-        """Remember what a member of a share group was told."""
+        """Update the client's memory from a response."""
         kind = type(answer).__name__
         if kind == "ShareGroupHeartbeatResponse":
             memory.last = ("ShareGroupHeartbeat", Errors(answer.error_code))
@@ -241,14 +243,18 @@ def _pairs(word: str) -> list[tuple[str, int]]:
 
 
 def _acks(word: str) -> Acks:
-    """What is said of which offsets, by partition."""
+    """Parse ACKS into acknowledgement batches by partition."""
     found: Acks = {}
-    for one in filter(None, word.split(",")):
-        where, offsets, types = one.split(":")
-        name, _, partition = where.rpartition("-")
+    for ack in filter(None, word.split(",")):
+        topic_partition, offsets, types = ack.split(":")
+        name, _, partition = topic_partition.rpartition("-")
         first, _, last = offsets.partition("-")
-        told = tuple(TYPES[t] if t in TYPES else int(t) for t in types.split("+") if t != "none")
+        acknowledge_types = tuple(TYPES[t] if t in TYPES else int(t) for t in types.split("+") if t != "none")
         found.setdefault((name, int(partition)), []).append(
-            {"first_offset": int(first), "last_offset": int(last or first), "acknowledge_types": told}
+            {
+                "first_offset": int(first),
+                "last_offset": int(last or first),
+                "acknowledge_types": acknowledge_types,
+            }
         )
     return found

@@ -1,12 +1,13 @@
-"""Conversations made by chance about a share group of one partition: members, and what they say of records.
+"""Random walks of a share group with one partition: heartbeats, share fetches and acknowledgements.
 
-Most of the time a member does what a client would: it joins, fetches, acknowledges what it was given, closes
-its session and leaves. The rest is everything else that can be asked: epochs of sessions that are over,
-offsets that somebody else has, answers that are none. A producer writes batches, and in transactions.
+Most lines are those of a correct client: join, fetch, acknowledge the acquired records, close the session and
+leave. The others are all other requests: wrong session epochs, offsets acquired by another member, invalid
+acknowledge types. A producer writes batches, some of them in transactions.
 
-Nobody answers for records while nobody has any: Kafka may stumble then. Who leaves closes its session first,
-and when nobody is left all hang up: until then Kafka keeps in memory what they had. Nobody moves the group:
-konvene raises its epoch then.
+The walks avoid failures of Kafka and known differences. A member without acquired records does not
+acknowledge. A member closes its session before it leaves, and when the group is empty all clients disconnect,
+because Kafka keeps their acquired records in memory until then. No administrator alters the group's offsets,
+because konvene bumps the group epoch then.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from konvene.errors import Errors
 
 STEPS = 60
 CLIENTS = ("a", "b", "c")
-WHERE = "own-0"
+PARTITION = "own-0"
 KINDS = ("accept", "accept", "accept", "release", "release", "reject", "gap")
-DONE = ("accept", "accept", "reject", "gap")
-"""What is said along with a fetch: whether that finds what is released with it is a matter of moments."""
+FINAL_TYPES = ("accept", "accept", "reject", "gap")
+"""Types sent along with a fetch. No release: whether the same fetch acquires the record is a race."""
 
 LOST = {Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID}
 SETTINGS = (
@@ -36,7 +37,7 @@ Range = tuple[int, int]
 
 
 class SharesWalk:
-    """One seed's conversation, a line at a time."""
+    """Generates the conversation of a seed, a line at a time."""
 
     steps = STEPS
 
@@ -44,116 +45,120 @@ class SharesWalk:
         self.chance = random.Random(seed)
         self.profile = "shares"
         self.clients = CLIENTS[: self.chance.choice((1, 2, 2, 3))]
-        self.sober = self.chance.choice((0.6, 0.8, 0.95))
-        self.inside = {"a"}
+        self.correct_odds = self.chance.choice((0.6, 0.8, 0.95))
+        self.joined = {"a"}
         self.loads = False
-        """Whether the share partition has to be read anew, which Kafka takes its time for."""
+        """Whether the broker has to load the share partition again, which takes Kafka some time."""
         self.end = 0
-        """A guess at where the log ends."""
+        """Estimated end offset of the log."""
         settings = self.chance.choice(SETTINGS)
         self.waits_for_commits = "read_committed" in settings
         self.next = [
             "topic own 1", f"config g share.auto.offset.reset=earliest{settings}",
-            "share a reads=own", "share a", f"take a {WHERE} wait=400", "init t", self._fill(),
+            "share a reads=own", "share a", f"take a {PARTITION} wait=400", "init t", self._fill(),
         ]  # fmt: skip
         self.last = ["stand admin g", "crowd admin g", "written"]
         if not self.waits_for_commits:
-            self.last.append("written shares")  # Else the start moves over what is for nobody, soon or late.
+            self.last.append(
+                "written shares"
+            )  # Else the time of a start offset past aborted records is a race.
 
     def line(self, memory: Callable[[str], Memory], waiting: set[str]) -> str:
-        """The next line, given what clients remember."""
+        """Return the next line, given the clients' memories."""
         if self.next:
             return self.next.pop(0)
-        who = self.chance.choice(self.clients)
-        mine = memory(who)
-        if self.chance.random() < self.sober or mine.generation <= 0:
-            return self._sensible(who, mine)
+        client = self.chance.choice(self.clients)
+        own_memory = memory(client)
+        if self.chance.random() < self.correct_odds or own_memory.generation <= 0:
+            return self._correct(client, own_memory)
         weighted = {
             self._wild_take: 4, self._wild_ack: 5, self._wild_share: 2, self._renew: 2, self._ask: 3,
-            self._refused: 1, self._drop: 1,
+            self._rejected: 1, self._drop: 1,
         }  # fmt: skip
-        made = self.chance.choices(list(weighted), list(weighted.values()))[0]
-        return made(who, mine)
+        make_line = self.chance.choices(list(weighted), list(weighted.values()))[0]
+        return make_line(client, own_memory)
 
-    # --- what clients do ---
+    # --- lines of a correct client ---
 
-    def _sensible(self, who: str, memory: Memory) -> str:
+    def _correct(self, client: str, memory: Memory) -> str:
         if memory.generation <= 0 or (memory.last and memory.last[1] in LOST):
-            self.inside.add(who)
-            return f"share {who} epoch=0 reads=own"
+            self.joined.add(client)
+            return f"share {client} epoch=0 reads=own"
         roll = self.chance.random()
         if roll < 0.18:
             return self._fill()
         if roll < 0.24:
             return self._transaction()
         if roll < 0.3:
-            return f"share {who}"
+            return f"share {client}"
         if roll < 0.34:
-            return f"take {who} session=-1{self._acks(memory, 0.5)}"
+            return f"take {client} session=-1{self._acks(memory, 0.5)}"
         if roll < 0.37:
             memory.generation = -1
-            self.inside.discard(who)
-            self.next = [f"share {who} epoch=-1"]
-            if not self.inside:
+            self.joined.discard(client)
+            self.next = [f"share {client} epoch=-1"]
+            if not self.joined:
                 self.loads = True
                 self.next += [f"hang {each}" for each in self.clients]
-            return f"take {who} session=-1"
+            return f"take {client} session=-1"
         if roll < 0.65 and memory.session and self._held(memory):
-            return f"ack {who} {self._said(memory)}"
+            return f"ack {client} {self._acknowledge(memory)}"
         if not memory.session:
             wait, self.loads = 400 if self.loads else 40, False
-            return f"take {who} {WHERE} wait={wait}{self._limits()}"
-        return f"take {who} wait=40{self._limits()}{self._acks(memory, 0.6)}"
+            return f"take {client} {PARTITION} wait={wait}{self._limits()}"
+        return f"take {client} wait=40{self._limits()}{self._acks(memory, 0.6)}"
 
     def _fill(self) -> str:
         count = self.chance.choice((1, 2, 3, 5, 10))
         self.end += count
-        return f"fill p {WHERE} {count}"
+        return f"fill p {PARTITION} {count}"
 
     def _transaction(self) -> str:
         self.end += 2
         self.next = [f"end t {self.chance.choice(('commit', 'abort'))}"]
         if self.chance.random() < 0.5:
             self.next.insert(0, self._fill())
-        return f"write t {WHERE}"
+        return f"write t {PARTITION}"
 
     def _limits(self) -> str:
-        """Few records, or many. Where some are for nobody, Kafka may give none, and konvene the next ones."""
+        """Return limits of a fetch, or none with read_committed.
+
+        Before aborted records Kafka may return no records where konvene returns the next committed ones.
+        """
         if self.waits_for_commits:
             return ""
-        told = self._maybe(0.5, "most=1", "most=2", "most=3", "most=7") + self._maybe(0.3, "limit=yes")
-        return told + self._maybe(0.3, "chunk=1", "chunk=2", "chunk=4")
+        limits = self._maybe(0.5, "most=1", "most=2", "most=3", "most=7") + self._maybe(0.3, "limit=yes")
+        return limits + self._maybe(0.3, "chunk=1", "chunk=2", "chunk=4")
 
     def _held(self, memory: Memory) -> list[Range]:
         return [each for ranges in memory.held.values() for each in ranges]
 
     def _acks(self, memory: Memory, odds: float) -> str:
-        """Said along with a fetch; where it waits for commits, which comes first is a matter of moments."""
+        """Return acknowledgements to send with a fetch; none with read_committed, where it is a race."""
         if not memory.session or not self._held(memory) or self.chance.random() > odds:
             return ""
         if self.waits_for_commits:
             return ""
-        return f" acks={self._said(memory, DONE)}"
+        return f" acks={self._acknowledge(memory, FINAL_TYPES)}"
 
-    def _said(self, memory: Memory, kinds: tuple[str, ...] = KINDS) -> str:
-        """Something of what was given, all in the order of the offsets; it is forgotten."""
+    def _acknowledge(self, memory: Memory, kinds: tuple[str, ...] = KINDS) -> str:
+        """Return acknowledgements of some acquired ranges, in offset order; remove them from `memory`."""
         ranges = sorted(self._held(memory))
         taken = ranges[: self.chance.choice((1, 1, 2, 9))]
         memory.held = {at: [r for r in some if r not in taken] for at, some in memory.held.items()}
-        return ",".join(self._one(first, last, kinds) for first, last in taken)
+        return ",".join(self._ack_batches(first, last, kinds) for first, last in taken)
 
-    def _one(self, first: int, last: int, kinds: tuple[str, ...]) -> str:
+    def _ack_batches(self, first: int, last: int, kinds: tuple[str, ...]) -> str:
         if first < last and self.chance.random() < 0.4:
             types = "+".join(self.chance.choice(kinds) for _ in range(first, last + 1))
-            return f"{WHERE}:{first}-{last}:{types}"
+            return f"{PARTITION}:{first}-{last}:{types}"
         if first < last and self.chance.random() < 0.3:
             middle = self.chance.randrange(first, last)
-            return (
-                f"{WHERE}:{first}-{middle}:{self.chance.choice(kinds)},{self._one(middle + 1, last, kinds)}"
-            )
-        return f"{WHERE}:{first}-{last}:{self.chance.choice(kinds)}"
+            first_ack = f"{PARTITION}:{first}-{middle}:{self.chance.choice(kinds)}"
+            return f"{first_ack},{self._ack_batches(middle + 1, last, kinds)}"
+        return f"{PARTITION}:{first}-{last}:{self.chance.choice(kinds)}"
 
-    # --- anything else ---
+    # --- other requests ---
 
     def _maybe(self, odds: float, *options: str) -> str:
         return " " + self.chance.choice(options) if self.chance.random() < odds else ""
@@ -162,10 +167,10 @@ class SharesWalk:
         first = self.chance.randrange(self.end + 3)
         last = first + self.chance.choice((0, 0, 1, 2, 5, -1))
         kind = self.chance.choice((*KINDS, "renew", "none", "7", "accept+release"))
-        return f"{WHERE}:{first}-{max(last, 0)}:{kind}"
+        return f"{PARTITION}:{first}-{max(last, 0)}:{kind}"
 
-    def _wild_take(self, who: str, memory: Memory) -> str:
-        line = f"take {who}" + self._maybe(0.5, WHERE, "own-7", "nowhere-0", "zero-0") + " wait=40"
+    def _wild_take(self, client: str, memory: Memory) -> str:
+        line = f"take {client}" + self._maybe(0.5, PARTITION, "own-7", "nowhere-0", "zero-0") + " wait=40"
         line += self._maybe(0.3, "session=last", "session=next", "session=0", "session=-1")
         acks = self._anywhere().replace("release", "reject")
         return (
@@ -175,27 +180,27 @@ class SharesWalk:
             + self._maybe(0.3, "v=1")
         )
 
-    def _wild_ack(self, who: str, memory: Memory) -> str:
+    def _wild_ack(self, client: str, memory: Memory) -> str:
         if not self._held(memory):
-            return self._ask(who, memory)
-        line = f"ack {who} {self._anywhere()}" + self._maybe(0.2, "v=1")
+            return self._ask(client, memory)
+        line = f"ack {client} {self._anywhere()}" + self._maybe(0.2, "v=1")
         return line + self._maybe(0.2, "session=last", "session=next", "session=0", "session=-1")
 
-    def _wild_share(self, who: str, memory: Memory) -> str:
-        return f"share {who}" + self._maybe(
+    def _wild_share(self, client: str, memory: Memory) -> str:
+        return f"share {client}" + self._maybe(
             0.8, "epoch=last", "epoch=next", "epoch=0", "rack=r", "reads=own", "full=yes"
         )
 
-    def _renew(self, who: str, memory: Memory) -> str:
+    def _renew(self, client: str, memory: Memory) -> str:
         if not self._held(memory):
-            return self._ask(who, memory)
+            return self._ask(client, memory)
         first, last = self.chance.choice(self._held(memory))
-        said = f"{WHERE}:{first}-{last}:{self.chance.choice(('renew', 'renew', 'accept'))}"
+        ack = f"{PARTITION}:{first}-{last}:{self.chance.choice(('renew', 'renew', 'accept'))}"
         if self.chance.random() < 0.5:
-            return f"ack {who} {said} renew=yes"
-        return f"take {who} acks={said} renew=yes"
+            return f"ack {client} {ack} renew=yes"
+        return f"take {client} acks={ack} renew=yes"
 
-    def _ask(self, who: str, memory: Memory) -> str:
+    def _ask(self, client: str, memory: Memory) -> str:
         return self.chance.choice(
             (
                 "stand admin g",
@@ -206,11 +211,11 @@ class SharesWalk:
             )
         )
 
-    def _refused(self, who: str, memory: Memory) -> str:
-        """With a member in it, which this one is."""
+    def _rejected(self, client: str, memory: Memory) -> str:
+        """Return a request that the broker rejects because the group is not empty."""
         return self.chance.choice(("delete admin g", "quit admin own", "move admin own-0:0"))
 
-    def _drop(self, who: str, memory: Memory) -> str:
+    def _drop(self, client: str, memory: Memory) -> str:
         if self._held(memory):
-            return self._ask(who, memory)
-        return f"take {who} drop={WHERE} wait=40"
+            return self._ask(client, memory)
+        return f"take {client} drop={PARTITION} wait=40"

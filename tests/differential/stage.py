@@ -1,4 +1,4 @@
-"""Brokers on which conversations are played, and the playing of many at once."""
+"""Start the brokers of a profile and play conversations on them, several at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TypeVar
 from tests.against.brokers import KINDS, Broker, Kafka, Konvene
 from tests.differential import walks
 from tests.differential.consumer_walks import ConsumerWalk
-from tests.differential.differences import meant
-from tests.differential.playing import Player, ready
+from tests.differential.differences import is_known_difference
+from tests.differential.playing import Player, await_ready
 from tests.differential.recordings import Conversation, Step
 from tests.differential.shares_walks import SharesWalk
 from tests.differential.streams_walks import StreamsWalk
@@ -89,7 +89,7 @@ PROFILES = {
     "shares-timed": SHARES,
     "shares-restart": SHARES,
 }
-"""The settings under which a conversation is played. Those of `ALONE` have a broker of their own."""
+"""Broker configs of each profile. Each conversation of a profile in `ALONE` gets its own broker."""
 
 ALONE = {"restart", "streams-restart", "streams-limits", "transactions-restart", "shares-restart"}
 
@@ -101,20 +101,20 @@ ONLY = {
         "group.streams.assignors": "sticky",
     },
 }
-"""Requests are taken in the order in which they were sent; disks are not what is compared. Kafka has one task
-assignor, konvene chooses one of two where nobody says which."""
+"""Configs of one broker alone: Kafka processes requests in the order of arrival, konvene does not fsync, and
+konvene's default task assignor is Kafka's only one."""
 
 SETTLE_S = 0.15
-"""How much longer Kafka is listened to, line by line: its timers run on a thread of their own."""
+"""How long to wait for further responses of Kafka after each line: its timers have their own thread."""
 
 MOST = int(os.environ.get("KONVENE_DIFFERENTIAL_MOST", "1"))
-"""How many differences of a conversation are told: those behind the first may follow from it."""
+"""How many differences of a conversation to report; later ones may follow from the first."""
 
 BESIDE: type[Broker] = KINDS[os.environ.get("KONVENE_DIFFERENTIAL_BESIDE", "konvene")]
-"""Who is compared with Kafka: konvene, or Kafka itself, which shows what is chance in a conversation."""
+"""The broker to compare with Kafka: konvene, or a second Kafka to find nondeterministic conversations."""
 
 AT_ONCE = 16
-"""How many conversations are played at a time: most of one is waiting."""
+"""How many conversations are played at a time; each one mostly waits."""
 STREAMS_HEARTBEAT = 88
 AnyWalk = walks.Walk | ConsumerWalk | StreamsWalk | TransactionsWalk | SharesWalk
 T = TypeVar("T")
@@ -123,7 +123,7 @@ R = TypeVar("R")
 
 @dataclass
 class Stage:
-    """A running broker."""
+    """A running broker of a profile."""
 
     broker: Broker
     transactional: bool = False
@@ -138,8 +138,8 @@ class Stage:
             self.broker.port, f"{name}.", self.settle_s, self._restart, self.transactional, self.shares
         )
 
-    def _restart(self, gently: bool, settings: dict[str, str]) -> None:
-        if gently:
+    def _restart(self, cleanly: bool, settings: dict[str, str]) -> None:
+        if cleanly:
             self.broker.stop()
         else:
             self.broker.kill9()
@@ -150,20 +150,20 @@ class Stage:
 
 
 @contextmanager
-def staged(kind: type[Broker], directory: Path, profile: str) -> Iterator[Stage]:
+def running_stage(kind: type[Broker], directory: Path, profile: str) -> Iterator[Stage]:
     broker = kind(directory, PROFILES[profile] | ONLY[kind])
     broker.start()
     try:
         shares = profile.startswith("shares")
         transactional = shares or profile.startswith("transactions")
-        ready(broker.port, transactions=transactional, shares=shares)
+        await_ready(broker.port, transactions=transactional, shares=shares)
         yield Stage(broker, transactional, shares)
     finally:
         broker.kill9()
 
 
-def first_played(stage: Stage, conversation: Conversation, name: str) -> list[Step]:
-    """Play it where nobody knows what will be answered."""
+def play_anew(stage: Stage, conversation: Conversation, name: str) -> list[Step]:
+    """Play a written conversation and return its steps."""
     player = stage.player(name)
     try:
         return [(line, player.play(line)) for line in conversation.lines]
@@ -171,8 +171,8 @@ def first_played(stage: Stage, conversation: Conversation, name: str) -> list[St
         player.close()
 
 
-def first_walked(stage: Stage, walk: AnyWalk, name: str) -> list[Step]:
-    """Walk where a seed leads with this broker's answers."""
+def walk_anew(stage: Stage, walk: AnyWalk, name: str) -> list[Step]:
+    """Play a random walk and return its steps; each line may depend on the broker's responses."""
     player = stage.player(name)
     steps: list[Step] = []
     try:
@@ -189,17 +189,17 @@ def first_walked(stage: Stage, walk: AnyWalk, name: str) -> list[Step]:
 
 
 def difference(stage: Stage, name: str, steps: list[Step]) -> str | None:
-    """Play the steps again; the first answers that are not as they were and not known to be, or None."""
+    """Replay the steps; return a report of the unexpected differences, or None."""
     player = stage.player(name)
     before: list[str] = []
     found: list[str] = []
     try:
         for number, (line, kafka) in enumerate(steps, 1):
             konvene = player.play(line, len(kafka))
-            if konvene != kafka and not meant(kafka, konvene):
+            if konvene != kafka and not is_known_difference(kafka, konvene):
                 report = [f"{name}, step {number}", *before[-24:], f"> {line}"]
-                report += [f"    kafka:   {a}" for a in kafka] or ["    kafka:   says nothing"]
-                report += [f"    konvene: {a}" for a in konvene] or ["    konvene: says nothing"]
+                report += [f"    kafka:   {a}" for a in kafka] or ["    kafka:   no response"]
+                report += [f"    konvene: {a}" for a in konvene] or ["    konvene: no response"]
                 found.append("\n".join(report))
                 if len(found) == MOST:
                     break
@@ -209,7 +209,7 @@ def difference(stage: Stage, name: str, steps: list[Step]) -> str | None:
     return "\n\n".join(found) or None
 
 
-def at_once(work: Callable[[T], R], items: list[T], most: int) -> list[R]:
-    """Do the same for many, at most so many at a time; results in their order."""
+def run_concurrently(work: Callable[[T], R], items: list[T], most: int) -> list[R]:
+    """Apply `work` to each item in at most `most` threads; return the results in the order of the items."""
     with ThreadPoolExecutor(most) as pool:
         return list(pool.map(work, items))

@@ -1,4 +1,4 @@
-"""What members of streams groups say, beside the lines of `language.py` and `consumers.py`.
+"""Lines of conversations for members of streams groups, in addition to `language.py` and `consumers.py`.
 
     work WHO [v=1] [group=g] [static=ID] [member=M] [epoch=E] [rebalance=MS] [topo=NAME[@EPOCH]] [process=ID]
              [own=TASKS] [active=TASKS] [standby=TASKS] [warmup=TASKS] [endpoint=HOST:PORT] [seen=EPOCH]
@@ -6,19 +6,19 @@
              [full=yes]                                             StreamsGroupHeartbeat
     survey WHO g,h [v=1] [operations=yes] [description=yes]         StreamsGroupDescribe
     draw WHO [group=g] [member=M] [epoch=E]                         StreamsGroupTopologyDescriptionUpdate
-    alter WHO g NAME=VALUE NAME ...                                 settings of a group; NAME unsets one
+    alter WHO g NAME=VALUE NAME ...                                 alter configs of a group; NAME deletes one
     topology NAME SPELLED ...                                       see `topologies.py`
-    until TOPIC,...                                                 wait until the broker has made topics
-    look TOPIC [NAME,...]                                           its number of partitions, its settings
+    until TOPIC,...                                                 wait until the broker has created topics
+    look TOPIC [NAME,...]                                           show its number of partitions, its configs
 
-TASKS are `0_0,0_1,1_0` of subtopologies and partitions, `all` that it was told, `none`, or `-` for nothing
-said; `own` says it of all three kinds, and tasks that are named there are active ones. As in `consumers.py` a
-member's id is WHO, and so is its process unless it names one; who is not in a group joins, with the topology
-`map` at first and with the one it had later. A member that joins says that it has no tags; `full=yes` says
-all of it again, but for the topology. `seen` is what it was told, and -1 before.
+TASKS are `0_0,0_1,1_0` (subtopology and partition), `all` (the received assignment), `none`, or `-` for null.
+`own` sets all three roles; tasks that it lists are active ones. As in `consumers.py` the default member id is
+WHO; it is also the default process id. A member outside the group joins: at first with the topology `map`,
+later with its previous topology. A joining member sends empty client tags; `full=yes` sends all fields again,
+except the topology. `seen` is the endpoint information epoch; it defaults to the last received one, or -1.
 
-Kafka's hash maps have ids of one letter in the order of the alphabet, so members, processes and subtopologies
-are named by one letter or digit each.
+Kafka's hash-map order of ids of one letter is alphabetical, so members, processes and subtopologies are named
+by one letter or digit each.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from konvene.messages.streams_group_topology_description_update import (
 )
 
 GROUP = 32
-"""The kind of resource whose settings are a group's."""
+"""Resource type of group configs."""
 
 SET, DELETE = 0, 1
 ROLES = ("active", "standby", "warmup")
@@ -58,7 +58,7 @@ Tasks = dict[str, tuple[int, ...]]
 
 
 class StreamsSpeaker(ConsumerSpeaker):
-    """Makes requests of the lines of all three protocols."""
+    """Builds requests from the lines of the classic, consumer and streams protocols."""
 
     def __init__(self, tag: str) -> None:
         super().__init__(tag)
@@ -66,18 +66,18 @@ class StreamsSpeaker(ConsumerSpeaker):
 
     def _work(self, memory: Memory, line: Line) -> Struct:
         o = line.options
-        who = line.who.partition("/")[0]
+        client = line.client.partition("/")[0]
         if "static" in o:
             memory.instance = None if o["static"] == "-" else text(o["static"])
         if "member" in o or not memory.member_id:
-            memory.member_id = self._member(memory, o.get("member", f"!{who}"))
+            memory.member_id = self._member(memory, o.get("member", f"!{client}"))
         epoch = self._epoch(memory, o.get("epoch"))
         joins = epoch == 0
         full = joins or o.get("full") == "yes"
-        memory.process = o.get("process", memory.process or who)
+        memory.process = o.get("process", memory.process or client)
         memory.endpoint = o.get("endpoint", memory.endpoint)
         own = o.get("own", "none" if joins else "all" if full else "-")
-        standing = own if own in ("all", "-") else "none"
+        other_roles = own if own in ("all", "-") else "none"
         return StreamsGroupHeartbeatRequest(
             group_id=self._members_group(memory, line),
             member_id=memory.member_id,
@@ -88,8 +88,8 @@ class StreamsSpeaker(ConsumerSpeaker):
             rebalance_timeout_ms=int(o.get("rebalance", REBALANCE_MS if full else -1)),
             topology=self._topology(memory, o.get("topo"), joins),
             active_tasks=_tasks(memory, "active", o.get("active", own)),
-            standby_tasks=_tasks(memory, "standby", o.get("standby", standing)),
-            warmup_tasks=_tasks(memory, "warmup", o.get("warmup", standing)),
+            standby_tasks=_tasks(memory, "standby", o.get("standby", other_roles)),
+            warmup_tasks=_tasks(memory, "warmup", o.get("warmup", other_roles)),
             process_id=text(memory.process) if (full or "process" in o) and memory.process != "-" else None,
             user_endpoint=_endpoint(memory.endpoint) if full or "endpoint" in o else None,
             client_tags=_tags(o.get("tags", "none" if full else "-")),
@@ -124,16 +124,18 @@ class StreamsSpeaker(ConsumerSpeaker):
         group, *settings = line.plain
         named = (setting.partition("=") for setting in settings)
         configs = tuple(
-            AlterableConfig(name=n, config_operation=SET if told else DELETE, value=text(v) if told else None)
-            for n, told, v in named
+            AlterableConfig(
+                name=n, config_operation=SET if equals else DELETE, value=text(v) if equals else None
+            )
+            for n, equals, v in named
         )
         resource = AlterConfigsResource(resource_type=GROUP, resource_name=self.group(group), configs=configs)
         return IncrementalAlterConfigsRequest(resources=(resource,))
 
-    # --- what is heard ---
+    # --- responses ---
 
     def learn(self, memory: Memory, answer: Any) -> None:
-        """Remember what a member of a streams group was told."""
+        """Update the client's memory from a response."""
         if type(answer).__name__ != "StreamsGroupHeartbeatResponse":
             super().learn(memory, answer)
             return
@@ -144,9 +146,9 @@ class StreamsSpeaker(ConsumerSpeaker):
         memory.member_id, memory.generation = answer.member_id, answer.member_epoch
         memory.endpoint_epoch = answer.endpoint_information_epoch
         for role in ROLES:
-            told = getattr(answer, f"{role}_tasks")
-            if told is not None:
-                memory.tasks[role] = {t.subtopology_id: t.partitions for t in told}
+            tasks = getattr(answer, f"{role}_tasks")
+            if tasks is not None:
+                memory.tasks[role] = {t.subtopology_id: t.partitions for t in tasks}
 
 
 def _tasks(memory: Memory, role: str, word: str) -> tuple[TaskIds, ...] | None:
@@ -181,9 +183,9 @@ def _tags(word: str) -> tuple[KeyValue, ...] | None:
 def _offsets(word: str) -> tuple[TaskOffset, ...] | None:
     if word == "-":
         return None
-    told = []
-    for one in [] if word == "none" else word.split(","):
-        task, _, offset = one.partition(":")
+    offsets = []
+    for entry in [] if word == "none" else word.split(","):
+        task, _, offset = entry.partition(":")
         subtopology, _, partition = task.rpartition("_")
-        told.append(TaskOffset(subtopology_id=subtopology, partition=int(partition), offset=int(offset)))
-    return tuple(told)
+        offsets.append(TaskOffset(subtopology_id=subtopology, partition=int(partition), offset=int(offset)))
+    return tuple(offsets)

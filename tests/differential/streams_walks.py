@@ -1,14 +1,13 @@
-"""Conversations made by chance about one group of Kafka Streams applications.
+"""Random walks of one streams group.
 
-Most of the time a member does what a client would: it joins, says what it owns when it was told something
-new, waits for topics that are being made, joins again when it is fenced. The rest is everything else that can
-be asked.
+Most lines are those of a correct client: join, report owned tasks after a new assignment, wait for internal
+topics, rejoin when fenced. The others are all other requests.
 
-What Kafka leaves to its hash maps is kept out of the way: members are a, b, c, and processes the same or p
-and q, which stand in the order of the alphabet with both. So is what Kafka gets wrong: a static member does
-not join again under its own id before it left, topics are not deleted where members have endpoints, and
-nobody reports offsets in the request that makes the group or that brings a static member back. Timeouts are
-so long that none runs out.
+The walks avoid what depends on the order of Kafka's hash maps: members are named a, b, c, and processes the
+same or p and q; the hash-map order of such names is alphabetical. They also avoid known differences: a static
+member does not rejoin under its own id before it left, topics are not deleted while members have endpoints,
+and no member reports offsets in the request that creates the group or returns a static member. No timeout
+expires.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ STEPS = 45
 MEMBERS = ("a", "b", "c")
 PROCESSES = ("p", "q")
 OWN = "own"
-"""The name of the topology that reads a topic which comes and goes."""
+"""Name of the topology with a source topic that the walk creates and deletes."""
 
 OFFSETS = ("orders-0:5", "orders-1:7,orders-4:3", "orders-9:1", "audit-0:3", "nowhere-0:1", "orders-2:8:deep")
 OWNED = ("none", "0_0", "0_0,0_1,0_2", "0_5", "1_0", "0_9", "7_0")
@@ -35,7 +34,7 @@ MISSING_INTERNAL_TOPICS = 3
 
 
 class StreamsWalk:
-    """One seed's conversation, a line at a time."""
+    """Generates the conversation of a seed, a line at a time."""
 
     steps = STEPS
 
@@ -49,7 +48,7 @@ class StreamsWalk:
         self.static = {m: f"i{m}" for m in self.members if self.chance.random() < 0.3}
         self.topics_change = self.topology == OWN
         self.endpoints = not self.topics_change and self.chance.random() < 0.5
-        self.sober = self.chance.choice((0.55, 0.7, 0.85))
+        self.correct_odds = self.chance.choice((0.55, 0.7, 0.85))
         self.reported: dict[str, object] = {}
         self.epochs: dict[str, int] = {}
         self.requester = ""
@@ -58,52 +57,52 @@ class StreamsWalk:
         self.first = [f"topology {OWN} 0:own 1:audit"]
 
     def line(self, memory: Callable[[str], Memory], waiting: set[str]) -> str:
-        """The next line, given what clients remember."""
+        """Return the next line, given the clients' memories."""
         self.epochs = {m: memory(m).generation for m in self.members}
         if self.first:
             return self.first.pop()
-        who, self.requester = self.requester, ""
-        if who and MISSING_INTERNAL_TOPICS in memory(who).statuses:
-            return f"until {','.join(topologies.internal(topologies.KNOWN[self.topology]))}"
-        if self.chance.random() > self.sober:
+        client, self.requester = self.requester, ""
+        if client and MISSING_INTERNAL_TOPICS in memory(client).statuses:
+            return f"until {','.join(topologies.internal_topics(topologies.KNOWN[self.topology]))}"
+        if self.chance.random() > self.correct_odds:
             return self._anything(memory)
-        who = self.chance.choice(self.members)
-        return self._sensible(who, memory(who))
+        client = self.chance.choice(self.members)
+        return self._correct(client, memory(client))
 
-    # --- what clients do ---
+    # --- lines of a correct client ---
 
-    def _sensible(self, who: str, memory: Memory) -> str:
+    def _correct(self, client: str, memory: Memory) -> str:
         error = memory.last[1] if memory.last else None
-        fenced = error is Errors.FENCED_MEMBER_EPOCH and who not in self.static
+        fenced = error is Errors.FENCED_MEMBER_EPOCH and client not in self.static
         if memory.generation <= 0 or fenced or error in UNKNOWN:
-            return self._join(who)
+            return self._join(client)
         if self.chance.random() < 0.1:
-            return f"commit {who} {self.chance.choice(OFFSETS)} v={self.chance.choice((9, 10))}"
-        reported = self.reported.get(who)
-        tasks = {role: dict(told) for role, told in memory.tasks.items()}
+            return f"commit {client} {self.chance.choice(OFFSETS)} v={self.chance.choice((9, 10))}"
+        reported = self.reported.get(client)
+        tasks = {role: dict(partitions) for role, partitions in memory.tasks.items()}
         if tasks != reported and self.chance.random() < 0.8:
-            self.reported[who] = tasks
-            return self._work(who, "own=all")
-        return self._work(who, *(["full=yes", LONG] if self.chance.random() < 0.1 else []))
+            self.reported[client] = tasks
+            return self._work(client, "own=all")
+        return self._work(client, *(["full=yes", LONG] if self.chance.random() < 0.1 else []))
 
-    def _work(self, who: str, *options: str) -> str:
-        self.requester = who
-        return " ".join(["work", who, *options])
+    def _work(self, client: str, *options: str) -> str:
+        self.requester = client
+        return " ".join(["work", client, *options])
 
-    def _join(self, who: str, *options: str) -> str:
-        self.reported[who] = None
-        named = [f"static={self.static[who]}"] if who in self.static else []
+    def _join(self, client: str, *options: str) -> str:
+        self.reported[client] = None
+        named = [f"static={self.static[client]}"] if client in self.static else []
         if self.endpoints and self.chance.random() < 0.7:
-            named.append(f"endpoint={who}:{self.chance.randint(1, 2)}")
-        if self.chance.random() < 0.3 and self.others_are_in(who) and who not in self.static:
+            named.append(f"endpoint={client}:{self.chance.randint(1, 2)}")
+        if self.chance.random() < 0.3 and self.has_other_members(client) and client not in self.static:
             named.append("offsets=0_0:5,0_3:7,0_4:1")
-        process = f"process={self.process[who]}"
-        return self._work(who, "epoch=0", f"topo={self.topology}", process, LONG, *named, *options)
+        process = f"process={self.process[client]}"
+        return self._work(client, "epoch=0", f"topo={self.topology}", process, LONG, *named, *options)
 
-    def others_are_in(self, who: str) -> bool:
-        return any(epoch > 0 for m, epoch in self.epochs.items() if m != who)
+    def has_other_members(self, client: str) -> bool:
+        return any(epoch > 0 for m, epoch in self.epochs.items() if m != client)
 
-    # --- anything else ---
+    # --- other requests ---
 
     def _anything(self, memory: Callable[[str], Memory]) -> str:
         known = [m for m in self.members if memory(m).member_id]
@@ -115,7 +114,7 @@ class StreamsWalk:
             makers |= {self._topic: 4}
         return self.chance.choices(list(makers), list(makers.values()))[0]()
 
-    def _odd_work(self, who: str) -> str:
+    def _odd_work(self, client: str) -> str:
         odd = [
             "epoch=next", "epoch=last", "epoch=last own=all", "epoch=1 own=none", "epoch=last own=0_0",
             "epoch=-1", "epoch=-1", "epoch=77", f"own={self.chance.choice(OWNED)}",
@@ -123,11 +122,11 @@ class StreamsWalk:
             "full=yes own=all", "offsets=0_0:9,0_1:3 ends=0_0:9", "ends=none", "seen=-1", "v=0",
             "client=other", f"topo={self.topology}",
         ]  # fmt: skip
-        odd += ["epoch=-2", "epoch=-2"] if who in self.static else ["join", "stale", "newer", "different"]
-        if self.process[who] in PROCESSES and who not in self.static:
+        odd += ["epoch=-2", "epoch=-2"] if client in self.static else ["join", "stale", "newer", "different"]
+        if self.process[client] in PROCESSES and client not in self.static:
             odd += ["process=p", "process=q"]
         if self.endpoints:
-            odd += [f"endpoint={who}:3"] * 2
+            odd += [f"endpoint={client}:3"] * 2
         if self.chance.random() < 0.05:
             odd = ["shutdown=yes"]
         chosen = self.chance.choice(odd)
@@ -136,13 +135,13 @@ class StreamsWalk:
             "different": f"topo={'map' if self.topology != 'map' else 'two'}",
         }  # fmt: skip
         if chosen in others:
-            return self._join(who, *filter(None, [others[chosen]]))
-        return self._work(who, chosen)
+            return self._join(client, *filter(None, [others[chosen]]))
+        return self._work(client, chosen)
 
-    def _odd_commit(self, who: str) -> str:
-        line = f"commit {who} {self.chance.choice(OFFSETS)} v={self.chance.choice((8, 9, 9, 10))}"
-        told = self.chance.choice(("", "last", "last", "next", "-1", "0"))
-        return line + (f" generation={told}" if told else "")
+    def _odd_commit(self, client: str) -> str:
+        line = f"commit {client} {self.chance.choice(OFFSETS)} v={self.chance.choice((8, 9, 9, 10))}"
+        generation = self.chance.choice(("", "last", "last", "next", "-1", "0"))
+        return line + (f" generation={generation}" if generation else "")
 
     def _look(self) -> str:
         return self.chance.choice(
@@ -164,7 +163,7 @@ class StreamsWalk:
         )  # fmt: skip
 
     def _stranger(self) -> str:
-        """Somebody who takes the group for one of another kind, and finds members in it."""
+        """Return a request of another protocol from a client that is not a member."""
         return self.chance.choice(
             ("beat x group=g epoch=5", "heartbeat y group=g generation=1 member=!y", "work z group=g epoch=5")
         )

@@ -1,4 +1,4 @@
-"""What Kafka answers, konvene answers: conversation by conversation, walk by walk."""
+"""konvene's responses equal Kafka's in every conversation and random walk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.differential.stage import (
     PROFILES,
     AnyWalk,
     Stage,
-    at_once,
     difference,
-    first_played,
-    first_walked,
-    staged,
+    play_anew,
+    run_concurrently,
+    running_stage,
+    walk_anew,
 )
 from tests.differential.streams_walks import StreamsWalk
 from tests.differential.transactions_walks import TransactionsWalk
@@ -40,8 +40,8 @@ TIMED_STREAMS = [
     "streams-timed", "streams-delayed", "streams-interval", "streams-expiring", "transactions-timed",
     "shares-timed",
 ]  # fmt: skip
-"""Profiles with timeouts of tenths of a second, or of two. What differs there from a recording is played once
-more, alone: a machine that was busy for as long differs from an idle one, not konvene from Kafka."""
+"""Profiles with timeouts of 0.1 s to 2 s. A conversation that differs from its recording is played once more,
+alone, because a busy machine may have exceeded a timeout."""
 
 BROKERS_AT_ONCE = len(TIMED)
 
@@ -52,17 +52,17 @@ WALKS: dict[str, Callable[[int], AnyWalk]] = {
     "transactions": TransactionsWalk,
     "shares": SharesWalk,
 }
-"""How conversations that are made by chance begin, and from what."""
+"""Class of each kind of random walk, by the verb that starts its line."""
 TRIES = int(os.environ.get("KONVENE_DIFFERENTIAL_TRIES", "8"))
-"""Kafka lets hash maps of random ids choose, among others who leads next. A conversation is begun again so
-many times until its choices are konvene's."""
+"""How many times to play a conversation with Kafka before reporting a difference: the order of hash maps of
+random ids decides some of Kafka's choices, such as the next leader."""
 
 
 def seeds(kind: str) -> range:
-    found_difference = os.environ.get("KONVENE_DIFFERENTIAL_SEEDS")
-    if MODE != "live" or not found_difference:
+    seed_range = os.environ.get("KONVENE_DIFFERENTIAL_SEEDS")
+    if MODE != "live" or not seed_range:
         return RECORDED_FEWER.get(kind, RECORDED_SEEDS)
-    first, _, last = found_difference.partition("-")
+    first, _, last = seed_range.partition("-")
     return range(int(first), int(last or first) + 1)
 
 
@@ -75,8 +75,8 @@ def conversations(profile: str) -> list[Conversation]:
     return [c for c in [*written(), *walked] if c.profile == profile and ONLY in c.id]
 
 
-class Theatre:
-    """Both brokers of a profile, as the mode wants them."""
+class ProfileBrokers:
+    """The brokers of a profile that the mode needs, started on demand."""
 
     def __init__(self, directory: Path, profile: str) -> None:
         self.directory = directory
@@ -86,38 +86,38 @@ class Theatre:
         self.shared: dict[type[Broker], Stage] = {}
 
     def stage(self, kind: type[Broker], name: str, closing: ExitStack) -> Stage:
-        """The stage of a kind: that of all, or one for this play alone."""
+        """Return the running broker of a kind: the shared one, or a new one for a profile in `ALONE`."""
         if self.alone:
-            return closing.enter_context(staged(kind, self.directory / name / kind.name, self.profile))
+            return closing.enter_context(running_stage(kind, self.directory / name / kind.name, self.profile))
         if kind not in self.shared:
             self.shared[kind] = self.exit.enter_context(
-                staged(kind, self.directory / kind.name, self.profile)
+                running_stage(kind, self.directory / kind.name, self.profile)
             )
         return self.shared[kind]
 
     def begin(self) -> None:
-        """Start what is shared before many ask for it at once."""
+        """Start the shared brokers before the conversations run concurrently."""
         if not self.alone:
             for kind in [BESIDE] if MODE == "recorded" else [Kafka, BESIDE]:
                 self.stage(kind, "", self.exit)
 
 
-def answers_of_kafka(theatre: Theatre, conversation: Conversation, name: str) -> list[Step]:
+def play_on_kafka(brokers: ProfileBrokers, conversation: Conversation, name: str) -> list[Step]:
     first = conversation.lines[0].split()
     with ExitStack() as closing:
-        stage = theatre.stage(Kafka, name, closing)
+        stage = brokers.stage(Kafka, name, closing)
         if first[0] in WALKS:
-            return first_walked(stage, WALKS[first[0]](int(first[1])), name)
-        return first_played(stage, conversation, name)
+            return walk_anew(stage, WALKS[first[0]](int(first[1])), name)
+        return play_anew(stage, conversation, name)
 
 
-def compared(theatre: Theatre, name: str, steps: list[Step]) -> str | None:
+def compare(brokers: ProfileBrokers, name: str, steps: list[Step]) -> str | None:
     with ExitStack() as closing:
-        return difference(theatre.stage(BESIDE, name, closing), name, steps)
+        return difference(brokers.stage(BESIDE, name, closing), name, steps)
 
 
-def judged(theatre: Theatre, conversation: Conversation, again: str = "") -> str | None:
-    """The first difference of a conversation, if there is one. Who is played again has new names."""
+def first_difference(brokers: ProfileBrokers, conversation: Conversation, again: str = "") -> str | None:
+    """Return the first difference of a conversation, or None. `again` renames a repeated conversation."""
     if MODE == "recorded":
         if not conversation.recording.exists():
             return f"{conversation.id} is not recorded"
@@ -125,12 +125,12 @@ def judged(theatre: Theatre, conversation: Conversation, again: str = "") -> str
         lines_ = tuple(line for line, _ in steps)
         if conversation.lines[0].split()[0] not in WALKS and lines_ != conversation.lines:
             return f"{conversation.id} was changed and not recorded again"
-        return compared(theatre, conversation.name + again, steps)
+        return compare(brokers, conversation.name + again, steps)
     for attempt in range(TRIES):
         name = f"{conversation.name}.{attempt}"
         try:
-            steps = answers_of_kafka(theatre, conversation, name)
-            found = compared(theatre, f"{name}." if BESIDE is Kafka else name, steps)
+            steps = play_on_kafka(brokers, conversation, name)
+            found = compare(brokers, f"{name}." if BESIDE is Kafka else name, steps)
         except Exception as error:
             return f"{conversation.id}: {error!r}"
         if found is None:
@@ -141,22 +141,22 @@ def judged(theatre: Theatre, conversation: Conversation, again: str = "") -> str
 
 
 def differences(directory: Path, profile: str) -> list[str]:
-    """Play all conversations of a profile; what is not as it was with Kafka."""
+    """Play all conversations of a profile; return the reports of those that differ from Kafka."""
     played = conversations(profile)
     if not played:
         return []
-    theatre = Theatre(directory / profile, profile)
-    with theatre.exit:
-        theatre.begin()
-        found = at_once(partial(judged, theatre), played, AT_ONCE)
+    brokers = ProfileBrokers(directory / profile, profile)
+    with brokers.exit:
+        brokers.begin()
+        found = run_concurrently(partial(first_difference, brokers), played, AT_ONCE)
         if MODE == "recorded" and profile in TIMED + TIMED_STREAMS:
-            differ = [c for c, found_difference in zip(played, found, strict=True) if found_difference]
-            found = [judged(theatre, conversation, ".again") for conversation in differ]
-        return [found_difference for found_difference in found if found_difference]
+            differ = [c for c, report in zip(played, found, strict=True) if report]
+            found = [first_difference(brokers, conversation, ".again") for conversation in differ]
+        return [report for report in found if report]
 
 
-def test_konvene_answers_as_kafka(tmp_path: Path) -> None:
-    """Every answer of every conversation is Kafka's in every field that is not random, or known to differ."""
+def test_responses_equal_kafkas(tmp_path: Path) -> None:
+    """Every deterministic field of every response equals Kafka's, except for the known differences."""
     if MODE != "recorded" or BESIDE is Kafka:
         try:
             os.environ.setdefault("KONVENE_AGAINST_KAFKA_JARS", str(kafka_jars()))
@@ -165,23 +165,23 @@ def test_konvene_answers_as_kafka(tmp_path: Path) -> None:
     brokers_at_once = BROKERS_AT_ONCE if MODE == "recorded" else 1
     by_profile = []
     for profiles in (TIMED, TIMED_STREAMS, [p for p in PROFILES if p not in TIMED + TIMED_STREAMS]):
-        by_profile += at_once(partial(differences, tmp_path), profiles, brokers_at_once)
-    found = [found_difference for several in by_profile for found_difference in several]
+        by_profile += run_concurrently(partial(differences, tmp_path), profiles, brokers_at_once)
+    found = [report for reports in by_profile for report in reports]
     assert not found, f"{len(found)} conversations differ\n\n" + "\n\n".join(found)
     assert ONLY or MODE == "live" or BESIDE is Kafka or set(KNOWN) == MET, (
-        "a known difference that nothing shows"
+        "a known difference that no conversation shows"
     )
 
 
 def test_every_known_difference_is_documented() -> None:
-    """A difference that is meant stands in the documentation in the words of its row."""
+    """`docs/differences.md` contains the sentence of every known difference."""
     page = (Path(__file__).parents[2] / "docs" / "differences.md").read_text("utf-8")
     for row in KNOWN:
         assert row.sentence in page
 
 
 def test_recordings_have_their_conversations() -> None:
-    """No recording is left over."""
+    """The recorded files are those of the conversations: none is missing, none is left over."""
     known = {c.recording for profile in PROFILES for c in conversations(profile)}
     assert not ONLY or known
     assert ONLY or MODE != "recorded" or set(RECORDED.glob("*/*.txt")) == known

@@ -1,4 +1,4 @@
-"""Members are told when to heartbeat as by Kafka wherever answers are compared, whatever is the default."""
+"""Differential tests run konvene with Kafka's heartbeat intervals, whatever its default policy is."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ POLICY = "konvene.heartbeat.policy"
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_conversation_is_in_kafkas_time(profile: str) -> None:
-    """The policy is said, for the default is another; so members are told what is configured."""
+def test_every_profile_uses_kafkas_heartbeat_policy(profile: str) -> None:
+    """The profile overrides the `responsive` default, so responses carry the configured interval."""
     config, _ = BrokerConfig.load(overrides=list((PROFILES[profile] | ONLY[Konvene]).items()))
     assert (config[POLICY], BROKER[POLICY].default) == ("kafka", "responsive")
     assert {heartbeat_interval_ms(5000, config, 1, waits=waits) for waits in (True, False)} == {5000}
 
 
-def test_the_interval_is_compared() -> None:
-    """Kafka's recorded answers tell it: with the other policy they would differ."""
+def test_recordings_contain_heartbeat_intervals() -> None:
+    """Kafka's recorded responses carry the interval, so the other policy would be a difference."""
     intervals = [
         int(interval)
         for page in sorted(RECORDED.glob("*/*.txt"))

@@ -1,4 +1,4 @@
-"""What transactional producers say, beside the lines of `language.py`, `consumers.py` and `streams.py`.
+"""Lines of conversations for transactional producers, in addition to the lines of group members.
 
     init WHO [v=5] [id=TX] [timeout=60000] [pid=P] [epoch=E] [keep=yes]      InitProducerId
     enlist WHO PARTITIONS [v=3] [verify=yes]                        AddPartitionsToTxn
@@ -7,20 +7,19 @@
     stow WHO PARTITION:OFFSET[:METADATA],... [v=5] [group=g] [member=M] [generation=G] [static=ID]
                                                                     TxnOffsetCommit
     end WHO commit|abort [v=5]                                      EndTxn
-    mark WHO PARTITIONS commit|abort [v=1] [coordinator=0]          WriteTxnMarkers, as an admin does
+    mark WHO PARTITIONS commit|abort [v=1] [coordinator=0]          WriteTxnMarkers, as sent by an admin
     inquire WHO TX,...                                              DescribeTransactions
     roll WHO [v=2] [states=A,B] [pattern=RE] [longer=MS]            ListTransactions
     producers WHO PARTITIONS                                        DescribeProducers
-    read WHO PARTITION [v=12] [isolation=committed] [from=N]        Fetch, as it is now
-    ends WHO PARTITIONS [v=7] [isolation=committed]                 ListOffsets: the latest
-    written state                                                   what is new in the transactions' log
+    read WHO PARTITION [v=12] [isolation=committed] [from=N]        Fetch without waiting
+    ends WHO PARTITIONS [v=7] [isolation=committed]                 ListOffsets: end offsets
+    written state                                                   new records of `__transaction_state`
 
-A transactional id is WHO unless it says otherwise; so two clients may have one id. Each line but those of
-admins may say `pid=P` and `epoch=E`: numbers, `next` or `last`, or `WHO` whose producer id it is; `-` is
-none.
-What a client is told of its producer id and epoch it remembers, and which sequence of each partition is next.
-Behind the end of a transaction its coordinator still writes markers; the conversation waits until they are
-written, and goes on then.
+The default transactional id is WHO; two clients may share one id. Each line except those of admins takes
+`pid=P` and `epoch=E`: numbers, `next` or `last`; `-` is -1, and `pid=WHO` is the producer id of that client.
+A client keeps its producer id and epoch from responses and counts the sequence numbers of each partition.
+After the end of a transaction its coordinator still writes markers; the conversation continues when they are
+written.
 """
 
 from __future__ import annotations
@@ -73,24 +72,24 @@ VERBS = (
     "read",
     "ends",
 )
-"""Each is answered once, sooner or later."""
+"""Verbs whose request always gets one response."""
 
 ENDS = {"init", "end"}
-"""After these a coordinator may be at work on its own."""
+"""Verbs after which the coordinator may still complete a transaction."""
 
 MOST_BYTES = 1_000_000
 LATEST_OFFSET = -1
 FIRST_BATCHED = 4
-"""The version of AddPartitionsToTxn that asks about many transactions."""
+"""First version of AddPartitionsToTxn with a batch of transactions."""
 
 
 class TransactionsSpeaker(StreamsSpeaker):
-    """Makes requests of the lines of all protocols."""
+    """Builds requests from the lines of group members and transactional producers."""
 
     def transactional_id(self, line: Line) -> str:
-        memory = self.of(line.who)
+        memory = self.of(line.client)
         memory.transactional_id = line.options.get(
-            "id", memory.transactional_id or line.who.partition("/")[0]
+            "id", memory.transactional_id or line.client.partition("/")[0]
         )
         return "" if memory.transactional_id == "-" else self.tag + text(memory.transactional_id)
 
@@ -116,7 +115,7 @@ class TransactionsSpeaker(StreamsSpeaker):
             else int(word)
         )
 
-    def _who(self, memory: Memory, line: Line) -> dict[str, Any]:
+    def _producer_fields(self, memory: Memory, line: Line) -> dict[str, Any]:
         return {
             "transactional_id": self.transactional_id(line),
             "producer_id": self._pid(memory, line),
@@ -136,35 +135,36 @@ class TransactionsSpeaker(StreamsSpeaker):
         )
 
     def _enlist(self, memory: Memory, line: Line) -> Struct:
-        who = self._who(memory, line)
+        producer = self._producer_fields(memory, line)
         topics = tuple(
             AddPartitionsToTxnTopic(name=self.topic(n), partitions=tuple(p))
             for n, p in partitions(line.plain[0]).items()
         )
         if line.version < FIRST_BATCHED:
             return AddPartitionsToTxnRequest(
-                v3_and_below_topics=topics, **{f"v3_and_below_{name}": value for name, value in who.items()}
+                v3_and_below_topics=topics,
+                **{f"v3_and_below_{name}": value for name, value in producer.items()},
             )
         verify = line.options.get("verify") == "yes"
-        one = AddPartitionsToTxnTransaction(verify_only=verify, topics=topics, **who)
-        return AddPartitionsToTxnRequest(transactions=(one,))
+        transaction = AddPartitionsToTxnTransaction(verify_only=verify, topics=topics, **producer)
+        return AddPartitionsToTxnRequest(transactions=(transaction,))
 
     def _pledge(self, memory: Memory, line: Line) -> Struct:
         group = self.group(line.options.get("group", "g"))
-        return AddOffsetsToTxnRequest(group_id=group, **self._who(memory, line))
+        return AddOffsetsToTxnRequest(group_id=group, **self._producer_fields(memory, line))
 
     def _write(self, memory: Memory, line: Line) -> Struct:
         name, _, partition = line.plain[0].rpartition("-")
-        who = self._who(memory, line)
+        producer = self._producer_fields(memory, line)
         plain = line.options.get("plain") == "yes"
-        at = (who["producer_id"], who["producer_epoch"], line.plain[0])
-        sequence = int(line.options.get("seq", memory.sequences.get(at, 0)))
-        memory.writing = (at, sequence)
+        key = (producer["producer_id"], producer["producer_epoch"], line.plain[0])
+        sequence = int(line.options.get("seq", memory.sequences.get(key, 0)))
+        memory.writing = (key, sequence)
         now_ms = time.time_ns() // 1_000_000
         batch = batches.build(
-            [batches.Record(0, now_ms, None, f"{line.who} {sequence}".encode())],
-            producer_id=-1 if plain else who["producer_id"],
-            producer_epoch=-1 if plain else who["producer_epoch"],
+            [batches.Record(0, now_ms, None, f"{line.client} {sequence}".encode())],
+            producer_id=-1 if plain else producer["producer_id"],
+            producer_epoch=-1 if plain else producer["producer_epoch"],
             base_sequence=-1 if plain else sequence,
             transactional=not plain,
         )
@@ -175,7 +175,7 @@ class TransactionsSpeaker(StreamsSpeaker):
             else {"name": self.topic(name)}
         )
         return ProduceRequest(
-            transactional_id=None if plain else who["transactional_id"],
+            transactional_id=None if plain else producer["transactional_id"],
             acks=-1,
             timeout_ms=10_000,
             topic_data=(TopicProduceData(partition_data=data, **named),),
@@ -207,7 +207,7 @@ class TransactionsSpeaker(StreamsSpeaker):
                 TxnOffsetCommitRequestTopic(partitions=tuple(p), **self._txn_named(name, line.version))
                 for name, p in by_topic.items()
             ),
-            **self._who(memory, line),
+            **self._producer_fields(memory, line),
             **member,
         )
 
@@ -215,13 +215,13 @@ class TransactionsSpeaker(StreamsSpeaker):
         return self._named(name, 10 if version >= 6 else 0)
 
     def _end(self, memory: Memory, line: Line) -> Struct:
-        return EndTxnRequest(committed=line.plain[0] == "commit", **self._who(memory, line))
+        return EndTxnRequest(committed=line.plain[0] == "commit", **self._producer_fields(memory, line))
 
     def _mark(self, memory: Memory, line: Line) -> Struct:
-        who = self._who(memory, line)
+        producer = self._producer_fields(memory, line)
         marker = WritableTxnMarker(
-            producer_id=who["producer_id"],
-            producer_epoch=who["producer_epoch"],
+            producer_id=producer["producer_id"],
+            producer_epoch=producer["producer_epoch"],
             transaction_result=line.plain[1] == "commit",
             coordinator_epoch=int(line.options.get("coordinator", 0)),
             topics=tuple(
@@ -281,7 +281,7 @@ class TransactionsSpeaker(StreamsSpeaker):
         )
 
     def learn(self, memory: Memory, answer: Any) -> None:
-        """Remember what a producer was told."""
+        """Update the client's memory from a response."""
         kind = type(answer).__name__
         if kind == "InitProducerIdResponse":
             memory.last_error = Errors(answer.error_code)
@@ -294,8 +294,8 @@ class TransactionsSpeaker(StreamsSpeaker):
         elif kind == "ProduceResponse":
             memory.last_error = Errors(answer.responses[0].partition_responses[0].error_code)
             if memory.last_error is Errors.NONE and memory.writing is not None:
-                at, sequence = memory.writing
-                memory.sequences[at] = sequence + 1
+                key, sequence = memory.writing
+                memory.sequences[key] = sequence + 1
         else:
             super().learn(memory, answer)
 

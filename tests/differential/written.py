@@ -1,9 +1,9 @@
-"""What a broker wrote to `__consumer_offsets` about the groups of a conversation, to `__transaction_state`
-about its transactions and to `__share_group_state` about its share partitions: a line for each batch.
+"""Read the internal topics and render the records of a conversation, one line for each batch.
 
-Records of one kind that follow one another in a batch are sorted, as Kafka writes members in the order of its
-hash maps; the order of the kinds is compared. Times are left out, and hashes of topics are numbered: the ids
-of topics are random.
+The topics are `__consumer_offsets` (groups), `__transaction_state` (transactions) and `__share_group_state`
+(share partitions). Consecutive records of one type in a batch are sorted, because Kafka writes members in
+hash-map order; the order of the types is compared. Timestamps are omitted, and metadata hashes are numbered
+because topic ids are random.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ INTERNAL = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
 SHARE_STATE = "__share_group_state"
 STATE, SHARES = "state", "shares"
-"""The words by which the transactions' log and that of share states are asked for."""
+"""Arguments of `written` that select the transaction log or the share state log."""
 
 MOST_BYTES = 50_000_000
 SHARE_PARTITIONS = 15
-"""The kind of record that says which partitions of a share group have a state."""
+"""Record type of `ShareGroupStatePartitionMetadata`: the partitions with an initialized state."""
 
-AHEAD = 12
-"""Offset and length stand in front of a batch."""
+HEADER_BYTES = 12
+"""Bytes of the base offset and the length position the start of a batch."""
 
 LAST_DELTA = slice(23, 27)
-"""Where a batch says how far its last offset is from its first."""
+"""Position of the last offset delta in a batch."""
 
 
 class Log:
-    """Reads on from where it has read to."""
+    """Reads the new records of `__consumer_offsets` position each call."""
 
     topic = INTERNAL
 
@@ -55,12 +55,12 @@ class Log:
     def read(
         self, ask: Callable[[FetchRequest, int], Any], least: int = 0, within_s: float = 0.0
     ) -> list[str]:
-        """The batches that are new, each as a line; so many at `least`, if they come within a time."""
+        """Return new batches, a line each; wait up to `within_s` for position `least` so many lines."""
         lines: list[str] = []
         deadline = time.monotonic() + within_s
         while True:
             while data := bytes(self._fetch(ask, MOST_BYTES).records or b""):
-                for batch in whole(data):
+                for batch in complete_batches(data):
                     lines += self._batch(batch)
                     last = int.from_bytes(batch[:8], "big") + int.from_bytes(batch[LAST_DELTA], "big")
                     self.offset = last + 1
@@ -76,19 +76,19 @@ class Log:
             return []
         entry = self._render(batches.records(batch))
         if header.is_transactional:
-            whose = f"{self.reader.producer(header.producer_id)}/{header.producer_epoch}"
-            return [f"{line} in {whose}" for line in entry]
+            producer = f"{self.reader.producer(header.producer_id)}/{header.producer_epoch}"
+            return [f"{line} in {producer}" for line in entry]
         return entry
 
     def begin(self, ask: Callable[[FetchRequest, int], Any]) -> None:
-        """Pass over what is there already."""
+        """Skip the records that already exist."""
         self.offset = self.began = self._fetch(ask, 1).high_watermark
 
     def initializing(self, ask: Callable[[FetchRequest, int], Any]) -> bool:
-        """Whether share groups of the conversation wait for states of partitions."""
+        """Return True while a share group of the conversation has partitions to initialize."""
         last: dict[str, Any] = {}
         data = bytes(self._fetch(ask, MOST_BYTES, self.began).records or b"")
-        for batch in whole(data):
+        for batch in complete_batches(data):
             if self.tag.encode() not in batch or batches.read_header(batch).is_control:
                 continue
             for entry in batches.records(batch):
@@ -99,8 +99,8 @@ class Log:
         return any(value is not None and value.initializing_topics for value in mine)
 
     def _fetch(self, ask: Callable[[FetchRequest, int], Any], most: int, offset: int | None = None) -> Any:
-        at = self.offset if offset is None else offset
-        requested = FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=most)
+        position = self.offset if offset is None else offset
+        requested = FetchPartition(partition=0, fetch_offset=position, partition_max_bytes=most)
         topic = FetchTopic(topic=self.topic, partitions=(requested,))
         answer = ask(FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=most, topics=(topic,)), 12)
         return answer.responses[0].partitions[0]
@@ -109,7 +109,9 @@ class Log:
         entry = [t for r in records if (t := self._record(r.key or b"", r.value))]
         if not entry:
             return []
-        runs = (sorted(run, key=self.reader.rank) for _, run in groupby(entry, key=lambda t: t.split()[0]))
+        runs = (
+            sorted(run, key=self.reader.sort_key) for _, run in groupby(entry, key=lambda t: t.split()[0])
+        )
         return ["log <- " + self.reader.named("; ".join(record for run in runs for record in run))]
 
     def _record(self, key: bytes, value: bytes | None) -> str:
@@ -126,7 +128,7 @@ class Log:
 
 
 class TransactionLog(Log):
-    """The same of the log of transactions."""
+    """Reads the new records of `__transaction_state`."""
 
     topic = TRANSACTIONS
 
@@ -142,15 +144,18 @@ class TransactionLog(Log):
 
 
 class ShareLog(Log):
-    """The same of the log of share states. States of several partitions are written in one batch or in
-    several: a line is a record, and those of one partition stay in their order."""
+    """Reads the new records of `__share_group_state`, one line for each record.
+
+    A broker may write the states of several partitions in one batch or in several, so lines are sorted by
+    partition; records of one partition keep their order.
+    """
 
     topic = SHARE_STATE
 
     def read(
         self, ask: Callable[[FetchRequest, int], Any], least: int = 0, within_s: float = 0.0
     ) -> list[str]:
-        return sorted(super().read(ask, least, within_s), key=_whose)
+        return sorted(super().read(ask, least, within_s), key=_share_partition)
 
     def _render(self, records: list[batches.Record]) -> list[str]:
         entry = [t for r in records if (t := self._record(r.key or b"", r.value))]
@@ -167,17 +172,17 @@ class ShareLog(Log):
         return f"{entry} v0 {self.reader.struct(record.value, 0)}"
 
 
-def _whose(line: str) -> list[str]:
-    """Group, topic and partition of a record's line."""
+def _share_partition(line: str) -> list[str]:
+    """Return the group, topic and partition of a rendered record."""
     return line.split()[3:6]
 
 
-def whole(data: bytes) -> Iterator[bytes]:
-    """The batches of a fetch; the last one may be cut."""
-    at = 0
-    while at + AHEAD <= len(data):
-        end = at + AHEAD + int.from_bytes(data[at + 8 : at + AHEAD], "big")
+def complete_batches(data: bytes) -> Iterator[bytes]:
+    """Yield the complete batches of a fetch; the last one may be truncated."""
+    position = 0
+    while position + HEADER_BYTES <= len(data):
+        end = position + HEADER_BYTES + int.from_bytes(data[position + 8 : position + HEADER_BYTES], "big")
         if end > len(data):
             return
-        yield data[at:end]
-        at = end
+        yield data[position:end]
+        position = end

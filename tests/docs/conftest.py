@@ -1,4 +1,4 @@
-"""One broker for all examples: `konvene serve --ephemeral` on a free port, as the README starts it."""
+"""A broker for the examples of the pages: `konvene serve --ephemeral` on a free port, as in the README."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Where a broker listens that ends with the tests."""
+    """Yield the host and port of a broker that stops after the tests of a module."""
     quick = ["--set", "group.initial.rebalance.delay.ms=0", "--set", "offsets.topic.num.partitions=2"]
     command = [sys.executable, "-m", "konvene", "serve", "--port", "0", "--ephemeral", *quick]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker:

@@ -1,4 +1,4 @@
-"""The pages that tests read: their fenced examples, links, tables and commands."""
+"""Parse the pages of the documentation: fenced examples, links, tables and commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 class Block(NamedTuple):
-    """A fenced block; `mark` is what the comment in front of it asks tests to do with it."""
+    """A fenced code block; `mark` is the argument of the `<!-- test: ... -->` comment before it."""
 
     page: Path
     line: int
@@ -40,28 +40,28 @@ def blocks() -> list[Block]:
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
+    """Return the text of a page without its fenced blocks."""
     return _BLOCK.sub("", page.read_text("utf-8"))
 
 
 def links(page: Path) -> list[str]:
-    """Where a page's links within the repository point to."""
+    """Return the targets of a page's links within the repository."""
     return [found for found in _LINK.findall(prose(page)) if not re.match(r"[a-z]+:", found)]
 
 
 def spans(page: Path) -> list[str]:
-    """What stands in backticks."""
+    """Return the code spans of a page."""
     return _SPAN.findall(prose(page))
 
 
 def anchors(page: Path) -> set[str]:
-    """The fragments that a page's headings make, as GitHub makes them."""
+    """Return the URL fragments of a page's headings, as GitHub derives them."""
     heads = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def rows(page: Path, table: str) -> list[list[str]]:
-    """The cells of the table behind the comment that names it, without its head."""
+    """Return the rows of the table after `<!-- table: ... -->`, without the heading."""
     lines = page.read_text("utf-8").partition(f"<!-- table: {table} -->\n")[2].splitlines()
     found = []
     for line in lines[2:]:
@@ -72,7 +72,7 @@ def rows(page: Path, table: str) -> list[list[str]]:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Every `konvene ...` that a page shows, with where: in sessions, scripts and between backticks."""
+    """Yield the location and text of each `konvene` command in a script, console session or code span."""
     for block in blocks():
         if block.language in ("sh", "console"):
             for line in block.text.splitlines():

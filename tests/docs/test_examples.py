@@ -1,4 +1,4 @@
-"""What the pages show can be done: marked examples run against a broker in a process of its own."""
+"""Run the marked examples of the pages against a broker process."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ import pytest
 from tests.docs.pages import Block, blocks
 
 MARKED = [block for block in blocks() if block.mark]
-LONGEST_S = 300
+TIMEOUT_S = 300
 
 
 def run(command: list[str], address: str, folder: Path) -> str:
-    """The output of an example that succeeds; `konvene` is this installation's."""
+    """Run an example with this installation's `konvene`, assert that it succeeds, and return its output."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         cwd=folder,
         env=os.environ | {"PATH": path, "KONVENE_BOOTSTRAP_SERVER": address},
         capture_output=True,
         text=True,
-        timeout=LONGEST_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
 
 
-def test_there_are_examples_of_both_kinds() -> None:
-    """A mark that is not understood would pass unseen."""
+def test_marked_examples_are_shell_and_python() -> None:
+    """Only these marks are run: an unknown mark would silently skip its example."""
     assert {block.mark for block in MARKED} == {"sh", "python"}
     assert all(block.mark == block.language for block in MARKED)
 
 
 @pytest.mark.parametrize("block", [b for b in MARKED if b.mark == "sh"], ids=str)
 def test_commands_of_an_example_succeed(block: Block, address: str, tmp_path: Path) -> None:
-    """Every line of a shell example ends well, one after another."""
+    """Every command of a shell example exits with status 0."""
     assert run(["bash", "-euo", "pipefail", "-c", block.text], address, tmp_path)
 
 
 @pytest.mark.parametrize("block", [b for b in MARKED if b.mark == "python"], ids=str)
 def test_program_of_an_example_succeeds(block: Block, address: str, tmp_path: Path) -> None:
-    """A Python example runs as it stands, with the broker's address for the usual one."""
+    """A Python example runs unchanged, except for the broker's address."""
     program = block.text.replace("localhost:9092", address)
     assert run([sys.executable, "-c", program], address, tmp_path)
 
 
-def test_the_client_example_reads_what_it_wrote(address: str, tmp_path: Path) -> None:
-    """It prints the offset, the record, and the group, which is there while its member is."""
+def test_client_example_reads_the_record_that_it_wrote(address: str, tmp_path: Path) -> None:
+    """It prints the offset, the record, and the group that exists while its member is connected."""
     (block,) = (b for b in MARKED if "readers-of-letters" in b.text)
     program = block.text.replace("localhost:9092", address).replace('"letters"', '"more-letters"')
     program = program.replace("readers-of-letters", "readers-of-more")
-    said = run([sys.executable, "-c", program], address, tmp_path).splitlines()
-    assert said[:2] == ["0", "b'ann' b'hello'"]
-    assert "readers-of-more" in said[2]
+    output = run([sys.executable, "-c", program], address, tmp_path).splitlines()
+    assert output[:2] == ["0", "b'ann' b'hello'"]
+    assert "readers-of-more" in output[2]
 
 
-def test_the_transactional_example_commits_what_it_has_read(address: str, tmp_path: Path) -> None:
-    """Run twice, it goes on where the first one left the group's offset."""
+def test_transactional_example_commits_consumed_offsets(address: str, tmp_path: Path) -> None:
+    """A second run continues at the group offset that the first run committed."""
     (block,) = (b for b in MARKED if "counter-1" in b.text)
     program = block.text.replace("localhost:9092", address)
     for old in ("words", "lengths", "counters", "counter-1"):
@@ -71,21 +71,21 @@ def test_the_transactional_example_commits_what_it_has_read(address: str, tmp_pa
     assert run([sys.executable, "-c", again], address, tmp_path) == "more-words-0 4\n"
 
 
-def test_the_rolling_example_tells_who_is_behind_and_who_is_refused(address: str, tmp_path: Path) -> None:
-    """As the page says: the first member works on, the topics of both are there, and there is no way back."""
+def test_rolling_upgrade_example_reports_stale_and_fenced_topologies(address: str, tmp_path: Path) -> None:
+    """The first member stays active, both versions' changelog topics exist, and a downgrade is fenced."""
     (block,) = (b for b in MARKED if "counter-lengths-changelog" in b.text)
     program = block.text.replace("localhost:9092", address)
     program = program.replace("counter", "roller").replace("sentences", "more-sentences")
-    said = run([sys.executable, "-c", program], address, tmp_path).splitlines()
-    assert re.fullmatch(r"active 0_[01] \| The member's topology epoch 0 is behind .* epoch 1\.", said[0])
-    assert said[1] == "['roller-counts-changelog', 'roller-lengths-changelog']"
-    assert said[2].startswith("group roller: STREAMS_TOPOLOGY_FENCED: Topology epoch 0 is behind")
-    assert len(said) == 3
+    output = run([sys.executable, "-c", program], address, tmp_path).splitlines()
+    assert re.fullmatch(r"active 0_[01] \| The member's topology epoch 0 is behind .* epoch 1\.", output[0])
+    assert output[1] == "['roller-counts-changelog', 'roller-lengths-changelog']"
+    assert output[2].startswith("group roller: STREAMS_TOPOLOGY_FENCED: Topology epoch 0 is behind")
+    assert len(output) == 3
 
 
-def test_the_sharing_example_has_the_piano_twice(address: str, tmp_path: Path) -> None:
-    """As the page says: what is released comes again, and is accepted then."""
+def test_share_group_example_redelivers_a_released_record(address: str, tmp_path: Path) -> None:
+    """The released record is delivered a second time and accepted."""
     (block,) = (b for b in MARKED if "couriers" in b.text)
     program = block.text.replace("localhost:9092", address).replace("parcels", "more-parcels")
-    said = run([sys.executable, "-c", program.replace("couriers", "more-couriers")], address, tmp_path)
-    assert said == "letter 1 accepted\npiano 1 released\npiano 2 accepted\n"
+    output = run([sys.executable, "-c", program.replace("couriers", "more-couriers")], address, tmp_path)
+    assert output == "letter 1 accepted\npiano 1 released\npiano 2 accepted\n"

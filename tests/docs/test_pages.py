@@ -1,4 +1,4 @@
-"""What the pages say is so: links lead somewhere, files and commands exist, tables equal the code's."""
+"""Check the pages against the repository: links, files, commands, configs and tables."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
-NO_SETTINGS = {
+NOT_CONFIGS = {
     "group.protocol", "group.version", "konvene.client", "metadata.version", "server.properties",
     "share.version", "streams.version", "transaction.version",
 }  # fmt: skip
-"""Dotted names that are something else: a client's setting, a package, a feature, a file."""
+"""Dotted names that are not broker configs: client configs, packages, features, files."""
 
-LEFT_OUT = {"internal.segment.bytes"}
-"""Settings that change nothing and that nobody will miss: Kafka's own tests use them."""
+UNDOCUMENTED = {"internal.segment.bytes"}
+"""Configs without effect that the page omits: only Kafka's own tests use them."""
 
 SETTING = re.compile(r"[a-z0-9]+(?:\.[a-z0-9]+)+(?:=.*)?")
 
 
 @each_page
-def test_links_lead_somewhere(page: Path) -> None:
-    """A link within the repository names a file that is there, and a heading that the file has."""
+def test_links_have_existing_targets(page: Path) -> None:
+    """A link within the repository names an existing file and an existing heading of it."""
     for link in links(page):
         path, _, fragment = link.partition("#")
         target = (page.parent / path).resolve() if path else page
@@ -51,16 +51,16 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @each_page
-def test_files_that_are_named_exist(page: Path) -> None:
-    """A path of the repository between backticks is there."""
+def test_named_files_exist(page: Path) -> None:
+    """A repository path in a code span exists."""
     for span in spans(page):
         if re.match(r"(?:src|tests|docs|bench)/", span):
             assert (ROOT / span).exists(), f"{page.name}: {span}"
 
 
 @each_page
-def test_sentences_stay_on_the_page(page: Path) -> None:
-    """Lines of prose fit beside code; tables may be wider. Generated pages are left out."""
+def test_lines_of_prose_have_at_most_120_columns(page: Path) -> None:
+    """Tables may be wider, and generated pages are exempt."""
     if page.parent.name == "reference":
         return
     for line in prose(page).splitlines():
@@ -72,8 +72,8 @@ def options(command: click.Command) -> set[str]:
 
 
 @pytest.mark.parametrize(("where", "line"), sorted(set(commands())), ids=lambda text: str(text)[:60])
-def test_commands_that_are_shown_exist(where: str, line: str) -> None:
-    """Each word behind `konvene` is a command, each option one of it."""
+def test_shown_commands_exist(where: str, line: str) -> None:
+    """Each word after `konvene` is a command of the CLI, and each option is an option of that command."""
     words = shlex.split(line)[1:]
     command: click.Command = konvene
     context = click.Context(konvene)
@@ -88,12 +88,12 @@ def test_commands_that_are_shown_exist(where: str, line: str) -> None:
             assert word.partition("=")[0] in options(command), f"{where}: {word} of {line}"
 
 
-def test_the_readme_fits_on_two_screens() -> None:
-    """What does not fit belongs to a guide or a reference page."""
+def test_readme_has_at_most_100_lines() -> None:
+    """Longer explanations belong to a guide or a reference page."""
     assert README.read_text("utf-8").count("\n") <= 100
 
 
-def test_the_apis_of_the_reference_are_the_routers() -> None:
+def test_reference_lists_the_routed_apis() -> None:
     """The page lists the names, keys and versions that the router serves."""
     expected = [
         [route.api.name, str(key), f"{route.first}–{route.last}"] for key, route in routes(HANDLERS).items()
@@ -104,11 +104,11 @@ def test_the_apis_of_the_reference_are_the_routers() -> None:
 
 
 @pytest.mark.parametrize("page", [README, APIS, DIFFERENCES], ids=lambda page: page.name)
-def test_settings_that_are_named_are_settings(page: Path) -> None:
-    """A dotted name between backticks is a setting of the broker or of topics, its value one it can have."""
+def test_named_configs_exist(page: Path) -> None:
+    """A dotted name in a code span is a broker or topic config, and its value, if any, is valid."""
     for span in spans(page):
         name, _, value = span.partition("=")
-        if not SETTING.fullmatch(span) or name in NO_SETTINGS or name in NAMES_OF_KIPS:
+        if not SETTING.fullmatch(span) or name in NOT_CONFIGS or name in NAMES_OF_KIPS:
             continue
         row = BROKER.get(name) or TOPIC.get(name)
         assert row is not None, f"{page.name}: {name}"
@@ -116,8 +116,8 @@ def test_settings_that_are_named_are_settings(page: Path) -> None:
             row.parse(value)
 
 
-def obeyed() -> set[str]:
-    """The settings that some code looks up, and those from which topics and groups take theirs."""
+def used_configs() -> set[str]:
+    """Return the configs that the code reads, and the synonyms and limits of topic and group configs."""
     read = {"broker.id", "log.dir", "log.dirs", *SINGLE_COPY}
     for path in sorted((ROOT / "src").rglob("*.py")):
         if "configs" not in path.parts:
@@ -129,26 +129,28 @@ def obeyed() -> set[str]:
     return read | limits | {synonym for names in synonyms.values() for synonym in names}
 
 
-def test_settings_that_change_nothing_are_told() -> None:
-    """The list of what is accepted and not obeyed is whole, and has nothing that is obeyed."""
+def test_configs_without_effect_are_documented() -> None:
+    """The list of accepted configs without effect is complete and contains no config that is used."""
     table = DIFFERENCES.read_text("utf-8").partition("### Settings that are accepted and not obeyed")[2]
-    told = re.findall(r"`([a-z0-9.*]+)`", table)
-    read = obeyed()
+    listed = re.findall(r"`([a-z0-9.*]+)`", table)
+    read = used_configs()
     known = [row for rows in (BROKER, TOPIC) for row in rows.values() if not row.unused]
-    silent = {row.name for row in known} - read
-    assert {name for name in silent if not any(fnmatch(name, pattern) for pattern in told)} == LEFT_OUT
-    assert [name for name in told if "*" not in name and name not in silent] == []
+    without_effect = {row.name for row in known} - read
+    assert {
+        name for name in without_effect if not any(fnmatch(name, pattern) for pattern in listed)
+    } == UNDOCUMENTED
+    assert [name for name in listed if "*" not in name and name not in without_effect] == []
 
 
-def test_words_of_the_glossary_stand_in_order() -> None:
-    """A reader finds a word where the alphabet has it."""
+def test_glossary_is_sorted() -> None:
+    """Terms of the glossary are unique and in alphabetical order."""
     words = re.findall(r"^\*\*([^*]+)\*\*", GLOSSARY.read_text("utf-8"), re.MULTILINE)
     assert words == sorted(words, key=str.casefold)
     assert len(words) == len(set(words))
 
 
 def test_decisions_are_numbered_and_listed() -> None:
-    """Each has its page, its number and its three parts, and the list names it by its title."""
+    """Each decision has a numbered page with three sections, and the index lists its title."""
     folder = ROOT / "docs" / "decisions"
     pages = sorted(folder.glob("[0-9]*.md"))
     listed = (folder / "README.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""The documentation site builds without warnings, and loads nothing from elsewhere."""
+"""The documentation site builds without warnings and loads no resource from another host."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LOADED = re.compile(r'<(?:script|img|iframe)[^>]* src="(https?:[^"]+)|<link[^>]*
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make site` does: an unknown page, heading or toctree entry is an error."""
+    """Build the site as `make site` does: an unknown page, heading or toctree entry is an error."""
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "--builder", "html", "--fail-on-warning", "--quiet", "docs"]
-    done = subprocess.run([*command, str(target)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([*command, str(target)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
     return target
 
 
