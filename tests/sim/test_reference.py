@@ -1,4 +1,4 @@
-"""The page of parameters, faults and invariants is rendered from the tables and compared."""
+"""The reference page of the simulator equals the tables of parameters, faults and invariants."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ROOT = Path(__file__).parents[2]
 SIM = ROOT / "src" / "konvene" / "sim"
 
 
-def test_the_page_is_what_the_tables_render() -> None:
-    """`make docs` writes it."""
+def test_page_equals_the_rendered_tables() -> None:
+    """`make docs` renders the page."""
     page = ROOT / "docs" / "reference" / "simulator.md"
     assert page.read_text("utf-8") == render_reference()
 
 
 def test_every_invariant_is_listed() -> None:
-    """Those that no class of `sim.invariants` looks after are raised by name somewhere in the first level."""
+    """Invariants without a class in `sim.invariants` are raised by name in other modules of the simulator."""
     raised = set()
     for name in ("invariants/liveness", "invariants/offset_oracle", "runs/run", "runtime", "group_runtime",
                  "world/world", "share/runtime",
@@ -37,14 +37,14 @@ def test_every_invariant_is_listed() -> None:
     assert elsewhere <= raised <= {name for name, _, _ in invariant_rows()}
 
 
-def test_every_row_has_its_sentence() -> None:
-    """No name comes twice, and none is without a word."""
+def test_every_row_has_a_unique_name_and_a_description() -> None:
+    """Names of invariants are unique; invariants, parameters and faults have descriptions."""
     rows = invariant_rows()
     assert len({name for name, _, _ in rows}) == len(rows) > 25
-    for sentence in [
+    for description in [
         *(row[2] for row in rows),
         *(parameter.description for parameter in ALL_PARAMETERS),
         *(fault.description for fault in ALL_FAULTS),
     ]:
-        assert len(sentence) > 10
+        assert len(description) > 10
     assert {fault.name for fault in ALL_FAULTS} == set(FAULT_ACTIONS)

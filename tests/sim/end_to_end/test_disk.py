@@ -1,4 +1,4 @@
-"""The broker on a disk that rots, fails, or loses power: what is noticed, and what is kept."""
+"""The broker on a disk with bit rot, I/O errors and power cuts: detection, recovery, durability."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from konvene.sim.machine.loop import SimLoop
 SETTINGS = {"konvene.log.fsync.topics": "true", "offsets.topic.num.partitions": "1"}
 QUICK = ClientSettings(default_api_timeout_ms=5_000)
 
-Story = Callable[[SimLoop, BrokerHost, Cluster], Awaitable[None]]
+Scenario = Callable[[SimLoop, BrokerHost, Cluster], Awaitable[None]]
 
 
-def play(story: Story) -> None:
+def run_scenario(scenario: Scenario) -> None:
     loop = SimLoop(Random(1))
     config, _ = BrokerConfig.load(overrides=list(SETTINGS.items()))
     host = BrokerHost(loop, config, SimDisk(Random(1)), 1)
@@ -44,7 +44,7 @@ def play(story: Story) -> None:
         async def client() -> None:
             async with Cluster([(BROKER, PORT)], QUICK) as cluster:
                 await Admin(cluster).create_topic("t", partitions=2)
-                await story(loop, host, cluster)
+                await scenario(loop, host, cluster)
 
         await loop.spawn("client", client())
 
@@ -53,7 +53,7 @@ def play(story: Story) -> None:
 
 
 async def write(cluster: Cluster, count: int, partition: int = 0) -> list[int]:
-    """One batch for each record; the offsets."""
+    """Write `count` records, one per batch; return their offsets."""
     offsets = []
     async with Producer(cluster, clock_ms=lambda: 1, delivery_timeout_ms=5_000) as producer:
         for i in range(count):
@@ -63,33 +63,33 @@ async def write(cluster: Cluster, count: int, partition: int = 0) -> list[int]:
 
 
 async def read(cluster: Cluster, partition: int) -> tuple[int, int]:
-    """The error code and the number of records."""
+    """Fetch a partition; return the error code and the number of records."""
     wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
     topic = FetchTopic(topic="t", partitions=(wanted,))
     request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=(topic,))
     answer = await cluster.ask(lambda _connection: (request, 12))
-    (got,) = answer.responses[0].partitions
-    return got.error_code, sum(1 for h, b in batches(got.records or b"") for _ in records(b, h))
+    (fetched,) = answer.responses[0].partitions
+    return fetched.error_code, sum(1 for h, b in batches(fetched.records or b"") for _ in records(b, h))
 
 
 async def restart_member(host: BrokerHost) -> None:
-    """Kill it and start it: whatever it wrote is read again."""
+    """Kill the broker and start it again, so that it recovers its log."""
     host.kill()
     host.served.clear()
     host.start()
     await host.served.wait()
 
 
-@pytest.mark.parametrize("place", [0.1, 0.5, 0.8])
-def test_a_bit_that_rots_in_front_of_sound_batches_takes_the_partition_offline(place: float) -> None:
-    """It is refused rather than served or cut; the other partition is served."""
+@pytest.mark.parametrize("position", [0.1, 0.5, 0.8])
+def test_bit_rot_before_valid_batches_takes_the_partition_offline(position: float) -> None:
+    """The partition is neither served nor truncated; the other partition is served."""
 
-    async def story(loop: SimLoop, host: BrokerHost, cluster: Cluster) -> None:
+    async def scenario(loop: SimLoop, host: BrokerHost, cluster: Cluster) -> None:
         await write(cluster, 20)
         await write(cluster, 5, partition=1)
         (path,) = [p for p in host.disk.paths(f"{DATA}/t-0/") if p.endswith(".log")]
         size = len(host.disk.peek(path))
-        host.disk.rot(path, int(size * place))
+        host.disk.rot(path, int(size * position))
         assert host.disk.counts["rot"] == 1
         await restart_member(host)
         assert host.broker is not None
@@ -100,11 +100,11 @@ def test_a_bit_that_rots_in_front_of_sound_batches_takes_the_partition_offline(p
             await write(cluster, 1)
         assert len(host.disk.peek(path)) == size
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_disk_that_fails_is_not_tried_again_and_nothing_acknowledged_is_lost() -> None:
-    async def story(loop: SimLoop, host: BrokerHost, cluster: Cluster) -> None:
+def test_failed_disk_is_not_used_again_and_acknowledged_records_remain() -> None:
+    async def scenario(loop: SimLoop, host: BrokerHost, cluster: Cluster) -> None:
         await write(cluster, 3)
         host.disk.faults = DiskFaults(sync=1.0)
         with pytest.raises(ClientError):
@@ -120,11 +120,11 @@ def test_a_disk_that_fails_is_not_tried_again_and_nothing_acknowledged_is_lost()
         assert error == 0
         assert count >= 3
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_full_disk_leaves_half_of_what_was_appended_and_recovery_cuts_it() -> None:
-    async def story(loop: SimLoop, host: BrokerHost, cluster: Cluster) -> None:
+def test_recovery_truncates_the_partial_batch_of_a_full_disk() -> None:
+    async def scenario(loop: SimLoop, host: BrokerHost, cluster: Cluster) -> None:
         await write(cluster, 3)
         host.disk.faults = DiskFaults(write=1.0, full=1.0)
         with pytest.raises(KafkaError):
@@ -136,18 +136,18 @@ def test_a_full_disk_leaves_half_of_what_was_appended_and_recovery_cuts_it() -> 
         assert await read(cluster, 0) == (0, 3)
         await Admin(cluster).create_topic("u", partitions=1)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_broker_dies_at_any_operation_of_its_disk(power: bool) -> None:
-    """What it had acknowledged is there, and what it does after its death is nothing."""
+def test_acknowledged_records_survive_a_crash_at_any_disk_operation(power: bool) -> None:
+    """The broker crashes at its n-th disk operation, with or without a power cut."""
 
-    async def story(loop: SimLoop, host: BrokerHost, cluster: Cluster) -> None:
+    async def scenario(loop: SimLoop, host: BrokerHost, cluster: Cluster) -> None:
         acknowledged = 0
         for operations in range(1, 12):
             host.die_soon(operations, power=power)
-            life = host.lives
+            previous_lives = host.lives
             while host.is_up:
                 try:
                     acknowledged = max(acknowledged, 1 + max(await write(cluster, 1)))
@@ -157,12 +157,12 @@ def test_a_broker_dies_at_any_operation_of_its_disk(power: bool) -> None:
             host.served.clear()
             host.start()
             await host.served.wait()
-            assert host.lives == life + 1
+            assert host.lives == previous_lives + 1
             error, count = await read(cluster, 0)
             assert error == 0
             assert count >= acknowledged
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_dead_process_cannot_write() -> None:
@@ -177,8 +177,8 @@ def test_dead_process_cannot_write() -> None:
     assert after.cut_power().peek("/f") in (b"", b"o", b"on", b"one")
 
 
-def test_rates_are_rates() -> None:
-    """Each kind of operation fails as often as it should, with its own error."""
+def test_disk_operations_fail_at_the_configured_rates() -> None:
+    """Each kind of operation fails at its own rate and with its own error."""
     disk = SimDisk(Random(1), DiskFaults(read=1.0))
     disk.faults = DiskFaults()
     file = disk.open("/f", create=True)
@@ -199,12 +199,12 @@ def test_rates_are_rates() -> None:
     assert disk.lying
 
 
-def test_readers_that_see_what_is_not_synced_miss_what_takes_its_place(
+def test_reading_unsynced_records_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Found by seeds 2 and 7: a power cut took back what had been read, and others took its place."""
+    """With the high watermark at the log end, a power cut removes records that consumers have read."""
     monkeypatch.setattr(Partition, "high_watermark", property(lambda self: self.log.end_offset))
     with pytest.raises(Violation) as found:
-        for seed in (60, 63, 23, 54, *range(40)):  # The first four show it.
+        for seed in (60, 63, 23, 54, *range(40)):  # The first four detect it.
             run_end_to_end(seed, 4_000)
     assert found.value.invariant in ("ReadInOrder", "Settles")

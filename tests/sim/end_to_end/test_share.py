@@ -1,5 +1,7 @@
-"""Whole brokers with share consumers: no record is lost, had by two, or seen again after it was acknowledged,
-whatever dies; and invariants of that can be broken."""
+"""End-to-end runs with share consumers uphold every invariant, are deterministic, and detect planted bugs.
+
+No record is lost, acquired by two members at once, or delivered again after its acknowledgement.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ from konvene.sim.runs.run import Run
 
 STEPS = 600
 TRANSACTIONAL = 1
-"""A seed in which a share group reads what transactions write."""
+"""A seed in which a share group reads the output of transactions."""
 
 
-def traced(seed: int, steps: int = STEPS) -> str:
-    """The digest of a run's trace."""
-    found = hashlib.sha256()
-    run_end_to_end(seed, steps, share=True, trace=lambda line: found.update(line.encode() + b"\n"))
-    return found.hexdigest()
+def trace_digest(seed: int, steps: int = STEPS) -> str:
+    """Return the SHA-256 digest of a run's trace."""
+    digest = hashlib.sha256()
+    run_end_to_end(seed, steps, share=True, trace=lambda line: digest.update(line.encode() + b"\n"))
+    return digest.hexdigest()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3])
@@ -41,25 +43,25 @@ def test_chaos_violates_no_invariant(seed: int) -> None:
     assert report.answers["ShareGroupHeartbeat NONE"]
 
 
-def test_who_reads_what_transactions_write_is_through_with_it_as_well() -> None:
+def test_share_group_completes_transactional_records() -> None:
     report = run_end_to_end(TRANSACTIONAL, STEPS, share=True, transactions=True)
     assert report.records_shared
     assert report.answers["EndTxn NONE"]
 
 
-def test_the_same_seed_is_the_same_run() -> None:
-    """To the byte, also in a process that orders its sets otherwise."""
-    code = "from tests.sim.end_to_end.test_share import traced; print(traced(1, 300))"
-    assert outputs_of_processes(code, 77) == {f"{traced(1, 300)}\n"}
+def test_trace_is_a_function_of_the_seed() -> None:
+    """The trace is equal in this process and in a process with another hash seed."""
+    code = "from tests.sim.end_to_end.test_share import trace_digest; print(trace_digest(1, 300))"
+    assert outputs_of_processes(code, 77) == {f"{trace_digest(1, 300)}\n"}
 
 
-def test_what_else_a_seed_decides_is_as_it_was() -> None:
-    """Share groups come beside the others, and change nothing of them."""
+def test_share_clients_do_not_change_the_other_draws() -> None:
+    """With share groups a seed draws the same faults, settings and other clients as without."""
     for seed in range(20):
-        with_them, without = draw(seed, share=True), draw(seed)
-        assert with_them.clients[: len(without.clients)] == without.clients
-        assert with_them.faults == without.faults
-        assert with_them.settings.items() >= without.settings.items()
+        with_share, without_share = draw(seed, share=True), draw(seed)
+        assert with_share.clients[: len(without_share.clients)] == without_share.clients
+        assert with_share.faults == without_share.faults
+        assert with_share.settings.items() >= without_share.settings.items()
 
 
 def test_job_has_the_command_that_repeats_it() -> None:
@@ -68,52 +70,52 @@ def test_job_has_the_command_that_repeats_it() -> None:
     assert job.groups == "whole broker, transactional, share"
 
 
-# --- invariants can be broken ----------------------------------------------------------------------
+# --- planted bugs ----------------------------------------------------------------------------------
 
 
-def broken(seeds: range = range(12), steps: int = STEPS, **more: Any) -> str:
+def find_violation(seeds: range = range(12), steps: int = STEPS, **kwargs: Any) -> str:
     for seed in seeds:
         try:
-            run_end_to_end(seed, steps, share=True, **more)
+            run_end_to_end(seed, steps, share=True, **kwargs)
         except Violation as violation:
             assert "--groups share" in str(violation)
             return violation.invariant
-    pytest.fail(f"nobody noticed within {len(seeds)} seeds")
+    pytest.fail(f"no violation within {len(seeds)} seeds")
 
 
-def test_what_is_answered_before_it_is_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_without_a_stored_acknowledgement_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The write is lost, but the member gets a success response."""
 
-    def forgetful(self: SharePartitionServer, change: Change, waiter: Any) -> None:
+    def resolve_unwritten(self: SharePartitionServer, change: Change, waiter: Any) -> None:
         self.core.finished(change, Errors.NONE)
         if waiter is not None:
             waiter.resolve((Errors.NONE, None))
 
-    monkeypatch.setattr(SharePartitionServer, "_write", forgetful)
-    assert broken() == "AcknowledgementsAreStored"
+    monkeypatch.setattr(SharePartitionServer, "_write", resolve_unwritten)
+    assert find_violation() == "AcknowledgementsAreStored"
 
 
-def test_locks_that_never_end_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_that_never_expire_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharePartitionServer, "_set_timer", lambda self: None)
     monkeypatch.setattr(share_clients, "_habits", lambda chance: Habits(stalls=0.5))
-    assert broken(fault_free=True) == "RecordsHaveOneOwner"
+    assert find_violation(fault_free=True) == "RecordsHaveOneOwner"
 
 
-def test_a_start_that_passes_over_what_is_held_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_offset_beyond_acquired_records_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     acquire = SharePartition.acquire
 
-    def hasty(self: SharePartition, *args: Any, **more: Any) -> Any:
-        got, change = acquire(self, *args, **more)
-        if got and got[0].delivery_count > 1:
-            self._window.trim(got[0].last_offset + 1)
-        return got, change
+    def acquire_and_trim(self: SharePartition, *args: Any, **kwargs: Any) -> Any:
+        acquired, change = acquire(self, *args, **kwargs)
+        if acquired and acquired[0].delivery_count > 1:
+            self._window.trim(acquired[0].last_offset + 1)
+        return acquired, change
 
-    monkeypatch.setattr(SharePartition, "acquire", hasty)
-    assert broken() == "NoRecordIsLost"
+    monkeypatch.setattr(SharePartition, "acquire", acquire_and_trim)
+    assert find_violation() == "NoRecordIsLost"
 
 
-def test_waiting_fetches_that_are_never_completed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_fetches_that_never_complete_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharePartitionServer, "complete_waiting", lambda self: None)
     patient = Habits(explicit=True, terms=FetchTerms(max_wait_ms=5_000), weights=(1, 4, 0, 0))
     monkeypatch.setattr(share_clients, "_habits", lambda chance: patient)
-    assert broken(fault_free=True) == "AvailableRecordsAreDelivered"
+    assert find_violation(fault_free=True) == "AvailableRecordsAreDelivered"

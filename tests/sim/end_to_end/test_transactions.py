@@ -1,5 +1,4 @@
-"""Whole brokers with clients that consume, transform and produce in transactions: of each record one is made,
-whatever dies; and invariants of that can be broken."""
+"""End-to-end runs with consume-transform-produce clients uphold exactly-once and detect planted bugs."""
 
 from __future__ import annotations
 
@@ -18,48 +17,48 @@ STEPS = 2_500
 
 @pytest.mark.parametrize("seed", range(8))
 def test_chaos_violates_no_invariant(seed: int) -> None:
-    """What is in the output is there once, and nothing stays open."""
+    """Every input record has one output record, and no transaction stays open."""
     report = run_end_to_end(seed, STEPS, transactions=True)
     assert report.answers["EndTxn NONE"]
     assert report.answers["TxnOffsetCommit NONE"]
 
 
-def test_other_runs_are_as_they_were() -> None:
-    """Without the option no client uses transactions."""
+def test_default_runs_have_no_transactions() -> None:
+    """Without the option no client sends requests of transactions."""
     report = run_end_to_end(1, 500)
     assert not [name for name in report.answers if "Txn" in name]
 
 
-def broken(seeds: range = range(20)) -> str:
+def find_violation(seeds: range = range(20)) -> str:
     for seed in seeds:
         try:
             run_end_to_end(seed, 4_000, transactions=True)
         except Violation as violation:
             assert "--groups transactional" in str(violation)
             return violation.invariant
-    pytest.fail(f"nobody noticed within {len(seeds)} seeds")
+    pytest.fail(f"no violation within {len(seeds)} seeds")
 
 
-def test_offsets_that_are_not_held_make_records_come_twice_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Aborted records are not read again."""
+def test_committing_offsets_of_aborted_transactions_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The input of an aborted transaction is not read again."""
     end = Pending.end
     monkeypatch.setattr(Pending, "end", lambda self, producer_id, committed: end(self, producer_id, True))
-    assert broken() in ("ExactlyOnce", "ShardIsItsLog")
+    assert find_violation() in ("ExactlyOnce", "ShardIsItsLog")
 
 
-def test_a_marker_that_is_not_written_leaves_a_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The marker is reported as written to its partition."""
+def test_missing_transaction_marker_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator counts the marker as written although it is not."""
 
-    def lost(self: MarkerDelivery, topic_partition: Any, partition: Any) -> None:
+    def skip_append(self: MarkerDelivery, topic_partition: Any, partition: Any) -> None:
         self._written(topic_partition)
 
-    monkeypatch.setattr(MarkerDelivery, "_append", lost)
-    assert broken() in ("CompletedTransactionsAreClosed", "ExactlyOnce")
+    monkeypatch.setattr(MarkerDelivery, "_append", skip_append)
+    assert find_violation() in ("CompletedTransactionsAreClosed", "ExactlyOnce")
 
 
 @pytest.mark.deep
-def test_a_restart_that_forgets_what_ends_leaves_transactions_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its clients wait for ever."""
+def test_restart_that_drops_prepared_transactions_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart no coordinator completes the prepared transactions."""
     load = TransactionShard.load
     monkeypatch.setattr(TransactionShard, "load", lambda self, value: load(self, value)._replace(effects=()))
-    assert broken() in ("CompletedTransactionsAreClosed", "Settles", "ExactlyOnce")
+    assert find_violation() in ("CompletedTransactionsAreClosed", "Settles", "ExactlyOnce")

@@ -1,4 +1,4 @@
-"""The simulated loop: asyncio's own words, virtual time, hosts that die and sleep."""
+"""The simulated event loop: asyncio's API, virtual time, and hosts that crash or pause."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ def run(main: Any, loop: SimLoop | None = None) -> Any:
         return runner.run(main)
 
 
-def here() -> SimLoop:
+def running_loop() -> SimLoop:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     return loop
 
 
-def test_time_jumps_to_whatever_is_next() -> None:
-    """A day passes at once."""
+def test_virtual_time_advances_to_the_next_timer() -> None:
+    """A day of virtual time passes within a minute of real time."""
 
     async def main() -> float:
-        began = here().now
+        began = running_loop().now
         await asyncio.sleep(86_400)
-        return here().now - began
+        return running_loop().now - began
 
     began = time.perf_counter()
     assert run(main()) == 86_400
     assert time.perf_counter() - began < 60
 
 
-def test_asyncio_is_at_home() -> None:
-    """Timeouts, gathering, waiting, events, queues, locks and shields do what they do elsewhere."""
+def test_asyncio_primitives_work() -> None:
+    """Timeouts, gather, wait, events, queues, locks, shields and executors work as in asyncio."""
 
     async def main() -> list[Any]:
         results: list[Any] = list(await asyncio.gather(asyncio.sleep(2, "b"), asyncio.sleep(1, "a")))
@@ -51,11 +51,11 @@ def test_asyncio_is_at_home() -> None:
         except TimeoutError:
             results.append("waited")
         queue: asyncio.Queue[int] = asyncio.Queue()
-        here().call_later(3, queue.put_nowait, 7)
+        running_loop().call_later(3, queue.put_nowait, 7)
         results.append(await queue.get())
         async with asyncio.Lock():
             results.append(await asyncio.shield(asyncio.sleep(1, "shielded")))
-        results.append(await here().run_in_executor(None, lambda: "thread"))
+        results.append(await running_loop().run_in_executor(None, lambda: "thread"))
         done, pending = await asyncio.wait([asyncio.create_task(asyncio.sleep(i)) for i in (1, 9)], timeout=5)
         return [*results, len(done), len(pending)]
 
@@ -75,20 +75,20 @@ def test_loop_without_events_reports_the_waiting_tasks() -> None:
 
 
 @pytest.mark.parametrize("order", ["fifo", "hosts", "all"])
-def test_what_is_ready_together_runs_in_the_order_that_the_seed_draws(order: Order) -> None:
-    """The same for the same seed; asyncio's own, asyncio's own on each host, or none."""
+def test_seed_determines_the_order_of_simultaneous_callbacks(order: Order) -> None:
+    """Callbacks run first in first out (`fifo`), so on each host (`hosts`), or shuffled (`all`)."""
 
     def play(seed: int) -> str:
         loop = SimLoop(Random(seed), order=order)
         seen: list[str] = []
 
-        async def write(word: str) -> None:
-            seen.append(word)
+        async def write(letter: str) -> None:
+            seen.append(letter)
 
         async def main() -> None:
-            for word in "abcd":
-                loop.spawn("one", write(word))
-                loop.spawn("two", write(word.upper()))
+            for letter in "abcd":
+                loop.spawn("one", write(letter))
+                loop.spawn("two", write(letter.upper()))
             await asyncio.sleep(1)
 
         run(main(), loop)
@@ -102,7 +102,7 @@ def test_what_is_ready_together_runs_in_the_order_that_the_seed_draws(order: Ord
 
 
 def test_killed_process_never_runs_again() -> None:
-    """Neither what it waits for, nor its timers, nor what it would do in the end."""
+    """Its tasks, its timers and its `finally` blocks do not run."""
     loop = SimLoop(Random(1))
     seen: list[str] = []
 
@@ -130,7 +130,7 @@ def test_killed_process_never_runs_again() -> None:
     run(main(), loop)
 
 
-def test_a_host_can_kill_itself_in_the_middle_of_a_step() -> None:
+def test_callback_can_kill_its_own_host() -> None:
     loop = SimLoop(Random(1))
     seen: list[str] = []
 
@@ -170,13 +170,13 @@ def test_paused_process_catches_up_when_it_resumes() -> None:
     assert seen == [(1.0, 0), (10.0, 1), (11.0, 2)]
 
 
-def test_a_thread_takes_its_time_and_dies_with_its_host() -> None:
+def test_executor_has_disk_latency_and_ends_with_its_host() -> None:
     loop = SimLoop(Random(1), disk_latency=lambda: 2.0)
     seen: list[str] = []
 
     async def live() -> None:
         await loop.run_in_executor(None, seen.append, "ran")
-        seen.append("told")
+        seen.append("returned")
 
     async def main() -> None:
         loop.spawn("one", live())
@@ -187,7 +187,7 @@ def test_a_thread_takes_its_time_and_dies_with_its_host() -> None:
         await asyncio.sleep(5)
 
     run(main(), loop)
-    assert seen == ["ran", "ran", "told"]
+    assert seen == ["ran", "ran", "returned"]
 
 
 def test_error_in_a_callback_ends_the_run_unless_it_is_handled() -> None:
@@ -195,7 +195,7 @@ def test_error_in_a_callback_ends_the_run_unless_it_is_handled() -> None:
         raise ValueError("wrong")
 
     async def main() -> str:
-        here().call_soon(wrong)
+        running_loop().call_soon(wrong)
         await asyncio.sleep(1)
         return "went on"
 

@@ -1,4 +1,4 @@
-"""The simulated network: streams that are TCP's, and every way in which they fail."""
+"""The simulated network delivers bytes as TCP does, and injects network faults."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from konvene.sim.machine.loop import SimLoop
 from konvene.sim.machine.network import Endpoint, NetworkFaults
 
 
-class Keeper(asyncio.Protocol):
-    """Keeps what comes."""
+class RecordingProtocol(asyncio.Protocol):
+    """Records the received bytes, the closures and the flow control calls."""
 
     def __init__(self) -> None:
-        self.came = bytearray()
+        self.received = bytearray()
         self.pieces: list[int] = []
-        self.lost: list[Exception | None] = []
-        self.full: list[bool] = []
+        self.closures: list[Exception | None] = []
+        self.paused: list[bool] = []
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self.came += data
+        self.received += data
         self.pieces.append(len(data))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.lost.append(error)
+        self.closures.append(error)
 
     def pause_writing(self) -> None:
-        self.full.append(True)
+        self.paused.append(True)
 
     def resume_writing(self) -> None:
-        self.full.append(False)
+        self.paused.append(False)
 
 
-class Buffering(asyncio.BufferedProtocol):
-    """The same, with a buffer of seven bytes."""
+class RecordingBufferedProtocol(asyncio.BufferedProtocol):
+    """Records the received bytes and closures, with a receive buffer of seven bytes."""
 
     def __init__(self) -> None:
-        self.came = bytearray()
-        self.lost: list[Exception | None] = []
+        self.received = bytearray()
+        self.closures: list[Exception | None] = []
         self.transport: Any = None
         self._buffer = bytearray(7)
 
@@ -56,217 +56,219 @@ class Buffering(asyncio.BufferedProtocol):
         return memoryview(self._buffer)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.came += self._buffer[:nbytes]
+        self.received += self._buffer[:nbytes]
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.lost.append(error)
+        self.closures.append(error)
 
 
-Story = Callable[[SimLoop, Any, Any], Awaitable[None]]
+Scenario = Callable[[SimLoop, Any, Any], Awaitable[None]]
 
 
-def play(story: Story, faults: NetworkFaults | None = None, *, server: Any = Keeper, seed: int = 1) -> None:
-    """A client on one host, a server on another, connected."""
+def run_scenario(
+    scenario: Scenario, faults: NetworkFaults | None = None, *, server: Any = RecordingProtocol, seed: int = 1
+) -> None:
+    """Run a scenario with a client and a server protocol, connected and on different hosts."""
     loop = SimLoop(Random(seed), order="all")
 
     async def main() -> None:
-        served: list[Any] = []
+        servers: list[Any] = []
 
         def accept() -> Any:
-            served.append(server())
-            return served[-1]
+            servers.append(server())
+            return servers[-1]
 
         async def serve() -> None:
             await loop.create_server(accept, "server", 99)
 
-        async def connect() -> Keeper:
-            _, protocol = await loop.create_connection(Keeper, "server", 99)
-            assert isinstance(protocol, Keeper)
+        async def connect() -> RecordingProtocol:
+            _, protocol = await loop.create_connection(RecordingProtocol, "server", 99)
+            assert isinstance(protocol, RecordingProtocol)
             return protocol
 
         await loop.spawn("server", serve())
         client = await loop.spawn("client", connect())
         loop.network.faults = faults or NetworkFaults()
-        await story(loop, client, served[0])
+        await scenario(loop, client, servers[0])
 
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(main())
 
 
-@pytest.mark.parametrize("server", [Keeper, Buffering])
+@pytest.mark.parametrize("server", [RecordingProtocol, RecordingBufferedProtocol])
 @pytest.mark.parametrize("window", [16, 256 * 1024])
-def test_bytes_come_in_their_order_however_they_are_cut(server: Any, window: int) -> None:
+def test_segmented_bytes_arrive_in_order(server: Any, window: int) -> None:
     data = Random(5).randbytes(5_000)
 
-    async def story(loop: SimLoop, client: Keeper, theirs: Any) -> None:
+    async def scenario(loop: SimLoop, client: RecordingProtocol, server: Any) -> None:
         for at in range(0, len(data), 1_000):
             client.transport.write(data[at : at + 1_000])
-        theirs.transport.writelines([b"b", b"ack"])
+        server.transport.writelines([b"b", b"ack"])
         await asyncio.sleep(600)
-        assert bytes(theirs.came) == data
-        assert bytes(client.came) == b"back"
+        assert bytes(server.received) == data
+        assert bytes(client.received) == b"back"
 
-    play(story, NetworkFaults(split=0.9, clog=0.1, clog_mean_ms=500, window=window), server=server)
+    run_scenario(scenario, NetworkFaults(split=0.9, clog=0.1, clog_mean_ms=500, window=window), server=server)
 
 
-def test_both_sides_know_their_names() -> None:
-    async def story(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
-        for one, other in ((client, theirs), (theirs, client)):
-            name = one.transport.get_extra_info("sockname")
-            assert name == other.transport.get_extra_info("peername")
+def test_both_endpoints_report_their_addresses() -> None:
+    async def scenario(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
+        for local, remote in ((client, server), (server, client)):
+            name = local.transport.get_extra_info("sockname")
+            assert name == remote.transport.get_extra_info("peername")
         assert client.transport.get_extra_info("sockname") == ("10.0.0.1", 40_001)
-        assert theirs.transport.get_extra_info("sockname") == ("10.0.0.2", 99)
+        assert server.transport.get_extra_info("sockname") == ("10.0.0.2", 99)
         assert client.transport.get_extra_info("sslcontext") is None
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_peer_that_does_not_read_is_felt() -> None:
-    """No more than a window is under way; the writer is told to stop, and to go on."""
+def test_receiver_that_does_not_read_pauses_the_writer() -> None:
+    """At most one window is in flight; the writer gets `pause_writing`, then `resume_writing`."""
 
-    async def story(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
-        theirs.transport.pause_reading()
+    async def scenario(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
+        server.transport.pause_reading()
         client.transport.write(bytes(200_000))
         await asyncio.sleep(10)
-        assert client.full == [True]
+        assert client.paused == [True]
         assert client.transport.get_write_buffer_size() == 199_000
-        assert theirs.came == b""
-        theirs.transport.resume_reading()
+        assert server.received == b""
+        server.transport.resume_reading()
         await asyncio.sleep(10)
-        assert len(theirs.came) == 200_000
-        assert client.full == [True, False]
+        assert len(server.received) == 200_000
+        assert client.paused == [True, False]
 
-    play(story, NetworkFaults(window=1_000))
+    run_scenario(scenario, NetworkFaults(window=1_000))
 
 
-def test_a_close_sends_what_was_written_and_an_abort_does_not() -> None:
-    async def closing(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+def test_close_flushes_written_bytes_and_abort_discards_them() -> None:
+    async def closing(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
         client.transport.write(bytes(5_000))
         client.transport.close()
         assert client.transport.is_closing()
         await asyncio.sleep(10)
-        assert len(theirs.came) == 5_000
-        assert (client.lost, theirs.lost) == ([None], [None])
+        assert len(server.received) == 5_000
+        assert (client.closures, server.closures) == ([None], [None])
         assert not loop.network.endpoints
 
-    async def aborting(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+    async def aborting(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
         client.transport.write(bytes(5_000))
         client.transport.abort()
         await asyncio.sleep(10)
-        assert len(theirs.came) < 5_000
-        assert client.lost == [None]
-        assert isinstance(theirs.lost[0], ConnectionResetError)
+        assert len(server.received) < 5_000
+        assert client.closures == [None]
+        assert isinstance(server.closures[0], ConnectionResetError)
 
-    play(closing, NetworkFaults(window=100))
-    play(aborting, NetworkFaults(window=100))
+    run_scenario(closing, NetworkFaults(window=100))
+    run_scenario(aborting, NetworkFaults(window=100))
 
 
-def test_a_reset_takes_both_sides_anywhere_within_a_piece() -> None:
-    """What came before it is a prefix of what was sent, and no side is told twice."""
-    came = set()
+def test_reset_closes_both_endpoints_within_a_segment() -> None:
+    """The received bytes are a prefix of the sent ones; each endpoint gets one ConnectionResetError."""
+    received = set()
     for seed in range(20):
 
-        async def story(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+        async def scenario(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
             client.transport.write(b"0123456789")
             await asyncio.sleep(10)
-            assert b"0123456789".startswith(theirs.came)
-            assert [type(e) for e in client.lost + theirs.lost] == [ConnectionResetError] * 2
-            came.add(len(theirs.came))
+            assert b"0123456789".startswith(server.received)
+            assert [type(e) for e in client.closures + server.closures] == [ConnectionResetError] * 2
+            received.add(len(server.received))
 
-        play(story, NetworkFaults(reset=1.0), seed=seed)
-    assert len(came) > 5
+        run_scenario(scenario, NetworkFaults(reset=1.0), seed=seed)
+    assert len(received) > 5
 
 
-def test_a_partition_holds_and_heals() -> None:
-    """One way or both; a connect hangs as well."""
+def test_partition_delays_bytes_until_it_heals() -> None:
+    """A one-way partition delays bytes in one direction; a connection attempt waits as well."""
 
-    async def story(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+    async def scenario(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
         loop.network.partition("client", "server", one_way=True)
         client.transport.write(b"lost?")
-        theirs.transport.write(b"there")
+        server.transport.write(b"there")
         await asyncio.sleep(60)
-        assert (bytes(theirs.came), bytes(client.came)) == (b"", b"there")
-        connecting = loop.spawn("client", loop.create_connection(Keeper, "server", 99))
+        assert (bytes(server.received), bytes(client.received)) == (b"", b"there")
+        connecting = loop.spawn("client", loop.create_connection(RecordingProtocol, "server", 99))
         await asyncio.sleep(60)
         assert not connecting.done()
         loop.network.heal()
         await asyncio.sleep(1)
-        assert bytes(theirs.came) == b"lost?"
+        assert bytes(server.received) == b"lost?"
         assert connecting.done()
         connecting.result()
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_nobody_listens_and_nobody_answers() -> None:
-    """A process that is not there refuses; a machine that is dark says nothing until it is up."""
+def test_dead_process_refuses_and_dead_host_times_out() -> None:
+    """A closed port refuses; a dead host does not respond, and resets connections after its restart."""
 
-    async def story(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+    async def scenario(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
         with pytest.raises(ConnectionRefusedError):
-            await loop.create_connection(Keeper, "server", 98)
+            await loop.create_connection(RecordingProtocol, "server", 98)
         loop.kill("server")
         with pytest.raises(ConnectionRefusedError):
-            await loop.create_connection(Keeper, "server", 99)
+            await loop.create_connection(RecordingProtocol, "server", 99)
         await asyncio.sleep(1)
-        assert len(client.lost) == 1
+        assert len(client.closures) == 1
 
-    async def dark(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+    async def dead_host(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
         loop.kill("server", silently=True)
         client.transport.write(b"hello?")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(30):
-                await loop.create_connection(Keeper, "server", 99)
-        assert client.lost == []
+                await loop.create_connection(RecordingProtocol, "server", 99)
+        assert client.closures == []
         loop.host("server")
         await asyncio.sleep(200)
-        assert isinstance(client.lost[0], ConnectionResetError)
+        assert isinstance(client.closures[0], ConnectionResetError)
         with pytest.raises(ConnectionRefusedError):
-            await loop.create_connection(Keeper, "server", 99)
+            await loop.create_connection(RecordingProtocol, "server", 99)
 
-    play(story)
-    play(dark)
+    run_scenario(scenario)
+    run_scenario(dead_host)
 
 
-def test_what_a_dead_process_had_sent_still_comes() -> None:
-    async def story(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+def test_bytes_sent_before_a_crash_are_delivered() -> None:
+    async def scenario(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
         client.transport.write(b"last words")
         loop.kill("client")
         client.transport.write(b"never")
         await asyncio.sleep(10)
-        assert bytes(theirs.came) == b"last words"
-        assert len(theirs.lost) == 1
-        assert client.lost == []
+        assert bytes(server.received) == b"last words"
+        assert len(server.closures) == 1
+        assert client.closures == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_whoever_is_paused_or_deaf_gets_it_later() -> None:
-    async def story(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+def test_paused_process_and_stopped_reader_receive_bytes_later() -> None:
+    async def scenario(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
         loop.pause("server")
         client.transport.write(b"one")
         await asyncio.sleep(10)
-        assert theirs.came == b""
+        assert server.received == b""
         loop.resume("server")
         await asyncio.sleep(1)
-        assert theirs.came == b"one"
-        endpoint = theirs.transport
+        assert server.received == b"one"
+        endpoint = server.transport
         assert isinstance(endpoint, Endpoint)
         loop.network.stop_reading(endpoint)
         client.transport.write(b"two")
         client.transport.close()
         await asyncio.sleep(10)
-        assert theirs.came == b"one"
-        assert theirs.lost == []
+        assert server.received == b"one"
+        assert server.closures == []
         loop.network.resume_reading(endpoint)
         await asyncio.sleep(1)
-        assert theirs.came == b"onetwo"
-        assert theirs.lost == [None]
+        assert server.received == b"onetwo"
+        assert server.closures == [None]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_streams_work() -> None:
-    async def story(loop: SimLoop, client: Keeper, theirs: Keeper) -> None:
+def test_asyncio_streams_work() -> None:
+    async def scenario(loop: SimLoop, client: RecordingProtocol, server: RecordingProtocol) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write((await reader.readline()).upper())
             await writer.drain()
@@ -280,4 +282,4 @@ def test_streams_work() -> None:
             assert await reader.read() == b"HELLO\n"
             writer.close()
 
-    play(story, NetworkFaults(split=1.0))
+    run_scenario(scenario, NetworkFaults(split=1.0))

@@ -1,4 +1,4 @@
-"""What simulated applications of streams groups do: they restore, find their disks, and share no task."""
+"""Simulated Kafka Streams applications: state restoration, standbys, internal topics, topology upgrades."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from konvene.sim.world.world import World
 TASK, OTHER = Task("0", 0), Task("0", 1)
 
 
-def world_of(*invariants: str, **parameters: object) -> World:
+def begun_world(*invariants: str, **parameters: object) -> World:
     sets = [(name.replace("_", "."), str(value)) for name, value in parameters.items()]
     options = Options.without_faults().with_set([("members", "2"), ("partitions", "4"), *sets])
     world = World(
@@ -36,7 +36,7 @@ def members(world: World) -> list[StreamsMember]:
     return [member for member in world.members if isinstance(member, StreamsMember)]
 
 
-def test_a_disk_keeps_what_was_restored_and_is_behind_what_others_wrote() -> None:
+def test_disk_keeps_restored_offsets_and_lags_behind_other_writers() -> None:
     stores = Stores()
     stores.write("p", ("g", TASK), 10)
     assert (stores.lag("p", ("g", TASK)), stores.lag("q", ("g", TASK))) == (0, 10)
@@ -58,8 +58,8 @@ def test_a_disk_keeps_what_was_restored_and_is_behind_what_others_wrote() -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_application_of_the_catalogue_runs(name: str) -> None:
-    """Its topics are made, and every task is run by one."""
-    world = world_of("streams", topology=name)
+    """Its internal topics are created, and every task runs on exactly one member."""
+    world = begun_world("streams", topology=name)
     world.run_for(60_000)
     group = world.runtime.core.groups["g1"]
     assert isinstance(group, StreamsGroup) and group.state == "Stable", group
@@ -69,28 +69,28 @@ def test_every_application_of_the_catalogue_runs(name: str) -> None:
     assert {topic for topic in world.topics.by_name if is_internal(topic)} == internal
 
 
-def test_a_task_is_run_when_it_is_restored_and_a_copy_makes_that_short() -> None:
-    """With a standby the other process has little to restore when the first one dies."""
-    longest = {}
+def test_task_runs_once_restored_and_a_standby_shortens_restoration() -> None:
+    """With a standby the surviving process has less to restore than without."""
+    longest_lag = {}
     for standbys in (0, 1):
-        world = world_of("streams", topology="stateful", standbys=standbys, restore_rate=20)
+        world = begun_world("streams", topology="stateful", standbys=standbys, restore_rate=20)
         world.run_for(60_000)
         dying, stays = members(world)
         assert len(dying.running) + len(stays.running) == 3
-        behind = [world.stores.lag(stays.process_id, ("g1", task)) for task in dying.running]
+        lags = [world.stores.lag(stays.process_id, ("g1", task)) for task in dying.running]
         dying.die()
         world.run_for(12_000)
-        waits = stays.tasks.active - stays.running
+        restoring = stays.tasks.active - stays.running
         assert len(stays.tasks.active) == 3, stays
-        assert bool(waits) == (not standbys), stays
-        longest[standbys] = max(behind)
+        assert bool(restoring) == (not standbys), stays
+        longest_lag[standbys] = max(lags)
         world.run_for(300_000)
         assert stays.is_stable and len(stays.running) == 3
-    assert longest[1] < longest[0]
+    assert longest_lag[1] < longest_lag[0]
 
 
-def test_topics_that_cannot_be_made_are_made_when_it_is_calm() -> None:
-    world = world_of("streams", topology="chain", create_fails=1.0)
+def test_internal_topics_are_created_once_creation_succeeds() -> None:
+    world = begun_world("streams", topology="chain", create_fails=1.0)
     world.run_for(30_000)
     group = world.runtime.core.groups["g1"]
     assert group.state == "NotReady" and not any(map(is_internal, world.topics.by_name))
@@ -99,8 +99,8 @@ def test_topics_that_cannot_be_made_are_made_when_it_is_calm() -> None:
     assert group.state == "Stable"
 
 
-def test_what_does_not_fit_its_sources_is_deleted_and_made_again() -> None:
-    world = world_of("streams", topology="stateful")
+def test_changelog_with_other_partitions_than_its_source_is_recreated() -> None:
+    world = begun_world("streams", topology="stateful")
     world.run_for(30_000)
     world.set_topic("orders", 7, recreate=False)
     world.run_for(30_000)
@@ -111,20 +111,20 @@ def test_what_does_not_fit_its_sources_is_deleted_and_made_again() -> None:
     assert (group.state, world.topics.by_name["g1-counts-changelog"].partitions) == ("Stable", 7)
 
 
-def test_two_that_run_the_same_task_are_found_out_by_what_they_believe(
+def test_task_running_on_two_members_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Only the oracle detects it: the indexes of the coordinator are wrong as well."""
+    """Only the members' own state shows it: the coordinator's indexes are wrong as well."""
     monkeypatch.setattr(StreamsGroup, "processes", lambda group, role, subtopology, partition: frozenset())
-    world = world_of(topology="stateless", members=1)
+    world = begun_world(topology="stateless", members=1)
     world.run_for(20_000)
     world.new_member().start()
     with pytest.raises(InvariantViolation, match="TasksAreExclusive"):
         world.run_for(60_000)
 
 
-def test_an_application_shuts_down_when_one_of_its_members_wants_it() -> None:
-    world = world_of("streams", topology="stateless")
+def test_shutdown_request_of_a_member_stops_the_application() -> None:
+    world = begun_world("streams", topology="stateless")
     world.run_for(20_000)
     first, second = members(world)
     world.faults_disabled = False
@@ -135,15 +135,15 @@ def test_an_application_shuts_down_when_one_of_its_members_wants_it() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_application_rolls_to_its_next_topologies(name: str) -> None:
-    """Process by process, and what is new in them is run; a roll begins when the last one has arrived."""
-    world = world_of("streams", topology=name, streams_mode="kip")
+def test_application_rolls_to_each_next_topology(name: str) -> None:
+    """Processes restart one by one and run the new tasks; a roll starts after the previous one ended."""
+    world = begun_world("streams", topology=name, streams_mode="kip")
     world.run_for(60_000)
     for epoch in (1, 2, 3):
         world.internal_topics.next_topology("g1")
         world.internal_topics.next_topology("g1")
         assert world.internal_topics.deployed == {"g1": epoch}
-        world.faults_disabled = True  # Who is behind is started anew.
+        world.faults_disabled = True  # Members with an older topology epoch are restarted.
         world.run_for(90_000)
         world.faults_disabled = False
         group = world.runtime.core.groups["g1"]

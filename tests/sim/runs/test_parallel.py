@@ -1,4 +1,4 @@
-"""Many runs at once: all are told of, also those that come to no end; sums do not depend on who ran what."""
+"""Parallel runs: every job has a result, including lost jobs; totals do not depend on the workers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from konvene.sim.runs.parallel import Job, Lost, Result, Totals, check, quiet, r
 from konvene.sim.runs.run import Run
 from konvene.sim.runs.soak import CompletedRuns, fingerprint
 
-FEW = 300
-"""Steps that take no time."""
+FEW_STEPS = 300
+"""Steps of a run of a fraction of a second."""
 
-JOBS = [Job(Run(seed, (kind,), FEW)) for seed in range(3) for kind in ("classic", "static")]
+JOBS = [Job(Run(seed, (kind,), FEW_STEPS)) for seed in range(3) for kind in ("classic", "static")]
 
 
-def doubled(number: int) -> int:
-    """Does what its number says: 1 dies, 2 hangs, 3 has a mistake in it."""
+def double_or_fail(number: int) -> int:
+    """Return the double of a number, except: 1 exits the process, 2 hangs, 3 raises."""
     if number == 1:
         os._exit(7)
     if number == 2:
@@ -32,9 +32,9 @@ def doubled(number: int) -> int:
     return 2 * number
 
 
-def test_a_job_that_dies_hangs_or_fails_is_lost_and_no_other() -> None:
-    """The rest is done, by other processes if need be."""
-    results = dict(run_parallel(doubled, range(8), workers=2, longest_s=6))
+def test_only_jobs_that_exit_hang_or_raise_are_lost() -> None:
+    """The other jobs complete, in new processes if necessary."""
+    results = dict(run_parallel(double_or_fail, range(8), workers=2, longest_s=6))
     assert {job: found for job, found in results.items() if not isinstance(found, Lost)} == {
         0: 0, 4: 8, 5: 10, 6: 12, 7: 14,
     }  # fmt: skip
@@ -44,17 +44,19 @@ def test_a_job_that_dies_hangs_or_fails_is_lost_and_no_other() -> None:
     assert lost[3].endswith("KeyError: 'a mistake'")
 
 
-def test_whoever_stops_listening_leaves_no_process_behind() -> None:
-    """Jobs without an end are no trouble."""
-    for _, found in run_parallel(doubled, itertools.count(4), workers=2):
+def test_closing_the_iterator_ends_all_processes() -> None:
+    """The iterator of jobs may be infinite."""
+    for _, found in run_parallel(double_or_fail, itertools.count(4), workers=2):
         assert isinstance(found, int)
         if found > 10:
             break
     assert multiprocessing.active_children() == []
 
 
-def plain(results: list[tuple[Job, Result | Lost]]) -> list[tuple[int, str, int, float, dict[str, int]]]:
-    """What of the results is the same each time."""
+def deterministic_fields(
+    results: list[tuple[Job, Result | Lost]],
+) -> list[tuple[int, str, int, float, dict[str, int]]]:
+    """Return the fields of the results that do not depend on the machine, sorted by seed."""
     rows = []
     for _, found in results:
         assert isinstance(found, Result)
@@ -62,11 +64,11 @@ def plain(results: list[tuple[Job, Result | Lost]]) -> list[tuple[int, str, int,
     return sorted(rows, key=lambda row: row[:2])
 
 
-def test_what_comes_of_a_run_does_not_depend_on_where_it_ran() -> None:
-    """In one process or in two, and under any PYTHONHASHSEED: other processes have another one."""
-    here, elsewhere = list(run_many(JOBS, workers=1)), list(run_many(JOBS, workers=2))
-    assert plain(here) == plain(elsewhere)
-    assert len(plain(here)) == len(JOBS)
+def test_results_do_not_depend_on_the_number_of_workers() -> None:
+    """Results are equal in one process and in two, which have other hash seeds."""
+    serial, parallel = list(run_many(JOBS, workers=1)), list(run_many(JOBS, workers=2))
+    assert deterministic_fields(serial) == deterministic_fields(parallel)
+    assert len(deterministic_fields(serial)) == len(JOBS)
 
 
 def test_totals_are_sums() -> None:
@@ -90,13 +92,13 @@ def test_totals_are_sums() -> None:
         (Run(0, settings=(("group.max.sise", "1"),)), "group.max.sise"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_it_is_run(run: Run, why: str) -> None:
+def test_invalid_run_is_rejected_before_it_starts(run: Run, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         check(Job(run))
 
 
-def test_the_coordinator_is_quiet_only_while_it_is_simulated() -> None:
-    """Somebody's program goes on to hear of appends that fail."""
+def test_coordinator_log_is_disabled_only_during_simulation() -> None:
+    """A program that embeds the simulator keeps its log of failed appends."""
     log = logging.getLogger("konvene.coordinator")
     with quiet():
         assert log.disabled
@@ -106,8 +108,8 @@ def test_the_coordinator_is_quiet_only_while_it_is_simulated() -> None:
 # --- soaking -------------------------------------------------------------------------------------
 
 
-def test_what_is_done_is_remembered_and_a_torn_line_is_not(tmp_path: Path) -> None:
-    """Whoever is killed while he writes does that run once more."""
+def test_completed_runs_are_stored_and_a_partial_line_is_ignored(tmp_path: Path) -> None:
+    """A run whose line was only partly written when the process was killed is repeated."""
     done = CompletedRuns(tmp_path, "code")
     for job in JOBS[:2]:
         done.add(job, run_job(job))
@@ -123,8 +125,8 @@ def test_what_is_done_is_remembered_and_a_torn_line_is_not(tmp_path: Path) -> No
     assert list(CompletedRuns(tmp_path, "code").remaining(JOBS)) == JOBS[4:]
 
 
-def test_other_code_begins_anew(tmp_path: Path) -> None:
-    """What is known of a seed is known of this very code."""
+def test_completed_runs_belong_to_a_fingerprint_of_the_code(tmp_path: Path) -> None:
+    """With other code every run remains to be done."""
     done = CompletedRuns(tmp_path, "code")
     done.add(JOBS[0], run_job(JOBS[0]))
     assert list(CompletedRuns(tmp_path, "other").remaining(JOBS)) == JOBS

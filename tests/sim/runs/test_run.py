@@ -1,5 +1,4 @@
-"""What a run invariants itself: the same seed is the same run, and what goes wrong is told so that it can be
-met again."""
+"""Runs are deterministic, reach all states and faults, and report violations that shrink to scenarios."""
 
 from __future__ import annotations
 
@@ -20,35 +19,35 @@ from konvene.sim.transcript.scenario import Scenario
 from konvene.sim.world.faults import ALL_FAULTS, ALL_PARAMETERS, FAULTS, PARAMETERS, Options
 
 BOTH = ("classic", "static")
-CALM = tuple((parameter.name, str(parameter.fault_free)) for parameter in ALL_PARAMETERS) + tuple(
+FAULT_FREE = tuple((parameter.name, str(parameter.fault_free)) for parameter in ALL_PARAMETERS) + tuple(
     (f"fault.{f.name}", "0") for f in ALL_FAULTS
 )
 
 
-def traced(seed: int) -> str:
-    """A hash of everything that happened."""
+def trace_digest(seed: int) -> str:
+    """Return the SHA-256 digest of a run's trace."""
     lines: list[str] = []
     simulate(Run(seed, BOTH, 2_000), trace=lines.append)
     assert len(lines) > 1_000
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def test_the_same_seed_is_the_same_run_in_any_process() -> None:
-    """G10: byte for byte, whatever order the sets of a process have."""
-    code = "from tests.sim.runs.test_run import traced; print([traced(seed) for seed in (3, 4)])"
+def test_trace_is_a_function_of_the_seed() -> None:
+    """G10: the trace is equal under every hash seed."""
+    code = "from tests.sim.runs.test_run import trace_digest; print([trace_digest(seed) for seed in (3, 4)])"
     outputs = outputs_of_processes(code, 1, 77)
-    assert outputs == {f"{[traced(3), traced(4)]}\n"}
+    assert outputs == {f"{[trace_digest(3), trace_digest(4)]}\n"}
 
 
-def test_another_seed_is_another_run() -> None:
-    assert traced(3) != traced(4)
+def test_different_seeds_have_different_runs() -> None:
+    assert trace_digest(3) != trace_digest(4)
     assert Run(3).options().lines() != Run(4).options().lines()
 
 
 @pytest.mark.parametrize("kind", sorted(kinds()))
-def test_where_nothing_goes_wrong_nothing_goes_wrong(kind: str) -> None:
-    """Eight members read 32 partitions: no fault, and no error but those that belong to joining."""
-    report = simulate(Run(1, (kind,), 2_000, sets=CALM))
+def test_fault_free_run_has_no_errors(kind: str) -> None:
+    """A fault-free run injects no fault and gets only the error codes of a rebalance."""
+    report = simulate(Run(1, (kind,), 2_000, sets=FAULT_FREE))
     assert report.options == ()
     assert report.violation is None
     assert report.counts.get("timer join") or kinds()[kind].assigned
@@ -62,7 +61,7 @@ def test_where_nothing_goes_wrong_nothing_goes_wrong(kind: str) -> None:
     assert not [name for name in report.counts if name.startswith("fault")]
 
 
-def test_knobs_are_set_by_name() -> None:
+def test_parameters_are_set_by_name() -> None:
     options = Run(1, sets=(("members", "3"), ("fault.crash", "2.5"), ("assignor", "range"))).options()
     assert (options["members"], options.faults["crash"], options["assignor"]) == (3, 2.5, "range")
     with pytest.raises(ValueError, match=r"unknown simulator parameter fault\.crush; .* fault\.crash"):
@@ -89,8 +88,8 @@ REACHED = {
 
 
 @pytest.mark.deep
-def test_every_fault_strikes_and_every_state_and_answer_is_reached() -> None:
-    """L8: invariants of a state means little if no seed reaches it."""
+def test_every_fault_state_and_error_is_reached() -> None:
+    """L8: an invariant is checked only if some seed reaches its states."""
     drawn = [Options.drawn(Random(seed)) for seed in range(200)]
     for parameter in PARAMETERS:
         values = {str(options[parameter.name]) for options in drawn}
@@ -107,60 +106,60 @@ def test_every_fault_strikes_and_every_state_and_answer_is_reached() -> None:
 # --- a bug is found, reported and shrunk ---------------------------------------------------------------
 
 
-def forget_who_is_awaited(group: ClassicGroup, old: Member, member_id: str) -> Member:
-    """A static member's replacement as it was before the simulator found what is wrong with it."""
-    led = group.leader == old.member_id
+def replace_member_without_its_waiters(group: ClassicGroup, old: Member, member_id: str) -> Member:
+    """Replace a static member's id as the code did before the simulator found its bug."""
+    was_leader = group.leader == old.member_id
     group.drop(old.member_id)
     new = join.replace(old, member_id=member_id, join_waiter=None, sync_waiter=None)
     group.put(new)
-    if led:
+    if was_leader:
         group.leader = member_id
     return new
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A run that finds the bug that was planted."""
-    monkeypatch.setattr(join, "_replace_member_id", forget_who_is_awaited)
+def failing_run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a run that detects the planted bug."""
+    monkeypatch.setattr(join, "_replace_member_id", replace_member_without_its_waiters)
     for seed in range(1, 60):
         report = simulate(Run(seed, ("static",)))
         if report.violation is not None:
             return report.run
-    raise AssertionError("no seed finds it")
+    raise AssertionError("no seed detects the planted bug")
 
 
-def test_a_violation_is_reported_with_all_that_reproduces_it(broken: Run) -> None:
-    found = simulate(broken).violation
+def test_violation_report_has_its_events_and_its_command(failing_run: Run) -> None:
+    found = simulate(failing_run).violation
     assert found is not None
     assert found.invariant == "TimersMatchState"
     assert len(found.recent) == 30
-    assert found.command == f"konvene sim run --seed {broken.seed} --steps 5000 --groups static"
+    assert found.command == f"konvene sim run --seed {failing_run.seed} --steps 5000 --groups static"
     output = "\n".join(found.lines())
     assert f"at step {found.step}" in output
     assert found.recent[-1] in output
-    assert simulate(broken).violation == found
+    assert simulate(failing_run).violation == found
 
 
-def test_a_violation_shrinks_to_a_scenario(broken: Run) -> None:
-    """A handful of commands that violate the same invariant, and are a scenario file of their own."""
+def test_violation_shrinks_to_a_scenario(failing_run: Run) -> None:
+    """The scenario has fewer than 20 commands, violates the same invariant, and can be played."""
     progress: list[str] = []
-    shrunk = shrink(broken, progress.append)
+    shrunk = shrink(failing_run, progress.append)
     assert shrunk.invariant == "TimersMatchState"
     assert simulate(shrunk.run).violation is not None
-    assert shrunk.run.steps < broken.steps
+    assert shrunk.run.steps < failing_run.steps
     assert shrunk.scenario is not None
     block = shrunk.scenario.partition("\n\n")[2]
     commands = block.split("\n----\n")[0].splitlines()
     assert len(commands) < 20
     assert block.rstrip().splitlines()[-1].startswith("broken TimersMatchState")
     assert progress, "shrinking reports no progress"
-    monkeyless = Scenario()
-    monkeyless.run([line for line in shrunk.scenario.splitlines() if line.startswith("config")] + commands)
-    assert monkeyless.broken is not None
+    replayed = Scenario()
+    replayed.run([line for line in shrunk.scenario.splitlines() if line.startswith("config")] + commands)
+    assert replayed.broken is not None
 
 
-def test_what_only_clients_see_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions that never end are no one event's fault: the group does not become stable."""
+def test_liveness_violation_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that never expire violate no invariant of an event: the group never becomes stable."""
     monkeypatch.setitem(TIMERS, "session", lambda shard, group_id, member_id, context: NOTHING)
     monkeypatch.setattr("konvene.sim.runs.run.invariants_of", lambda kinds: [])
     for seed in range(1, 60):
@@ -174,13 +173,13 @@ def test_what_only_clients_see_shrinks_to_a_run(monkeypatch: pytest.MonkeyPatch)
     assert "No conversation with the coordinator alone reproduces it." in shrunk.lines()
 
 
-def test_a_run_without_a_violation_cannot_be_shrunk() -> None:
+def test_run_without_a_violation_cannot_be_shrunk() -> None:
     with pytest.raises(NothingToShrink, match="violates no invariant"):
         shrink(Run(1, steps=200))
 
 
-def test_an_unexpected_error_is_reported_like_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And can be met again from its seed."""
+def test_unexpected_error_is_reported_as_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception of the core is reported as the invariant NothingIsRaised."""
 
     def breaks(*_: object) -> None:
         raise ZeroDivisionError("by zero")

@@ -1,4 +1,4 @@
-"""What-if: what can be worked out by hand comes out so, and plans that differ tell the difference."""
+"""What-if plans: hand-computed measures, effects of protocols and timeouts, validation, output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = Plan(members=4, partitions=12, minutes=10, revoke_ms=0)
 
 
 class Owner:
-    """As much of a member as a meter looks at."""
+    """The attributes of a member that `Meter` reads."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,8 +32,8 @@ def own(meter: Meter, owner: Owner, *partitions: int) -> None:
 # --- the meter -----------------------------------------------------------------------------------
 
 
-def test_the_meter_counts_by_hand() -> None:
-    """Two partitions: 0 is nobody's for 3 s, 1 for 1 s until the end; the first of these moves."""
+def test_meter_equals_a_hand_computed_example() -> None:
+    """Of two partitions, 0 has no owner for 3 s and then moves; 1 has none in the last second."""
     now = [0]
     outcome = Outcome(0)
     meter = Meter(outcome, 2)
@@ -62,8 +62,8 @@ def test_the_meter_counts_by_hand() -> None:
     assert outcome.rebalances[0].moved == 1
 
 
-def test_a_partition_with_two_owners_is_available_until_both_are_gone() -> None:
-    """A member that was fenced may not know it yet."""
+def test_partition_with_two_owners_is_available_until_both_release_it() -> None:
+    """A fenced member counts as an owner until it notices."""
     meter = Meter(outcome := Outcome(0), 1)
     ann, bob = Owner("ann"), Owner("bob")
     own(meter, ann, 0)
@@ -72,26 +72,26 @@ def test_a_partition_with_two_owners_is_available_until_both_are_gone() -> None:
     assert meter.missing == 0
     own(meter, bob)
     assert meter.missing == 1
-    assert outcome.timeline == []  # It has not begun.
+    assert outcome.timeline == []  # The measurement has not started.
 
 
-def test_percentiles_are_values_that_were_met() -> None:
+def test_percentiles_are_observed_values() -> None:
     values = Counter({1.0: 50, 2.0: 48, 7.0: 2})
     assert [percentile(values, part) for part in (0.5, 0.51, 0.98, 0.99)] == [1.0, 2.0, 2.0, 7.0]
     assert percentile(Counter(), 0.5) == 0.0
 
 
-# --- what plans come to --------------------------------------------------------------------------
+# --- outcomes of plans ---------------------------------------------------------------------------
 
 
-def test_a_group_that_is_left_alone_does_not_rebalance() -> None:
+def test_undisturbed_group_does_not_rebalance() -> None:
     outcome = run_plan(SMALL, 0)
     assert (outcome.rebalances, outcome.unavailable_s, outcome.idle_s) == ([], 0.0, 0.0)
     assert 3.0 <= outcome.stable_after_s <= 10.0  # group.initial.rebalance.delay.ms
 
 
-def test_static_members_that_come_back_in_time_rebalance_nobody() -> None:
-    """Four members, each 20 s away with 3 partitions: 240 partition-seconds, and nothing moves."""
+def test_static_members_that_return_in_time_cause_no_rebalance() -> None:
+    """Four members, each down for 20 s with 3 partitions: 240 partition-seconds, and no partition moves."""
     outcome = run_plan(replace(SMALL, static=True, rolling_restart=True), 1)
     assert outcome.restarted == 4
     assert outcome.rebalances == []
@@ -99,17 +99,17 @@ def test_static_members_that_come_back_in_time_rebalance_nobody() -> None:
     assert {round(ms / 1000) for ms in outcome.outages_ms} == {20}
 
 
-def test_dynamic_members_that_are_restarted_rebalance_twice_each() -> None:
-    """One leaves, and comes back 20 s later: two rebalances, which others notice within a heartbeat."""
+def test_restart_of_a_dynamic_member_causes_two_rebalances() -> None:
+    """A member leaves and returns 20 s later; the others notice each change within a heartbeat."""
     outcome = run_plan(replace(SMALL, rolling_restart=True), 1)
     assert len(outcome.rebalances) == 2 * 4
     assert {c for r in outcome.rebalances for c in r.causes} == {"member-left", "member-joined"}
     assert all(r.state == "Stable" and r.took_s < 3.1 for r in outcome.rebalances)
     assert sum(r.moved for r in outcome.rebalances) > 0
-    assert outcome.most_unavailable == 12  # Eager members give up everything.
+    assert outcome.most_unavailable == 12  # Eager members revoke all partitions.
 
 
-def test_members_of_a_consumer_group_give_up_only_what_others_are_given() -> None:
+def test_consumer_group_revokes_only_reassigned_partitions() -> None:
     plan = replace(SMALL, protocol="consumer", rolling_restart=True)
     outcome = run_plan(plan, 1)
     assert plan.effective_assignor == "uniform"
@@ -118,13 +118,13 @@ def test_members_of_a_consumer_group_give_up_only_what_others_are_given() -> Non
     assert 0 < outcome.most_unavailable < 12
 
 
-def test_static_members_of_a_consumer_group_keep_their_place_while_they_are_restarted() -> None:
+def test_restart_of_static_consumer_group_members_causes_no_rebalance() -> None:
     outcome = run_plan(replace(SMALL, protocol="consumer", static=True, rolling_restart=True), 1)
     assert (outcome.restarted, outcome.stopped, outcome.rebalances) == (4, 0, [])
 
 
-def test_a_member_that_dies_is_missed_for_its_session() -> None:
-    """Nobody has its partitions before 45 s are over, less a heartbeat; then there is a rebalance."""
+def test_partitions_of_a_killed_member_wait_for_its_session_timeout() -> None:
+    """Its partitions are unavailable for 45 s, less a heartbeat interval; then the group rebalances."""
     plan = replace(SMALL, minutes=3, kill_rate=0.7, down_for_s=3_600)
     outcome = next(o for o in (run_plan(plan, seed) for seed in range(20)) if o.killed == 1 and o.rebalances)
     (rebalance,) = outcome.rebalances
@@ -133,8 +133,8 @@ def test_a_member_that_dies_is_missed_for_its_session() -> None:
     assert 42 <= longest_s <= 45 + 3 + 3
 
 
-def test_cooperative_members_keep_what_they_have() -> None:
-    """The same deaths: eager members all stop, cooperative ones do not."""
+def test_cooperative_members_keep_their_partitions() -> None:
+    """With the same kills, all eager members stop, and cooperative ones do not."""
     plan = replace(SMALL, kill_rate=0.5)
     eager, cooperative = (run_plan(replace(plan, assignor=a), 3) for a in ("range", "cooperative-sticky"))
     assert eager.killed == cooperative.killed > 0
@@ -142,21 +142,21 @@ def test_cooperative_members_keep_what_they_have() -> None:
     assert cooperative.unavailable_s < eager.unavailable_s
 
 
-def test_a_failover_loses_nobody() -> None:
-    """The new coordinator knows the group; members go on in their generation."""
+def test_coordinator_failover_causes_no_rebalance() -> None:
+    """The new coordinator loads the group, and members continue in their generation."""
     outcome = run_plan(replace(SMALL, coordinator_failovers=3), 0)
     assert outcome.failovers == 3
     assert outcome.rebalances == []
 
 
-def test_a_shorter_session_finds_the_dead_sooner() -> None:
+def test_shorter_session_timeout_shortens_outages() -> None:
     plan = replace(SMALL, kill_rate=0.5, down_for_s=120)
     long, short = (run_plan(replace(plan, session_timeout_ms=ms), 2) for ms in (45_000, 10_000))
     assert long.killed == short.killed > 0
     assert max(short.outages_ms) < max(long.outages_ms)
 
 
-def test_the_same_seed_is_the_same_play() -> None:
+def test_outcome_is_a_function_of_the_seed() -> None:
     plan = replace(SMALL, kill_rate=1, loss=0.02)
     first, second = (run_plan(plan, 5, stopwatch=lambda: 0.0) for _ in range(2))
     assert first == second
@@ -166,7 +166,7 @@ def test_the_same_seed_is_the_same_play() -> None:
 # --- plans ---------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_changed_by_the_names_of_options_and_settings() -> None:
+def test_plan_is_changed_by_option_and_config_names() -> None:
     changed = SMALL.changed("session-timeout-ms", "10000").changed("static", "true").changed("down-for", "5")
     assert changed == replace(SMALL, session_timeout_ms=10_000, static=True, down_for_s=5.0)
     setting = SMALL.changed("group.initial.rebalance.delay.ms", "0")
@@ -187,16 +187,16 @@ def test_a_plan_is_changed_by_the_names_of_options_and_settings() -> None:
         ("group.max.sise", "3", "group.max.sise"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(name: str, value: str, why: str) -> None:
+def test_invalid_plan_is_rejected(name: str, value: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         SMALL.changed(name, value).check()
 
 
-# --- what it comes to ----------------------------------------------------------------------------
+# --- results and plots ----------------------------------------------------------------------------
 
 
-def test_measures_are_over_all_seeds() -> None:
-    """Of runs and rebalances, whichever it is; causes are counted per rebalance and in all."""
+def test_measures_cover_all_seeds() -> None:
+    """Percentiles are per run or per rebalance; causes are counted by rebalance and in total."""
     one, two = Outcome(0, unavailable_s=60.0), Outcome(1)
     one.rebalances = [
         Rebalanced(1, 3.0, "Stable", ("member-left", "member-left"), moved=2),
@@ -211,13 +211,13 @@ def test_measures_are_over_all_seeds() -> None:
     assert causes_of([one, two]) == [("member-joined", 1, 1), ("member-left", 1, 2)]
 
 
-def test_only_what_is_drawn_has_a_timeline() -> None:
+def test_timeline_is_recorded_only_if_requested() -> None:
     assert run_job(PlanRun(SMALL, 0, with_timeline=True)).timeline == [(0.0, 0)]
     assert run_job(PlanRun(SMALL, 0, with_timeline=False)).timeline == []
 
 
-def test_the_picture_is_drawn_in_both_formats(tmp_path: Path) -> None:
-    """SVG has its words as text, and is the same to the byte each time."""
+def test_plot_is_written_as_svg_and_png(tmp_path: Path) -> None:
+    """The SVG file contains its labels as text and is deterministic."""
     pytest.importorskip("matplotlib")
     plan = replace(SMALL, rolling_restart=True)
     shown = [("as asked", plan, run_plan(plan, 0)), ("static", plan, run_plan(replace(plan, static=True), 0))]
@@ -225,6 +225,8 @@ def test_the_picture_is_drawn_in_both_formats(tmp_path: Path) -> None:
         plot(tmp_path / name, shown)
     svg = (tmp_path / "first.svg").read_bytes()
     assert svg == (tmp_path / "second.svg").read_bytes()
-    words = "".join(ElementTree.fromstring(svg).itertext())
-    assert "as asked" in words and "8 rebalances (marks)" in words and "0 rebalances (marks)" in words
+    svg_text = "".join(ElementTree.fromstring(svg).itertext())
+    assert (
+        "as asked" in svg_text and "8 rebalances (marks)" in svg_text and "0 rebalances (marks)" in svg_text
+    )
     assert (tmp_path / "third.png").read_bytes().startswith(b"\x89PNG")

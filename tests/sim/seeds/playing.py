@@ -1,6 +1,6 @@
-"""The seeds that every change has to pass: so many for each kind of group, each in a test of its own.
+"""The seeds that every change has to pass, for each kind of group; each seed is a test.
 
-A kind has its file, so that two workers share the kinds between them. `make sim` runs the same seeds.
+Each kind has its own file, which lets parallel test workers share the kinds. `make sim` runs the same seeds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ each_seed = pytest.mark.parametrize("seed", SEEDS)
 
 
 def assert_invariants_hold(seed: int, *kinds: str) -> None:
-    """Run it, and fail with what came before and the command that runs it again."""
+    """Simulate the seed; a failure shows the last events and the command that repeats the run."""
     with quiet():
         report = simulate(Run(seed, kinds, STEPS))
     assert report.violation is None, "\n".join(report.violation.lines())
     assert report.steps >= STEPS * 0.8
-    assert report.counts["request"] > 100, "hardly anything happened"
+    assert report.counts["request"] > 100, "the run has too few requests"

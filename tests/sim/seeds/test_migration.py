@@ -15,8 +15,8 @@ def test_every_invariant_holds(seed: int) -> None:
     assert_invariants_hold(seed, "migration")
 
 
-def test_who_is_started_again_has_another_id_whatever_it_speaks_meanwhile() -> None:
-    """An id that was had in another life is somebody else's: a group may still know what that one read."""
+def test_restarted_member_has_a_new_member_id() -> None:
+    """A reused id would be taken for the previous process, whose assignment a group may still have."""
     world = World(Random(7), Options.without_faults().with_set([("upgraded", "1")]), kinds=("migration",))
     world.new_member()
     ids = []

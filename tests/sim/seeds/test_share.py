@@ -1,5 +1,7 @@
-"""Members of share groups (KIP-932) under the faults of each seed uphold every invariant: fewer steps, and
-fewer seeds, since each step is looked at record by record."""
+"""Members of share groups (KIP-932) under the faults of each seed uphold every invariant.
+
+These runs have fewer seeds and steps, because each step checks every record.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,22 @@ def test_every_invariant_holds(seed: int) -> None:
     with quiet():
         report = simulate(Run(seed, ("share",), 3_000))
     assert report.violation is None, "\n".join(report.violation.lines())
-    assert report.counts["acquired"] > 50, "hardly anything happened"
+    assert report.counts["acquired"] > 50, "the run has too few acquired records"
 
 
-DRAWN = (
+FREQUENT_FAULTS = (
     ("transactional", "0.5"), ("read.committed", "1"), ("share.sessions", "2"), ("prune.ms", "2000"),
     ("fault.offsets_altered", "9"),
 )  # fmt: skip
 
 
-def test_all_that_is_drawn_happens() -> None:
-    """Offsets are altered, transactions aborted, members turned away, the log of share state cut."""
+def test_every_drawn_event_happens() -> None:
+    """Altered offsets, aborted transactions, rejected members and pruned share state logs occur."""
     counts: Counter[str] = Counter()
     with quiet():
         for seed in range(4):
-            report = simulate(Run(seed, ("share",), 2_000, sets=DRAWN))
+            report = simulate(Run(seed, ("share",), 2_000, sets=FREQUENT_FAULTS))
             assert report.violation is None, "\n".join(report.violation.lines())
             counts.update(report.counts)
-    for what in ("altered offsets", "aborted", "answered GAP", "turned away", "log cut"):
-        assert counts[what], f"{what}: {counts}"
+    for event in ("altered offsets", "aborted", "answered GAP", "turned away", "log cut"):
+        assert counts[event], f"{event}: {counts}"

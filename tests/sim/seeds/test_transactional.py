@@ -17,7 +17,7 @@ def test_every_invariant_holds(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_every_invariant_holds_in_consumer_groups(seed: int) -> None:
-    """Fewer steps, and fewer seeds."""
+    """The consumer group runs have fewer steps and seeds."""
     with quiet():
         report = simulate(Run(seed, ("transactional-consumer",), 3_000))
     assert report.violation is None, "\n".join(report.violation.lines())

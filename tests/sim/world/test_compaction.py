@@ -1,4 +1,4 @@
-"""What compaction may leave of a log, and that it would show if a replay rested on more."""
+"""Compaction of a log does not change the replayed state; a replay that depends on more is detected."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def commits_are_counted(offsets: Any, record: OffsetCommitted) -> None:
     ("wrong", "why"),
     [(first_commit_stays, "the compacted log shows"), (commits_are_counted, "replaying every batch twice")],
 )
-def test_what_compaction_would_show_is_found_out(
+def test_replay_that_depends_on_older_records_is_detected(
     wrong: Callable[[Any, OffsetCommitted], None], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replay that rests on more than the last record of a key, or on how often it stands there."""
+    """Replay may depend on the last record of a key only, not on older records or on their number."""
     scenario = Scenario()
     scenario.run([*STABLE, "commit ann orders-0:8", "commit tool audit-1:1 group=s", "delete s", "restart"])
     runtime = scenario.life.runtime
@@ -52,8 +52,8 @@ def test_what_compaction_would_show_is_found_out(
         assert_compaction_changes_nothing(runtime)
 
 
-def test_a_log_compacted_has_the_same_batches() -> None:
-    """The last record of each key, where it stood; tombstones go only if they are not kept."""
+def test_compacted_log_keeps_its_batches() -> None:
+    """The last record of each key keeps its position; tombstones are removed only if allowed."""
     scenario = Scenario()
     scenario.run(["commit a orders-0:1", "commit a orders-0:2", "commit a audit-0:3 group=s", "delete s"])
     batches = scenario.life.log.batches

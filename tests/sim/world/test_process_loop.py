@@ -1,4 +1,4 @@
-"""The part of an event_queue that is a process's: what was to begin later is gone with the process."""
+"""The event loop of a simulated process: work that has not started is dropped when the process ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from konvene.sim.world.process_loop import ProcessLoop
 
 
 def test_scheduled_work_ends_with_its_process() -> None:
-    """One after another, as where a coordinator loads anew while its disk is asked: none is left over."""
+    """Tasks that have not started never run, and no coroutine is reported as never awaited."""
     event_queue, done = EventQueue(), list[str]()
 
     async def work(name: str) -> None:
@@ -28,7 +28,7 @@ def test_scheduled_work_ends_with_its_process() -> None:
     assert (done, warned) == ([], [])
 
 
-def test_what_has_begun_ends_before_its_process() -> None:
+def test_started_work_completes_before_its_process_ends() -> None:
     event_queue, done = EventQueue(), list[str]()
 
     async def work(name: str) -> None:
