@@ -1,4 +1,4 @@
-"""Run code in processes whose sets and dictionaries of strings are ordered differently."""
+"""Run code in processes with different hash seeds, which change the iteration order of sets."""
 
 from __future__ import annotations
 

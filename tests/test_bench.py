@@ -17,15 +17,15 @@ from bench.systems import Lab
 from bench.wire import BadAnswer
 
 TINY = Windows(seconds=0.15, runs=1, warm_s=0.02)
-#: What may be nothing, or less, in so short a time and with so few.
-MAY_BE_ANYTHING = {
+#: Figures that may be zero or negative in such short windows with so few clients.
+MAY_BE_ZERO = {
     "idle CPU, %",
     "KiB per connection",
     "CPU ms",
     "loop's CPU ms",
     "loop without a CPU, ms",
     "CPU, % of a core",
-    "a share group's records per CPU s, of these",  # It takes turns, and its turn may be too short here.
+    "a share group's records per CPU s, of these",  # It alternates with others.
 }
 
 
@@ -36,29 +36,29 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_row_gives_figures(lab: Lab, row: Row) -> None:
-    """Every figure has a value for each window, and each published figure of Kafka is among ours."""
+def test_row_returns_figures(lab: Lab, row: Row) -> None:
+    """Every figure has at least one value, and every published figure of Kafka has its counterpart."""
     figures = row.measure(lab)
     assert figures
     for figure in figures:
         assert len(figure.values) >= 1
         what = figure.what.rpartition(": ")[2].removesuffix(" above quiet")
-        assert what in MAY_BE_ANYTHING or min(figure.values) > 0, figure
+        assert what in MAY_BE_ZERO or min(figure.values) > 0, figure
     assert kafka.PUBLISHED.get(row.kafka, {}).keys() <= {figure.what for figure in figures}
 
 
-def test_what_took_no_tick_of_cpu_is_no_division_by_nothing() -> None:
-    """A few thousand records are read faster than the kernel counts."""
+def test_cpu_seconds_are_positive_below_the_clock_resolution() -> None:
+    """Short work may take less CPU time than the kernel's clock resolves; it must not divide by zero."""
     assert pipeline_spark._seconds(lambda: None)[1] > 0
 
 
 def test_published_figures_belong_to_existing_rows() -> None:
-    """No constant of Kafka's is left without its row."""
+    """Every published figure of Kafka names a row of the benchmarks."""
     assert kafka.PUBLISHED.keys() <= {row.name for row in ROWS}
 
 
-def test_names_choose_rows_and_families() -> None:
-    """A whole name is one row, even where others begin so; a first word is all rows that begin with it."""
+def test_arguments_select_rows_by_name_or_prefix() -> None:
+    """A full name selects this row only; a first word selects all rows that start with it."""
     assert [row.name for row in chosen(["commit-1"])] == ["commit-1"]
     assert [row.name for row in chosen(["fetch", "idle"])] == ["idle", "fetch-1", "fetch-100", "fetch-1000"]
     assert chosen([]) == list(ROWS)
@@ -67,8 +67,7 @@ def test_names_choose_rows_and_families() -> None:
 
 
 def test_table_and_document() -> None:
-    """The median with its spread, Kafka's published figure, and the ratio to what it reached here, if it
-    ran."""
+    """A line has the median with its range, Kafka's published and measured figure, and the ratio to Kafka."""
     row = next(row for row in ROWS if row.name == "commit-1")
     result = Result(row, {"konvene": [Figure("requests per CPU s", (13_038.0, 10_000.0, 20_000.0))]})
     assert table(result, here=False).splitlines()[1].split() == (
@@ -92,7 +91,7 @@ def test_table_and_document() -> None:
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--json` prints nothing else; progress goes to stderr."""
+    """With `--json` stdout is one JSON document; progress goes to stderr."""
     assert main(["start", "--json", "--runs", "1"]) == 0
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["rows"]
@@ -110,14 +109,14 @@ def test_kafka_is_chosen_by_option_or_environment(monkeypatch: pytest.MonkeyPatc
     assert arguments(["start"]).kafka
 
 
-class Crumbs(threading.Thread):
-    """A server for one connection that answers each request with `right`, seven bytes at a time."""
+class SevenByteServer(threading.Thread):
+    """A server for one connection that responds `right` to each request, in segments of seven bytes."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        self.numbers: list[int] = []
+        self.correlation_ids: list[int] = []
         self.bodies: set[bytes] = set()
 
     def run(self) -> None:
@@ -127,8 +126,8 @@ class Crumbs(threading.Thread):
             while size := requests.read(4):
                 body = requests.read(int.from_bytes(size, "big"))
                 if len(body) < int.from_bytes(size, "big"):
-                    break  # the load is over, in the middle of a request
-                self.numbers.append(int.from_bytes(body[4:8], "big"))
+                    break  # the window ended in the middle of a request
+                self.correlation_ids.append(int.from_bytes(body[4:8], "big"))
                 self.bodies.add(body[8:])
                 answer = b"\0\0\0\x09" + body[4:8] + b"right"
                 for at in range(0, len(answer), 7):
@@ -136,10 +135,13 @@ class Crumbs(threading.Thread):
 
 
 @pytest.mark.parametrize("size", [10, 5_000_000])
-def test_load_is_whole_requests_in_order(size: int) -> None:
-    """Each request has the next number, also where a socket does not take it at once, and answers that come
-    in crumbs are put together. With two in flight, no more than two are unanswered when a window ends."""
-    server = Crumbs()
+def test_load_sends_complete_requests_in_order(size: int) -> None:
+    """Requests have consecutive correlation ids, also when a socket accepts only a part of one.
+
+    Segmented responses are reassembled. With two requests in flight, at most two have no response when a
+    window ends.
+    """
+    server = SevenByteServer()
     server.start()
     body = bytes(range(10)) * (size // 10)
     frame = (8 + size).to_bytes(4, "big") + bytes(8) + body
@@ -150,13 +152,15 @@ def test_load_is_whole_requests_in_order(size: int) -> None:
     answered = sum(window.requests for window in seen)
     assert len(seen) == 2 and answered > 0
     assert sum(window.size for window in seen) == answered * size
-    assert server.numbers == list(range(1, len(server.numbers) + 1))
-    assert answered <= len(server.numbers) <= answered + 2
+    assert server.correlation_ids == list(range(1, len(server.correlation_ids) + 1))
+    assert answered <= len(server.correlation_ids) <= answered + 2
     assert server.bodies == {body}
 
 
-def test_kafka_is_measured_once_for_rows_that_differ_for_us_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row beside another is not run on Kafka; what the other one gave there stands beside both."""
+def test_kafka_is_measured_once_for_rows_that_differ_only_for_konvene(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row with `beside` does not run on Kafka; it shows Kafka's figures of the other row."""
 
     def named(lab: Lab) -> list[Figure]:
         runs.append(lab.system)
@@ -170,8 +174,8 @@ def test_kafka_is_measured_once_for_rows_that_differ_for_us_alone(monkeypatch: p
     assert special.line("things")["ratio"] == 3
 
 
-def test_wrong_answer_is_no_figure() -> None:
-    """An answer that is not the one that was proven right ends the benchmark; only what may differ may."""
+def test_wrong_response_fails_the_benchmark() -> None:
+    """A response must equal the proven one in length and in its first `same` bytes, else BadAnswer."""
     caller = Repeated([b"frame"], proven=b"\0\0\0\1right, at 17", same=9)
     assert caller.answered(memoryview(b"\0\0\0\2right, at 18")) == 0
     for wrong in (b"\0\0\0\2wrong, at 18", b"\0\0\0\2right, at 181"):
@@ -182,7 +186,7 @@ def test_wrong_answer_is_no_figure() -> None:
 def test_failed_row_is_reported_and_fails_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others are measured all the same."""
+    """The other rows are still measured."""
 
     def fails(lab: Lab) -> list[Figure]:
         raise BadAnswer("no")

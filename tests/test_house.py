@@ -1,4 +1,4 @@
-"""House rules that a machine can check: import contracts, what cores may not use, tables that must agree."""
+"""Architecture rules: import contracts, modules forbidden in cores, tables that must agree, file sizes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PACKAGES = {
     "broker", "cli", "client", "cluster", "codec", "configs", "delivery", "groups", "log", "messages",
     "pipeline", "records", "runtime", "shard", "share_state", "sim", "testing", "transactions",
 }  # fmt: skip
-"""The packages that the contracts in `pyproject.toml` speak of."""
+"""The packages that the import contracts in `pyproject.toml` cover."""
 
 MODULES = sorted(SOURCE.rglob("*.py"))
 relative = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -60,8 +60,8 @@ FORBIDDEN_IN_CORES = {
     "threading", "time", "uuid",
 }  # fmt: skip
 
-MOST_LINES = 500
-LONG_FOR_A_REASON = {
+MAX_LINES = 500
+LONG_FILES = {
     "src/konvene/codec/batches.py": "one format, read and written side by side; both ways share its layout",
     "src/konvene/codec/compile.py": "the reader and the writer of each kind of field stand side by side",
     "src/konvene/sim/world/world.py": "one world: members, network, disk and coordinators share an agenda",
@@ -74,7 +74,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def imported(module: ast.Module) -> Iterator[str]:
-    """The name of every module that is imported, anywhere in the file."""
+    """Yield the name of each imported module, including imports within functions."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -83,34 +83,34 @@ def imported(module: ast.Module) -> Iterator[str]:
 
 
 def test_import_contracts_are_kept() -> None:
-    """The contracts in pyproject.toml hold."""
+    """`lint-imports` reports no broken contract."""
     command = [
         sys.executable,
         "-c",
         "from importlinter.cli import lint_imports_command as c; c()",
         "--no-cache",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_every_package_has_its_contract() -> None:
-    """A new package is placed in the contracts before it is used."""
+    """Each package is in `PACKAGES` and in a contract of pyproject.toml."""
     assert {path.parent.name for path in SOURCE.glob("*/__init__.py")} == PACKAGES
     contracts = (ROOT / "pyproject.toml").read_text("utf-8").partition("[tool.importlinter]")[2]
     assert all(f'"konvene.{name}"' in contracts for name in PACKAGES)
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_cores_are_given_time_and_chance(core: str) -> None:
-    """A core never asks a clock, a die, a disk, a socket or a logger."""
+def test_cores_do_not_import_io_time_or_randomness(core: str) -> None:
+    """Cores are deterministic: no clock, random numbers, files, sockets or logging."""
     for path in sorted((SOURCE / core).rglob("*.py")):
         roots = {name.partition(".")[0] for name in imported(tree(path))}
         assert not roots & FORBIDDEN_IN_CORES, path.name
 
 
-def test_broker_has_one_door_to_time_and_chance() -> None:
-    """`runtime.environment` alone asks the system for the time of day or for chance."""
+def test_only_environment_reads_the_clock_and_entropy() -> None:
+    """In the broker and runtime only `runtime.environment` reads the wall clock and random numbers."""
     forbidden = {
         ("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("os", "urandom"),
         ("uuid", "uuid1"), ("uuid", "uuid4"),
@@ -129,8 +129,8 @@ def test_broker_has_one_door_to_time_and_chance() -> None:
 
 
 @relative
-def test_file_begins_with_its_theory(path: Path) -> None:
-    """Every module has a docstring that states its purpose."""
+def test_module_has_a_docstring_and_a_specific_name(path: Path) -> None:
+    """Every module has a docstring; no module is named util, helper or misc, and no class a Manager."""
     module = tree(path)
     assert ast.get_docstring(module), path
     assert not path.stem.startswith(("util", "helper", "misc")), path
@@ -140,7 +140,7 @@ def test_file_begins_with_its_theory(path: Path) -> None:
 
 
 def test_every_record_type_is_replayed() -> None:
-    """A type of the group log has its arm in the shard."""
+    """Each record type of the group log and of the share state log has a replay function."""
     assert OffsetCommitted in REPLAYS
     replayed = {
         kind.name for kind in GROUP_RECORDS.values() if kind.key in REPLAYS or kind.key in COMMIT_KEYS
@@ -158,29 +158,29 @@ def test_every_record_type_is_replayed() -> None:
     assert set(SHARE_STATE_REPLAYS) == {kind.key for kind in SHARE_STATE_RECORDS.values()}
 
 
-def test_rows_of_the_shards_can_be_called() -> None:
-    """Each request and each timer has its function; each request is one of an API, or work that came back."""
+def test_shard_handlers_timers_and_replays_are_callable() -> None:
+    """Each handled type is a request of an API or a result of asynchronous work."""
     requests = {api.request for api in API_KEYS.values()}
     assert set(TRANSACTION_HANDLERS) - {MarkersWritten, ProducerIdFetched} <= requests
     assert all(map(callable, [*TRANSACTION_HANDLERS.values(), *TRANSACTION_TIMERS.values()]))
     assert all(map(callable, [*SHARE_STATE_HANDLERS.values(), *SHARE_STATE_TIMERS.values()]))
-    came_back = {RegexesResolved, AssignmentComputed, Disconnected, EndsFound, TopicsNotCreated, Ending}
-    of_share_groups = {BeginDeletion, InitializedPartitions, StateDeleted, StateInitialized, DeletedTopics}
-    assert set(GROUP_HANDLERS) - came_back - of_share_groups <= requests
+    completed_work = {RegexesResolved, AssignmentComputed, Disconnected, EndsFound, TopicsNotCreated, Ending}
+    share_group_work = {BeginDeletion, InitializedPartitions, StateDeleted, StateInitialized, DeletedTopics}
+    assert set(GROUP_HANDLERS) - completed_work - share_group_work <= requests
     assert all(map(callable, [*GROUP_HANDLERS.values(), *TIMERS.values(), *REPLAYS.values()]))
 
 
 @pytest.mark.parametrize("key", sorted(HANDLERS))
-def test_row_of_the_router_has_its_file(key: int) -> None:
-    """The file exists and answers the API, by name or alone."""
+def test_routed_api_has_a_handler(key: int) -> None:
+    """The handler module defines `handle_<api>` or `handle`."""
     module = import_module(f"konvene.broker.handlers.{HANDLERS[key]}")
     handler = getattr(module, f"handle_{API_KEYS[key].module}", None) or getattr(module, "handle", None)
     assert callable(handler), f"{module.__name__} has neither handle nor handle_{API_KEYS[key].module}"
 
 
 @pytest.mark.parametrize("key", sorted(HANDLERS))
-def test_handler_names_services_that_there_are(key: int) -> None:
-    """Its first parameters are fields of `Services`; the request and its context follow."""
+def test_handler_parameters_are_services(key: int) -> None:
+    """A handler's first parameters are fields of `Services`; the request and its context follow."""
     module = import_module(f"konvene.broker.handlers.{HANDLERS[key]}")
     handler = getattr(module, f"handle_{API_KEYS[key].module}", None) or module.handle
     offered = {field.name: field.type for field in fields(Services)}
@@ -208,8 +208,8 @@ def test_tests_are_not_nested() -> None:
     assert nested == []
 
 
-def test_no_handler_without_a_row() -> None:
-    """A file among the handlers that answers an API is named in the router."""
+def test_every_handler_module_is_routed() -> None:
+    """Each module of `broker/handlers` with a handle function is in the router's table."""
     for path in sorted((SOURCE / "broker" / "handlers").glob("*.py")):
         names = {
             node.name for node in tree(path).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -218,12 +218,12 @@ def test_no_handler_without_a_row() -> None:
             assert path.stem in HANDLERS.values(), path.name
 
 
-def test_no_file_is_long_without_a_reason() -> None:
-    """Five hundred lines are a story; more need a sentence in the list above."""
+def test_files_have_at_most_500_lines() -> None:
+    """Longer files are listed in `LONG_FILES` with a reason."""
     found = {
         str(path.relative_to(ROOT))
         for home in ("src", "tests", "bench")
         for path in (ROOT / home).rglob("*.py")
-        if "vectors" not in path.parts and path.read_text("utf-8").count("\n") > MOST_LINES
+        if "vectors" not in path.parts and path.read_text("utf-8").count("\n") > MAX_LINES
     }
-    assert found <= set(LONG_FOR_A_REASON)
+    assert found <= set(LONG_FILES)

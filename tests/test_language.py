@@ -17,13 +17,13 @@ PEOPLE_WORDS = {
     "told", "tells", "telling", "said", "says", "saying", "heard", "hears", "hearing", "asked", "gone",
     "whoever", "whom", "nobody", "somebody", "everybody", "anybody", "farewell", "unsaid", "untold",
 }  # fmt: skip
-"""Words that stood for responses, requests, configs and members that left."""
+"""Words that do not name responses, requests, configs or members that left."""
 
 UNFINISHED = (
     "tests/against/", "tests/broker/", "tests/client/", "tests/delivery/", "tests/differential/",
     "tests/docs/", "tests/pipeline/", "tests/share_state/", "tests/sim/", "tests/transactions/",
 )  # fmt: skip
-"""Folders of tests that still have such words. A folder that has none any more is taken off this list."""
+"""Test folders that still contain such words. Remove a folder from this list once it has none."""
 
 SOURCES = [
     path
