@@ -36,14 +36,14 @@ SHARE_PARTITIONS = 15
 """Record type of `ShareGroupStatePartitionMetadata`: the partitions with an initialized state."""
 
 HEADER_BYTES = 12
-"""Bytes of the base offset and the length position the start of a batch."""
+"""Bytes of the base offset and the length at the start of a batch."""
 
 LAST_DELTA = slice(23, 27)
 """Position of the last offset delta in a batch."""
 
 
 class Log:
-    """Reads the new records of `__consumer_offsets` position each call."""
+    """Reads the new records of `__consumer_offsets` at each call."""
 
     topic = INTERNAL
 
@@ -55,7 +55,7 @@ class Log:
     def read(
         self, ask: Callable[[FetchRequest, int], Any], least: int = 0, within_s: float = 0.0
     ) -> list[str]:
-        """Return new batches, a line each; wait up to `within_s` for position `least` so many lines."""
+        """Return new batches, a line each; wait up to `within_s` for at `least` so many lines."""
         lines: list[str] = []
         deadline = time.monotonic() + within_s
         while True:

@@ -15,7 +15,7 @@ from konvene.sim.runs.parallel import quiet
 from konvene.sim.runs.run import Run, simulate
 
 EXPRESSIONS = {"orders": "or.ers", "extra": "[e-f]xtr."}
-"""For subtopology topic of the catalogue, a regular expression that matches this topic only."""
+"""For each topic of the catalogue, a regular expression that matches this topic only."""
 
 SEEDS = (2, 5, 8, 11, 13)
 STEPS = 2_000
