@@ -16,7 +16,7 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions"
 
 @asynccontextmanager
 async def running(path: Path, settings: dict[str, str] | None = None) -> AsyncIterator[Broker]:
-    """A started broker; it is stopped properly at the end."""
+    """Start a broker, yield it, and shut it down cleanly at the end."""
     config, _ = BrokerConfig.load(overrides=list((QUICK | (settings or {})).items()))
     broker = Broker(config, open_directory(path, config["node.id"]), asyncio.get_running_loop())
     server = broker.listener()
@@ -31,7 +31,7 @@ async def running(path: Path, settings: dict[str, str] | None = None) -> AsyncIt
 
 
 async def exchange(port: int, frame: bytes) -> bytes:
-    """Send one frame on a connection of its own; the answer without its length, b"" if it is closed."""
+    """Send one frame on a new connection; return the response without its length, b"" if it is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(len(frame).to_bytes(4, "big") + frame)

@@ -1,8 +1,7 @@
-"""Every API that is served answers every version of it, whatever plausible or odd things are asked.
+"""The broker answers every version of every API that it serves, for typical and for unusual requests.
 
-The requests are Kafka's own vectors: `default`, `typical` and `edge` bodies of each version, in the order of
-the table. What must hold is that each one is answered with a response of that version, and that the broker
-is none the worse for it.
+The requests are Kafka's own vectors: the `default`, `typical` and `edge` bodies of each version, in the order
+of the file. Each request receives a response of its version, and the broker goes on serving.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ VECTORS = Path(__file__).parent.parent / "vectors" / "messages.jsonl.gz"
 
 
 def bodies() -> dict[int, dict[int, list[tuple[str, bytes]]]]:
-    """API key, version: the request bodies to send."""
+    """Return the request bodies to send, by API key and version."""
     by_name = {API_KEYS[key].name + "Request": key for key in HANDLERS}
     found: dict[int, dict[int, list[tuple[str, bytes]]]] = defaultdict(lambda: defaultdict(list))
     with gzip.open(VECTORS, "rt") as file:
@@ -43,7 +42,7 @@ PRODUCE = 0
 
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda k: API_KEYS[k].name)
 def test_every_version_is_answered(key: int, tmp_path: Path) -> None:
-    """One connection each; the answer decodes at the version of the request."""
+    """Each request uses a new connection; its response decodes at the version of the request."""
     api = API_KEYS[key]
 
     async def main() -> None:
@@ -53,19 +52,19 @@ def test_every_version_is_answered(key: int, tmp_path: Path) -> None:
                 for kind, body in BODIES[key][version]:
                     request: Any = decode(api.request, version, body)
                     if key == PRODUCE and request.acks == 0:
-                        continue  # which asks for no answer
+                        continue  # Such a request has no response.
                     head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7\0\1c"
                     tags = b"\0" if version >= api.first_flexible else b""
-                    answer = await asyncio.wait_for(exchange(port, head + tags + body), 10)
-                    assert answer[:4] == b"\0\0\0\7", f"{api.name} v{version} {kind} is not answered"
+                    response = await asyncio.wait_for(exchange(port, head + tags + body), 10)
+                    assert response[:4] == b"\0\0\0\7", f"{api.name} v{version} {kind} is not answered"
                     start = 5 if api.response_header_version(version) else 4
-                    decode(api.response, version, answer, start)
+                    decode(api.response, version, response, start)
 
     asyncio.run(main())
 
 
 def test_every_stable_version_is_advertised() -> None:
-    """No API is served at fewer versions than Kafka 4.4 calls stable, and none at others."""
+    """Each API is served at exactly the versions that are stable in Kafka 4.4."""
     for key in HANDLERS:
         api = API_KEYS[key]
         assert sorted(BODIES[key]) == list(range(api.versions.first, api.versions.last + 1))

@@ -1,4 +1,4 @@
-"""One broker for all that is sent here: none of it may harm it."""
+"""One broker receives all hostile requests of this folder, and must survive them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.broker.hostile.wire import Target, started
 
 @pytest.fixture(scope="package")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """A broker in its own process, which must still be there to be stopped at the end."""
-    # Where this is full, the system of who wants to connect waits for a second.
+    """Start a broker in its own process; stopping it at the end fails if it has crashed."""
+    # If the backlog is full, the operating system retries a connection only after a second.
     settings = {"socket.listen.backlog.size": "2000"}
     with started(tmp_path_factory.mktemp("hostile"), settings) as target:
         yield target

@@ -1,4 +1,4 @@
-"""Record batches that are wrong in one place and right everywhere else, checksum included."""
+"""Record batches with one wrong field; everything else is valid, including the checksum."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _FIELDS = (
 _COVERED_AT = 21
 
 
-def batch(body: bytes | None = None, count: int = 1, **said: Any) -> bytes:
-    """A batch around the bytes of `count` records; `said` are fields of the header that shall say otherwise.
+def batch(body: bytes | None = None, count: int = 1, **overrides: Any) -> bytes:
+    """Build a batch around the bytes of `count` records; `overrides` replace fields of its header.
 
-    The checksum is computed over what is said, unless it is said itself."""
+    The checksum covers the replaced fields, unless `crc` is one of them.
+    """
     body = records(count) if body is None else body
     fields = {
         "base_offset": 0,
@@ -42,20 +43,20 @@ def batch(body: bytes | None = None, count: int = 1, **said: Any) -> bytes:
         "producer_epoch": -1,
         "base_sequence": -1,
         "record_count": count,
-    } | said
+    } | overrides
     raw = _HEADER.pack(*(fields[name] for name in _FIELDS)) + body
-    if "crc" in said:
+    if "crc" in overrides:
         return raw
     return raw[:17] + crc32c(raw[_COVERED_AT:]).to_bytes(4, "big") + raw[_COVERED_AT:]
 
 
-def packed(kind: Compression, body: bytes, count: int = 1, **said: Any) -> bytes:
-    """A batch whose records are compressed."""
-    return batch(compress(kind, body), count, **{"attributes": int(kind)} | said)
+def packed(kind: Compression, body: bytes, count: int = 1, **overrides: Any) -> bytes:
+    """Build a batch with compressed records."""
+    return batch(compress(kind, body), count, **{"attributes": int(kind)} | overrides)
 
 
 def records(count: int) -> bytes:
-    """Sound records, offsets from 0."""
+    """Encode `count` valid records, with offsets from 0."""
     return b"".join(record(delta=delta) for delta in range(count))
 
 
@@ -68,17 +69,18 @@ def record(
     headers: bytes = b"\0",
     size: int | None = None,
 ) -> bytes:
-    """A record; key, value and headers as they stand, lengths included."""
+    """Encode a record; `key`, `value` and `headers` are the raw bytes, including their lengths."""
     content = b"\0" + write_varlong(time) + write_varint(delta) + key + value + headers
     return write_varint(len(content) if size is None else size) + content
 
 
 def sound(value: bytes = b"v") -> bytes:
+    """Build a valid batch of one record."""
     return build([Record(0, NOW_MS, None, value)])
 
 
 def old(magic: int) -> bytes:
-    """A message of Kafka's first formats."""
+    """Build a message of format 0 or 1, which preceded record batches."""
     time = NOW_MS.to_bytes(8, "big") if magic == 1 else b""
     content = bytes([magic, 0]) + time + b"\xff\xff\xff\xff" + b"\0\0\0\1v"
     message = zlib.crc32(content).to_bytes(4, "big") + content
@@ -86,15 +88,16 @@ def old(magic: int) -> bytes:
 
 
 def sized(size: int) -> bytes:
-    """A sound batch of so many bytes."""
+    """Build a valid batch of exactly `size` bytes."""
     (made,) = (data for rest in range(66, 76) if len(data := sound(bytes(size - rest))) == size)
     return made
 
 
 def bomb(kind: Compression, unpacked: int) -> bytes:
-    """One record with a value of so many zeros (whole MiB), in as few bytes as the codec makes of them.
+    """Build a decompression bomb: one record with a value of `unpacked` zeros (whole MiB).
 
-    It is packed in pieces of a MiB, all of them alike, so the zeros are never there."""
+    One compressed MiB is repeated, so the uncompressed value never exists in this process.
+    """
     length = write_varint(unpacked)
     front = write_varint(5 + len(length) + unpacked) + b"\0\0\0\x01" + length
     pack = _PIECES[kind]
@@ -118,4 +121,4 @@ _FRAMES = {
     Compression.SNAPPY: (b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1), b""),
     Compression.LZ4: (compress(Compression.LZ4, bytes(1 << 20), 9)[:7], bytes(4)),
 }
-"""What stands once around all pieces: Kafka's reader of lz4 takes one frame only."""
+"""Header and trailer around all pieces. Kafka's lz4 reader accepts a single frame only."""

@@ -1,7 +1,7 @@
-"""Rows 14 to 20 of the hostile inputs: batches that are not what they claim to be, and what is said to them.
+"""Rows 14 to 20 of the hostile inputs: inconsistent record batches, and the errors that reject them.
 
-Beside each stands what Apache Kafka 4.4 answers to the same bytes. Where konvene answers otherwise, that is
-there too: it keeps nothing whose records do not hold, and what is the client's fault is no
+Each case has the error code of Apache Kafka 4.4 for the same bytes. konvene's own code (`ours`) stands beside
+it where it differs: konvene stores no batch with invalid records, and a client's mistake is never answered
 UNKNOWN_SERVER_ERROR.
 """
 
@@ -36,7 +36,7 @@ PRODUCER = {"producer_id": 10, "producer_epoch": 0, "base_sequence": 0}
 
 
 class Case(NamedTuple):
-    """Bytes for a partition, and the code that they are answered with."""
+    """The records of a Produce request, and the error codes of Kafka's and of konvene's response."""
 
     row: int
     name: str

@@ -1,4 +1,4 @@
-"""Rows 59 and 60 of the hostile inputs where they need settings or a look inside; else see `hostile`."""
+"""Rows 3, 59 and 60 of the hostile inputs, as far as they need settings or access to the broker's objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def frame(body: bytes) -> bytes:
 def with_broker(
     path: Path, test: Callable[[Broker, int], Awaitable[None]], settings: dict[str, str] | None = None
 ) -> None:
-    """Run a test against a broker, and see that it still serves afterwards."""
+    """Run a test against a broker, and check that the broker still serves afterwards."""
 
     async def main() -> None:
         async with running(path, settings) as broker:
@@ -41,7 +41,7 @@ def with_broker(
 
 
 async def is_closed(port: int, data: bytes, within_s: float = 5) -> bool:
-    """Send bytes; whether the broker hangs up without an answer."""
+    """Send bytes; return True if the broker closes the connection without a response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
@@ -52,8 +52,8 @@ async def is_closed(port: int, data: bytes, within_s: float = 5) -> bool:
         writer.close()
 
 
-def test_row_60_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> None:
-    """Its answers fill its buffer, then its requests wait in its own; memory stays bounded."""
+def test_row_60_a_client_that_never_reads_responses_is_not_read_from(tmp_path: Path) -> None:
+    """Its unread responses stop the broker from reading further requests, so that memory stays bounded."""
 
     async def test(broker: Broker, port: int) -> None:
         await broker.topic_creator.create_missing([f"topic-{i}" for i in range(200)])
@@ -73,8 +73,8 @@ def test_row_60_a_reader_that_never_reads_is_not_read_from(tmp_path: Path) -> No
     with_broker(tmp_path, test)
 
 
-def test_row_59_who_hangs_up_leaves_groups_a_coordinator(tmp_path: Path) -> None:
-    """The first who ask for a coordinator ask at once, and one of them does not wait for the answer."""
+def test_row_59_a_disconnect_during_find_coordinator_leaves_groups_a_coordinator(tmp_path: Path) -> None:
+    """The first FindCoordinator requests are concurrent, and one client closes its connection early."""
 
     async def test(broker: Broker, port: int) -> None:
         find = b"\0\x0a\0\4\0\0\0\1\0\1c\0" + encode(FindCoordinatorRequest(coordinator_keys=("g",)), 4)
@@ -85,18 +85,18 @@ def test_row_59_who_hangs_up_leaves_groups_a_coordinator(tmp_path: Path) -> None
         await asyncio.gather(*(exchange(port, find) for _ in range(5)))
         describe = b"\0\x0f\0\5\0\0\0\1\0\1c\0" + encode(DescribeGroupsRequest(groups=("g",)), 5)
         for _ in range(100):
-            told = decode(DescribeGroupsResponse, 5, await exchange(port, describe), 5)
-            if told.groups[0].error_code == 0:
+            response = decode(DescribeGroupsResponse, 5, await exchange(port, describe), 5)
+            if response.groups[0].error_code == 0:
                 break
             await exchange(port, find)
             await asyncio.sleep(0.02)
-        assert told.groups[0].error_code == 0
+        assert response.groups[0].error_code == 0
 
     with_broker(tmp_path, test)
 
 
-def test_row_59_connections_too_many_are_refused(tmp_path: Path) -> None:
-    """`max.connections` and `max.connections.per.ip` close the newcomer; a place left is free again."""
+def test_row_59_connections_above_the_limit_are_closed(tmp_path: Path) -> None:
+    """`max.connections` and `max.connections.per.ip` close new connections until an older one is closed."""
 
     async def test(broker: Broker, port: int) -> None:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
@@ -112,7 +112,7 @@ def test_row_59_connections_too_many_are_refused(tmp_path: Path) -> None:
 
 
 def test_rows_03_and_59_idle_connections_are_closed(tmp_path: Path) -> None:
-    """`connections.max.idle.ms`: whoever says nothing for so long is disconnected, who waits is not."""
+    """A connection without requests is closed after `connections.max.idle.ms`."""
 
     async def test(broker: Broker, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -122,8 +122,8 @@ def test_rows_03_and_59_idle_connections_are_closed(tmp_path: Path) -> None:
     with_broker(tmp_path, test, {"connections.max.idle.ms": "300"})
 
 
-def test_many_requests_at_once_are_answered_in_order(tmp_path: Path) -> None:
-    """A client that sends ahead gets every answer, in the order of its requests."""
+def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+    """A client that does not wait for responses receives all of them, in the order of its requests."""
 
     async def test(broker: Broker, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,7 +1,7 @@
-"""Rows 3, 59 and 60 of the hostile inputs: connections that are many, silent, slow, or deaf.
+"""Rows 3, 59 and 60 of the hostile inputs: connections that are many, silent, slow, or never read.
 
-What is asserted is memory of the broker's process, and that another client is served meanwhile. Kafka is not
-asked: it takes the memory that is announced, and is out of it after a few of these.
+The tests check the memory of the broker's process, and that another client is served meanwhile. They do not
+run against Kafka, which allocates the announced size of a frame and runs out of memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.metadata import MetadataRequest
 
 GROWTH_MIB = 60
-"""Far less than what visitors announce, and room for what the allocator had given back and takes again."""
+"""Far below the announced sizes; above what the allocator may have released and take again."""
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +28,15 @@ def ours(target: Target) -> None:
         pytest.skip("Kafka does not survive it")
 
 
-TOGETHER = 20
-"""Connections between two requests of somebody else."""
+CONNECTIONS_PER_CHECK = 20
+"""Number of hostile connections between two requests of another client."""
 
 CALL = frame(header(16, 4) + encode(ListGroupsRequest(), 4))
 
 
 @contextmanager
 def bounded(target: Target, growth_mib: float = GROWTH_MIB) -> Iterator[Client]:
-    """A client that is served before and after, and a broker whose memory stays where it was."""
+    """Yield another client; check that it is served before and after, and that memory stays bounded."""
     with target.client() as other:
         assert other.ask(ListGroupsRequest()).error_code == 0
         before = target.rss_mib
@@ -55,47 +55,47 @@ GARBAGE: list[Callable[[Client], None]] = [
     lambda client: client.send(CALL),
     lambda client: client.send(CALL * 20),
 ]
-"""What visitors do before they go, without reading anything."""
+"""What a client sends before it closes the connection without reading a response."""
 
 
 def test_row_59_ten_thousand_garbage_connections(target: Target) -> None:
-    """One after another; somebody else asks all the while."""
+    """Connections one after another; another client is served meanwhile."""
     with bounded(target) as other:
         for number in range(10_000):
             with target.client() as client:
                 GARBAGE[number % len(GARBAGE)](client)
-                if number % 3 == 0:  # A reset rather than a farewell.
+                if number % 3 == 0:  # Close with a reset instead of FIN.
                     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            if number % TOGETHER == 0:
+            if number % CONNECTIONS_PER_CHECK == 0:
                 assert other.ask(ListGroupsRequest()).error_code == 0
 
 
 @pytest.mark.parametrize(
     "sent", [b"", b"\0", CALL[:9], CALL], ids=["silent", "a byte", "a part", "a request"]
 )
-def test_row_59_two_thousand_half_open_connections(sent: bytes, target: Target) -> None:
-    """All at once, each with nothing, with a part of a request, or with an answer that nobody fetches."""
+def test_row_59_two_thousand_open_connections(sent: bytes, target: Target) -> None:
+    """Open at once, each with no bytes, a partial request, or a response that the client does not read."""
     with bounded(target) as other, ExitStack() as held:
         for number in range(2_000):
             client = held.enter_context(target.client())
             client.send(sent)
-            if number % TOGETHER == 0:
+            if number % CONNECTIONS_PER_CHECK == 0:
                 assert other.ask(ListGroupsRequest()).error_code == 0
 
 
-def test_row_03_many_who_announce_a_hundred_megabytes(target: Target) -> None:
-    """No memory is taken before the bytes are there."""
+def test_row_03_many_frames_that_announce_a_hundred_megabytes(target: Target) -> None:
+    """Memory is allocated only as bytes arrive."""
     with bounded(target) as other, ExitStack() as held:
         for number in range(200):
             client = held.enter_context(target.client())
             client.send((104_857_600).to_bytes(4, "big") + header(0, 9))
             client.send(bytes(100))
-            if number % TOGETHER == 0:
+            if number % CONNECTIONS_PER_CHECK == 0:
                 assert other.ask(ListGroupsRequest()).error_code == 0
 
 
-def test_row_03_a_slow_sender_is_waited_for(target: Target) -> None:
-    """A request that comes byte by byte is answered like any other; others are served meanwhile."""
+def test_row_03_a_slow_sender_is_served(target: Target) -> None:
+    """A request that arrives byte by byte receives its response; other clients are served meanwhile."""
     with bounded(target) as other, target.client() as slow:
         for byte in CALL:
             slow.send(bytes([byte]))
@@ -104,35 +104,35 @@ def test_row_03_a_slow_sender_is_waited_for(target: Target) -> None:
 
 
 def test_row_60_clients_that_never_read(target: Target) -> None:
-    """Answers fill their buffers, then their requests wait in their own; who reads at last gets answers."""
+    """Unread responses stop the broker from reading requests; a client that reads later receives them."""
     for number in range(10):
         target.topic(f"hostile-answers-{number}", 20)
-    asked = frame(header(3, 12) + encode(MetadataRequest(topics=None), 12))
+    request = frame(header(3, 12) + encode(MetadataRequest(topics=None), 12))
     with bounded(target, 60) as other, ExitStack() as held:
-        deaf = [held.enter_context(target.client()) for _ in range(3)]
-        sent = [0] * len(deaf)
-        for number, client in enumerate(deaf):
+        silent = [held.enter_context(target.client()) for _ in range(3)]
+        sent = [0] * len(silent)
+        for number, client in enumerate(silent):
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
             client.socket.settimeout(0.3)
             with suppress(TimeoutError):
                 while True:
-                    client.send(asked * 100)
+                    client.send(request * 100)
                     sent[number] += 100
             assert other.ask(ListGroupsRequest()).error_code == 0
-        deaf[0].socket.settimeout(20)
+        silent[0].socket.settimeout(20)
         for _ in range(min(sent[0], 300)):
-            assert deaf[0].frame() is not None
+            assert silent[0].frame() is not None
 
 
 def test_row_60_a_client_that_reads_slowly(target: Target) -> None:
-    """It gets what it asked for, in order, a few bytes at a time."""
+    """It receives its responses in order, a few bytes at a time."""
     with bounded(target), target.client() as slow:
         slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.send(CALL * 500)
-        got = bytearray(slow.socket.recv(4, socket.MSG_WAITALL))
-        size = int.from_bytes(got, "big") + 4  # It grows with the groups that others made.
-        while len(got) < max(500 * 10, 2 * size):
+        received = bytearray(slow.socket.recv(4, socket.MSG_WAITALL))
+        size = int.from_bytes(received, "big") + 4  # It grows with the groups of other tests.
+        while len(received) < max(500 * 10, 2 * size):
             part = slow.socket.recv(64)
             assert part
-            got += part
-        assert bytes(got[size : 2 * size]) == bytes(got[:size])
+            received += part
+        assert bytes(received[size : 2 * size]) == bytes(received[:size])

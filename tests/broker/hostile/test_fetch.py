@@ -1,6 +1,6 @@
-"""Rows 21 to 23 of the hostile inputs: fetches that claim, repeat, demand and forge.
+"""Rows 21 to 23 of the hostile inputs: fetches by alleged replicas, with unusual values, of forged sessions.
 
-The codes are Kafka's (`KONVENE_AGAINST=kafka` asks it again).
+The error codes are Kafka's; `KONVENE_AGAINST=kafka` checks them again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ def topic(target: Target) -> None:
     target.topic(TOPIC, 3)
 
 
-def partition(index: int = 0, **said: Any) -> FetchPartition:
-    return FetchPartition(**{"partition": index, "fetch_offset": 0, "partition_max_bytes": HUGE} | said)
+def partition(index: int = 0, **overrides: Any) -> FetchPartition:
+    return FetchPartition(**{"partition": index, "fetch_offset": 0, "partition_max_bytes": HUGE} | overrides)
 
 
-def fetch(*partitions: FetchPartition, topic: str = TOPIC, **said: Any) -> FetchRequest:
-    asked = (FetchTopic(topic=topic, partitions=partitions),) if partitions else ()
-    return FetchRequest(**{"topics": asked, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": HUGE} | said)
+def fetch(*partitions: FetchPartition, topic: str = TOPIC, **overrides: Any) -> FetchRequest:
+    topics = (FetchTopic(topic=topic, partitions=partitions),) if partitions else ()
+    fields = {"topics": topics, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": HUGE}
+    return FetchRequest(**fields | overrides)
 
 
 def codes(answer: Any) -> list[Errors]:
@@ -44,19 +45,19 @@ def codes(answer: Any) -> list[Errors]:
 
 FOLLOWERS = {
     "a follower": (fetch(partition(), replica_id=1), Errors.NOT_LEADER_OR_FOLLOWER),
-    "one that is not there": (fetch(partition(), replica_id=5), Errors.NOT_LEADER_OR_FOLLOWER),
+    "an unknown follower": (fetch(partition(), replica_id=5), Errors.NOT_LEADER_OR_FOLLOWER),
     "a follower that knows an epoch": (
         fetch(partition(current_leader_epoch=0), replica_id=5),
         Errors.UNKNOWN_LEADER_EPOCH,
     ),
     "a debugger": (fetch(partition(), replica_id=-2), NONE),
-    "nobody": (fetch(partition(), replica_id=-5), NONE),
+    "an invalid replica id": (fetch(partition(), replica_id=-5), NONE),
 }
 
 
 @pytest.mark.parametrize("name", FOLLOWERS)
-def test_row_21_who_says_to_be_a_replica(name: str, target: Target) -> None:
-    """A client that names a broker's id gets nothing that a consumer does not; a follower gets nothing."""
+def test_row_21_a_client_that_claims_to_be_a_replica(name: str, target: Target) -> None:
+    """A fetch as a follower is rejected; other replica ids are served like a consumer."""
     request, expected = FOLLOWERS[name]
     answer = target.ask(request, 12)
     assert (codes(answer), answer.responses[0].partitions[0].records) == ([expected], b"")
@@ -67,8 +68,8 @@ ODD = {
     "partition 2^31-1": (fetch(partition(HUGE)), [UNKNOWN]),
     "a negative offset": (fetch(partition(fetch_offset=-1)), [Errors.OFFSET_OUT_OF_RANGE]),
     "offset 2^63-1": (fetch(partition(fetch_offset=2**63 - 1)), [Errors.OFFSET_OUT_OF_RANGE]),
-    "a leader epoch to come": (fetch(partition(current_leader_epoch=HUGE)), [Errors.UNKNOWN_LEADER_EPOCH]),
-    "records of an epoch to come": (fetch(partition(last_fetched_epoch=HUGE)), [Errors.OFFSET_OUT_OF_RANGE]),
+    "a future leader epoch": (fetch(partition(current_leader_epoch=HUGE)), [Errors.UNKNOWN_LEADER_EPOCH]),
+    "records of a future epoch": (fetch(partition(last_fetched_epoch=HUGE)), [Errors.OFFSET_OUT_OF_RANGE]),
     "a log start of 2^63-1": (fetch(partition(log_start_offset=2**63 - 1)), [NONE]),
     "no bytes": (fetch(partition(), max_bytes=0), [NONE]),
     "a negative minimum": (fetch(partition(), min_bytes=-5, max_wait_ms=500), [NONE]),
@@ -82,24 +83,24 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_row_22_odd_demands(name: str, target: Target) -> None:
-    """One answer to each partition, however often it is named and whatever is asked of it."""
+def test_row_22_unusual_values(name: str, target: Target) -> None:
+    """Each partition is answered once, however often the request names it and with whatever values."""
     request, expected = ODD[name]
     assert codes(target.ask(request, 12)) == expected
 
 
-def test_row_22_a_minimum_that_is_never_there(target: Target) -> None:
-    """Such a fetch waits as long as it said, and the connections of others do not."""
-    with target.client() as patient:
+def test_row_22_min_bytes_that_are_never_reached(target: Target) -> None:
+    """Such a fetch waits for its `max_wait_ms`; other connections are served meanwhile."""
+    with target.client() as waiting:
         began = time.monotonic()
-        patient.send(frame(header(1, 12) + encode(fetch(partition(), min_bytes=HUGE, max_wait_ms=700), 12)))
+        waiting.send(frame(header(1, 12) + encode(fetch(partition(), min_bytes=HUGE, max_wait_ms=700), 12)))
         assert codes(target.ask(fetch(partition()), 12)) == [NONE]
-        assert patient.frame() is not None
+        assert waiting.frame() is not None
         assert time.monotonic() - began >= 0.7
 
 
-def test_row_22_records_are_sent_once_and_not_beyond_what_is_allowed(target: Target) -> None:
-    """A thousand times the same partition, as large as can be: its records come once."""
+def test_row_22_a_repeated_partition_returns_its_records_once(target: Target) -> None:
+    """The request names the same partition a thousand times, with the largest `partition_max_bytes`."""
     target.topic(TOPIC + "-full")
     batch = build([Record(0, 1, None, bytes(500_000))])
     data = PartitionProduceData(index=0, records=batch)
@@ -111,16 +112,16 @@ def test_row_22_records_are_sent_once_and_not_beyond_what_is_allowed(target: Tar
     assert [len(p.records) for p in answer.responses[0].partitions] == [len(batch)]
 
 
-def test_row_22_an_answer_is_bounded(target: Target) -> None:
-    """Whatever the client allows, `fetch.max.bytes` is not passed by more than a batch."""
+def test_row_22_a_response_is_bounded(target: Target) -> None:
+    """A response exceeds the broker's `fetch.max.bytes` by at most one batch, whatever the client allows."""
     target.topic(TOPIC + "-deep", 3)
     batch = build([Record(0, 1, None, bytes(1_000_000))])
     for index in range(3):
         data = PartitionProduceData(index=index, records=batch)
         topics = (TopicProduceData(name=TOPIC + "-deep", partition_data=(data,)),)
         for _ in range(22):
-            told = target.ask(ProduceRequest(acks=1, timeout_ms=9000, topic_data=topics), 12)
-            assert told.responses[0].partition_responses[0].error_code == 0
+            produced = target.ask(ProduceRequest(acks=1, timeout_ms=9000, topic_data=topics), 12)
+            assert produced.responses[0].partition_responses[0].error_code == 0
     answer = target.ask(fetch(*map(partition, range(3)), topic=TOPIC + "-deep"), 12)
     size = sum(len(p.records) for p in answer.responses[0].partitions)
     assert 55 * 1024 * 1024 - 2 * len(batch) < size < 55 * 1024 * 1024 + len(batch)
@@ -128,7 +129,7 @@ def test_row_22_an_answer_is_bounded(target: Target) -> None:
 
 @pytest.mark.parametrize(("count", "different"), [(100_000, True), (1_000_000, False)])
 def test_row_22_very_many_partitions(count: int, different: bool, target: Target) -> None:
-    """All that are different are answered for, in memory that is given back."""
+    """Each distinct partition is answered, and the memory is released afterwards."""
     if target.is_kafka and different:
         pytest.skip("Kafka takes a minute")
     before = target.rss_mib
@@ -139,47 +140,47 @@ def test_row_22_very_many_partitions(count: int, different: bool, target: Target
         client.send(frame(header(1, 4) + body))
         answer = client.frame()
     assert answer is not None
-    told = decode(FetchResponse, 4, answer, 4).responses[0].partitions
-    assert [p.error_code for p in told[:3]] == [NONE] * (3 if different else 1)
-    assert len(told) == (count if different else 1)
+    partitions = decode(FetchResponse, 4, answer, 4).responses[0].partitions
+    assert [p.error_code for p in partitions[:3]] == [NONE] * (3 if different else 1)
+    assert len(partitions) == (count if different else 1)
     assert target.ask(fetch(partition()), 12) is not None
     assert target.is_kafka or target.rss_mib - before < 200
 
 
 FORGED = {
-    "a session that nobody has": ((12345, 1), NO_SESSION),
+    "an unknown session": ((12345, 1), NO_SESSION),
     "no session, and an epoch": ((0, 7), NO_SESSION),
     "a negative session": ((-1, 1), NO_SESSION),
     "a negative epoch": ((12345, -2), NO_SESSION),
-    "the end of a session that nobody has": ((12345, -1), NONE),
-    "the beginning of one": ((12345, 0), NONE),
+    "the end of an unknown session": ((12345, -1), NONE),
+    "the start of an unknown session": ((12345, 0), NONE),
 }
 
 
 @pytest.mark.parametrize("name", FORGED)
 def test_row_23_a_forged_session(name: str, target: Target) -> None:
-    """It is nobody's, and nothing is told of any partition; what ends or begins one is a full fetch."""
+    """An unknown session receives an error and no partitions; ending or starting one is a full fetch."""
     (session, epoch), error = FORGED[name]
     answer = target.ask(fetch(partition(), session_id=session, session_epoch=epoch), 12)
     assert answer.error_code == error
     assert codes(answer) == ([NONE] if error is NONE else [])
 
 
-def test_row_23_epochs_out_of_turn(target: Target) -> None:
-    """An epoch that is skipped or said again is refused, and the session goes on where it was."""
+def test_row_23_session_epochs_out_of_order(target: Target) -> None:
+    """A skipped or repeated epoch is rejected; the session continues with the next one."""
 
-    def next_of(client: Client, epoch: int) -> Any:
+    def error_at(client: Client, epoch: int) -> Any:
         return client.ask(fetch(session_id=opened.session_id, session_epoch=epoch), 12).error_code
 
     with target.client() as client:
         opened = client.ask(fetch(partition(), session_epoch=0), 12)
         assert opened.session_id
-        told = [next_of(client, epoch) for epoch in (2, 1, 1, 3, HUGE, 2, -1, 3)]
-    assert told == [WRONG_EPOCH, NONE, WRONG_EPOCH, WRONG_EPOCH, WRONG_EPOCH, NONE, NONE, NO_SESSION]
+        errors = [error_at(client, epoch) for epoch in (2, 1, 1, 3, HUGE, 2, -1, 3)]
+    assert errors == [WRONG_EPOCH, NONE, WRONG_EPOCH, WRONG_EPOCH, WRONG_EPOCH, NONE, NONE, NO_SESSION]
 
 
 def test_row_23_sessions_are_bounded(target: Target) -> None:
-    """Whoever opens one beyond `max.incremental.fetch.session.cache.slots` is answered without a session."""
+    """A fetch above `max.incremental.fetch.session.cache.slots` is served without a session."""
     with target.client() as client:
         opened = [client.ask(fetch(partition(), session_epoch=0), 12) for _ in range(1_100)]
     assert all(codes(answer) == [NONE] for answer in opened)

@@ -1,4 +1,4 @@
-"""Rows 1 to 12 of the hostile inputs: what is no request costs its sender the connection and no more."""
+"""Rows 1 to 12 of the hostile inputs: invalid requests close their connection and do no other harm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSIONS = header(18, 3) + encode(
     ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
 )
 
-NO_REQUESTS = {
+INVALID_REQUESTS = {
     "row 01: length -1": b"\xff\xff\xff\xff",
     "row 01: length -2^31": b"\x80\0\0\0",
     "row 02: longer than socket.request.max.bytes": (104_857_601).to_bytes(4, "big"),
@@ -30,12 +30,12 @@ NO_REQUESTS = {
     "row 04: a header without a client id": frame(b"\0\x12\0\3\0\0\0\1"),
     "row 04: a flexible header without tags": frame(header(18, 3)[:-1]),
     "row 04: a header and no body": frame(METADATA_1),
-    "row 05: an API that nobody knows": frame(b"\x03\xe7\0\0\0\0\0\1\0\1c"),
+    "row 05: an unknown API": frame(b"\x03\xe7\0\0\0\0\0\1\0\1c"),
     "row 05: a negative API": frame(b"\xff\xff\0\0\0\0\0\1\0\1c"),
-    "row 05: an API of brokers among themselves": frame(b"\0\4\0\7\0\0\0\1\0\1c\0"),
-    "row 05: a version to come": frame(b"\0\x0c\0\x63\0\0\0\1\0\1c\0"),
+    "row 05: an API between brokers": frame(b"\0\4\0\7\0\0\0\1\0\1c\0"),
+    "row 05: a future version": frame(b"\0\x0c\0\x63\0\0\0\1\0\1c\0"),
     "row 05: a negative version": frame(b"\0\x0c\xff\xff\0\0\0\1\0\1c"),
-    "row 05: a version that is gone": frame(b"\0\0\0\2\0\0\0\1\0\1c"),
+    "row 05: a removed version": frame(b"\0\0\0\2\0\0\0\1\0\1c"),
     "row 06: HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "row 06: a TLS hello": bytes.fromhex("1603010200010001fc0303") + bytes(64),
     "row 06: SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
@@ -57,16 +57,16 @@ NO_REQUESTS = {
 }
 
 
-NOT_BY_KAFKA = {"row 10: the same tag twice", "row 10: tags that fall"}
+ACCEPTED_BY_KAFKA = {"row 10: the same tag twice", "row 10: tags that fall"}
 
 
-@pytest.mark.parametrize("name", NO_REQUESTS)
-def test_rows_01_to_10_no_request(name: str, target: Target) -> None:
-    """The connection is closed without a word; the next one is served."""
-    if target.is_kafka and name in NOT_BY_KAFKA:
-        pytest.skip("Kafka does not mind")
+@pytest.mark.parametrize("name", INVALID_REQUESTS)
+def test_rows_01_to_10_an_invalid_request(name: str, target: Target) -> None:
+    """The connection is closed without a response; the next connection is served."""
+    if target.is_kafka and name in ACCEPTED_BY_KAFKA:
+        pytest.skip("Kafka accepts it")
     with target.client() as client:
-        client.send_if_open(NO_REQUESTS[name])
+        client.send_if_open(INVALID_REQUESTS[name])
         assert client.is_closed()
     assert_serves(target)
 
@@ -76,7 +76,7 @@ SERVED = [api for api in API_KEYS.values() if api.key not in (4, 5, 6, 7)]
 
 @pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
 def test_rows_07_and_08_a_count_of_2_147_483_647(api: Api, target: Target) -> None:
-    """In each array and blob of each request, at every depth, in every version: closed, at no cost."""
+    """A length of 2^31 - 1, in each array, string and blob of each version, closes the connection cheaply."""
     before = target.rss_mib
     known = target.versions.get(api.key)
     for version in range(known[0], known[1] + 1) if known else ():
@@ -92,24 +92,24 @@ def test_rows_07_and_08_a_count_of_2_147_483_647(api: Api, target: Target) -> No
 
 @pytest.mark.parametrize("many", [1, 100, 100_000, 1_000_000])
 def test_row_10_many_tags(many: int, target: Target) -> None:
-    """Tags that nobody knows are passed over, however many there are: the same answer."""
+    """Unknown tagged fields are ignored, however many there are."""
     before = target.rss_mib
     tags = varint(many) + b"".join(varint(tag) + b"\0" for tag in range(many))
     with target.client() as client:
         client.send(frame(header(16, 4)[:-1] + tags + b"\1\0"))
-        answer = client.frame()
+        response_bytes = client.frame()
     if target.is_kafka:
-        assert (answer is None) == (many > 10_000)  # It closes the connection then.
+        assert (response_bytes is None) == (many > 10_000)  # Kafka closes the connection.
         return
-    assert answer is not None
-    assert answer[:4] == b"\0\0\0\7"
+    assert response_bytes is not None
+    assert response_bytes[:4] == b"\0\0\0\7"
     assert target.rss_mib - before < 200
 
 
 def test_row_11_a_frame_of_nothing_but_elements(target: Target) -> None:
-    """A hundred megabytes of empty names would be eight gigabytes of objects: closed before they are made."""
+    """A hundred MB of empty strings would be eight GB of objects: the connection is closed before that."""
     if target.is_kafka:
-        pytest.skip("Kafka believes it")
+        pytest.skip("Kafka allocates them")
     before = target.rss_mib
     target.forget_the_peak()
     many = 100_000_000
@@ -122,33 +122,35 @@ def test_row_11_a_frame_of_nothing_but_elements(target: Target) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 4])
-def test_row_12_bytes_behind_a_request(version: int, target: Target) -> None:
-    """They are passed over, as by Kafka: librdkafka and others send some."""
-    asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+def test_row_12_trailing_bytes(version: int, target: Target) -> None:
+    """Bytes after a request are ignored, as in Kafka: librdkafka and other clients send some."""
+    request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
     with target.client() as client:
         for rest in (b"", b"\0", b"trailing", os.urandom(5000)):
-            client.send(frame(header(API_VERSIONS, version) + encode(asked, version) + rest))
-            answer = client.frame()
-            assert answer is not None
-            assert decode(ApiVersionsResponse, version, answer, 4).error_code == 0
+            client.send(frame(header(API_VERSIONS, version) + encode(request, version) + rest))
+            response_bytes = client.frame()
+            assert response_bytes is not None
+            assert decode(ApiVersionsResponse, version, response_bytes, 4).error_code == 0
 
 
 @pytest.mark.parametrize("version", [6, 99, 32767, -1])
-def test_row_05_a_newer_api_versions_is_told_what_is_spoken(version: int, target: Target) -> None:
-    """It is answered in version 0 with UNSUPPORTED_VERSION, and the connection stays."""
+def test_row_05_an_unsupported_api_versions_receives_the_supported_versions(
+    version: int, target: Target
+) -> None:
+    """The response is UNSUPPORTED_VERSION in version 0, and the connection stays open."""
     with target.client() as client:
         head = b"\0\x12" + version.to_bytes(2, "big", signed=True) + b"\0\0\0\1\0\1c\0"
         client.send(frame(head + b"\2t\2" + b"1\0"))
-        answer = client.frame()
-        assert answer is not None
-        told: Any = decode(ApiVersionsResponse, 0, answer, 4)
-        assert told.error_code == 35
-        assert 18 in {key.api_key for key in told.api_keys}
+        response_bytes = client.frame()
+        assert response_bytes is not None
+        response: Any = decode(ApiVersionsResponse, 0, response_bytes, 4)
+        assert response.error_code == 35
+        assert 18 in {key.api_key for key in response.api_keys}
         assert client.ask(ListGroupsRequest()) is not None
 
 
 def test_rows_01_to_12_noise_in_every_version(target: Target) -> None:
-    """A sound header and random bytes behind it: an answer or a closed connection, for every API."""
+    """A valid header and a random body: a response or a closed connection, for every API."""
     noise = [bytes(200), b"\1" * 200, b"\xff" * 200, *(os.urandom(60) for _ in range(3))]
     for key, (first, last) in sorted(target.versions.items()):
         for version in range(first, last + 1):

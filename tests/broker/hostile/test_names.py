@@ -1,7 +1,7 @@
-"""Rows 13 and 61 of the hostile inputs: what clients call themselves, their topics, groups and settings.
+"""Rows 13 and 61 of the hostile inputs: names of clients, topics, groups and configs.
 
-A name is text and nothing else: it never becomes a path unless it is a legal topic's, and is never run,
-looked up or unpacked. The codes are Kafka's (`KONVENE_AGAINST=kafka`).
+A name is only text: it becomes a path only if it is a legal topic name, and is never executed, resolved or
+deserialized. The error codes are Kafka's; `KONVENE_AGAINST=kafka` checks them again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def create(target: Target, name: str) -> Any:
     return target.ask(CreateTopicsRequest(timeout_ms=9000, topics=(topic,))).topics[0]
 
 
-def create_by_asking(target: Target, name: str) -> Any:
+def describe_topic(target: Target, name: str) -> Any:
     return target.ask(MetadataRequest(topics=(MetadataRequestTopic(name=name),))).topics[0]
 
 
@@ -99,19 +99,19 @@ def commit(target: Target, topic: str, group: str = "hostile") -> Any:
 TOPIC_CALLS: dict[Callable[[Target, str], Any], tuple[Errors, Errors]] = {
     create: (INVALID, NONE),
     delete: (UNKNOWN, NONE),
-    create_by_asking: (INVALID, UNKNOWN),
+    describe_topic: (INVALID, UNKNOWN),
     add_partitions: (UNKNOWN, UNKNOWN),
     list_offsets: (UNKNOWN, UNKNOWN),
     describe: (INVALID, UNKNOWN),
     alter: (INVALID, UNKNOWN),
     commit: (UNKNOWN, UNKNOWN),
 }
-"""What each call says of an illegal name, and of a legal one. They are made in this order."""
+"""The expected errors of each call for an illegal and for a legal name. The calls run in this order."""
 
 
 @pytest.fixture
 def files(target: Target) -> Any:
-    """The folders are the same afterwards, and no file was made of anybody's name."""
+    """Check that a test leaves no new folder, and no file with a name that a client chose."""
     target.topic(TOPIC)
     target.coordinator("hostile")
     root = target.broker.directory
@@ -127,25 +127,25 @@ def folders(root: Path) -> set[str]:
 
 
 @pytest.mark.usefixtures("files")
-def test_row_61_topics(target: Target) -> None:
-    """A topic of an illegal name is none: it is not made, and nothing else is done with it."""
+def test_row_61_topic_names(target: Target) -> None:
+    """A topic with an illegal name is not created, and every other call rejects the name."""
     for number, names in enumerate((ILLEGAL, LEGAL)):
         for name in names:
             answered = {ask: code_of(ask, target, name) for ask in TOPIC_CALLS}
             assert answered == {ask: codes[number] for ask, codes in TOPIC_CALLS.items()}, name
 
 
-def test_row_61_no_name_and_the_brokers_own(target: Target) -> None:
-    """The name of nothing, and that of the metadata log."""
-    told = {ask: code_of(ask, target, "") for ask in TOPIC_CALLS}
+def test_row_61_the_empty_topic_name_and_the_metadata_log(target: Target) -> None:
+    """Neither the empty name nor `__cluster_metadata` is a topic that clients can create."""
+    errors = {ask: code_of(ask, target, "") for ask in TOPIC_CALLS}
     expected = {ask: codes[0] for ask, codes in TOPIC_CALLS.items()}
-    assert told == expected | {alter: Errors.INVALID_REQUEST}
+    assert errors == expected | {alter: Errors.INVALID_REQUEST}
     assert code_of(create, target, "__cluster_metadata") is Errors.INVALID_REQUEST
 
 
 @pytest.mark.usefixtures("files")
-def test_row_61_groups(target: Target) -> None:
-    """A group may be called anything but nothing, and is found again under that name."""
+def test_row_61_group_ids(target: Target) -> None:
+    """A group may have any id but the empty one, and is found again under its id."""
     for name in ILLEGAL + LEGAL:
         assert commit(target, TOPIC, name).error_code == NONE, name
         found = target.ask(
@@ -157,12 +157,12 @@ def test_row_61_groups(target: Target) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_row_61_settings(target: Target) -> None:
-    """Neither the name of a setting nor that of a broker leads anywhere."""
+def test_row_61_config_and_broker_names(target: Target) -> None:
+    """An unknown config name or an invalid broker id is rejected."""
     for name in ILLEGAL + LEGAL:
         assert alter(target, TOPIC, config=name).error_code == Errors.INVALID_CONFIG, name
-        told = alter(target, name, BROKER_TYPE, "message.max.bytes")
-        assert told.error_code == Errors.INVALID_REQUEST, name
+        response = alter(target, name, BROKER_TYPE, "message.max.bytes")
+        assert response.error_code == Errors.INVALID_REQUEST, name
 
 
 def joining(group: str, instance_id: str | None = None) -> JoinGroupRequest:
@@ -179,24 +179,24 @@ def joining(group: str, instance_id: str | None = None) -> JoinGroupRequest:
 @pytest.mark.parametrize("version", [2, 5, 9])
 @pytest.mark.parametrize("length", [32_730, 32_731, 32_767])
 def test_row_13_the_longest_client_id(length: int, version: int, target: Target) -> None:
-    """A member's id begins with its client's and must be one that can be told and written down."""
+    """A member id begins with the client id; one that is too long to encode is rejected."""
     group = f"hostile-client-{length}-{version}"
     target.coordinator(group)
-    told = target.ask(joining(group), version, client_id="x" * length)
+    response = target.ask(joining(group), version, client_id="x" * length)
     if length > 32_730:
-        assert (told.error_code, told.member_id) == (Errors.UNKNOWN_SERVER_ERROR, "")
+        assert (response.error_code, response.member_id) == (Errors.UNKNOWN_SERVER_ERROR, "")
         described = target.ask(DescribeGroupsRequest(groups=(group,)), 5).groups[0]
         assert described.members == ()
     else:
-        assert told.error_code == (Errors.NONE if version < 4 else Errors.MEMBER_ID_REQUIRED)
-        assert len(told.member_id) == 32_767
+        assert response.error_code == (Errors.NONE if version < 4 else Errors.MEMBER_ID_REQUIRED)
+        assert len(response.member_id) == 32_767
 
 
 def test_row_13_the_longest_instance_id(target: Target) -> None:
-    """The same of a static member, whose id begins with its instance id."""
+    """A static member's id begins with its instance id, which has the same limit."""
     target.coordinator("hostile-instance")
-    told = target.ask(joining("hostile-instance", "i" * 32_731), 5)
-    assert (told.error_code, told.member_id) == (Errors.UNKNOWN_SERVER_ERROR, "")
+    response = target.ask(joining("hostile-instance", "i" * 32_731), 5)
+    assert (response.error_code, response.member_id) == (Errors.UNKNOWN_SERVER_ERROR, "")
 
 
 SOFTWARE = {
@@ -218,24 +218,28 @@ SOFTWARE = {
 
 @pytest.mark.parametrize("software", SOFTWARE, ids=lambda pair: repr(pair)[:30])
 def test_row_13_the_name_of_a_clients_software(software: tuple[str, str], target: Target) -> None:
-    """Letters, digits, and dots and dashes between them; the longest is looked at once."""
+    """Letters and digits, with dots and dashes between them; matching a long name takes linear time."""
     name, version = software
-    asked = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-    assert target.ask(asked, 3).error_code == SOFTWARE[software]
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    assert target.ask(request, 3).error_code == SOFTWARE[software]
 
 
 FORBIDDEN = {"pickle", "marshal", "shelve", "yaml", "dill", "jsonpickle"}
 
 
-PACKS_ITSELF = ("pipeline/reduce/reducer.py", "pipeline/gold/resume.py", "pipeline/reduce/unpickler.py")
-"""What makes values of bytes that it made itself, and reads no others (`test_unpickler.py`)."""
+DESERIALIZES_OWN_DATA = (
+    "pipeline/reduce/reducer.py",
+    "pipeline/gold/resume.py",
+    "pipeline/reduce/unpickler.py",
+)
+"""Modules that deserialize only bytes that they have written themselves (`test_unpickler.py`)."""
 
 
-def test_row_61_nothing_is_unpacked_into_code() -> None:
-    """No module imports what makes objects of bytes, or runs text; the codec's generator runs its own."""
+def test_row_61_no_module_deserializes_objects_or_evaluates_text() -> None:
+    """No module imports a deserializer of objects or evaluates text; only the codec runs code, its own."""
     source = Path(__file__).parents[3] / "src" / "konvene"
     for path in sorted(source.rglob("*.py")):
-        if path.relative_to(source).as_posix() in PACKS_ITSELF:
+        if path.relative_to(source).as_posix() in DESERIALIZES_OWN_DATA:
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):

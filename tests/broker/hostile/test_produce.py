@@ -1,6 +1,6 @@
-"""Rows 14 to 20 of the hostile inputs: forged batches and bombs in a Produce request.
+"""Rows 14 to 20 of the hostile inputs: forged batches and decompression bombs in Produce requests.
 
-The cases and what they are answered with stand in `forged_cases`; `KONVENE_AGAINST=kafka` asks Kafka again.
+`forged_cases` has the cases and their expected errors; `KONVENE_AGAINST=kafka` checks them against Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"row {case.row}: {case.name}")
 def test_rows_14_to_20_a_forged_batch(case: Case, target: Target) -> None:
-    """The error, and nothing of it in the log."""
+    """A rejected batch is not appended to the log."""
     target.topic(TOPIC)
     before = end_of(target)
     answered = produced(target, case.records, case.version)
@@ -31,26 +31,26 @@ def test_rows_14_to_20_a_forged_batch(case: Case, target: Target) -> None:
 
 
 def test_row_18_no_records_at_all(target: Target) -> None:
-    """A partition whose records are null is refused. (Kafka never answers such a request.)"""
+    """A partition whose records are null is rejected. (Kafka never answers such a request.)"""
     if target.is_kafka:
         pytest.skip("Kafka leaves it unanswered")
     target.topic(TOPIC)
     assert produced(target, None) is INVALID
 
 
-def test_row_14_one_bad_batch_spoils_no_other(target: Target) -> None:
-    """Each partition of a request is answered by itself."""
+def test_row_14_an_invalid_batch_does_not_affect_other_partitions(target: Target) -> None:
+    """Each partition of a request receives its own error."""
     target.topic(TOPIC + "-2", 2)
-    asked = request(batch(crc=1), TOPIC + "-2")
-    (topic,) = asked.topic_data
+    produce = request(batch(crc=1), TOPIC + "-2")
+    (topic,) = produce.topic_data
     good = PartitionProduceData(index=1, records=sound())
-    asked = asked.replace(topic_data=(topic.replace(partition_data=(*topic.partition_data, good)),))
-    (answer,) = target.ask(asked, 12).responses
+    produce = produce.replace(topic_data=(topic.replace(partition_data=(*topic.partition_data, good)),))
+    (answer,) = target.ask(produce, 12).responses
     assert {p.index: p.error_code for p in answer.partition_responses} == {0: CORRUPT, 1: NONE}
 
 
-def test_row_14_nobody_waits_for_an_answer(target: Target) -> None:
-    """With acks=0 the only way to tell is to close the connection, and a good batch before it stays."""
+def test_row_14_an_invalid_batch_without_acks_closes_the_connection(target: Target) -> None:
+    """With acks=0 there is no response to carry the error; a valid batch before it stays in the log."""
     target.topic(TOPIC)
     before = end_of(target)
     with target.client() as client:
@@ -66,14 +66,15 @@ BOMBS = {
     Compression.ZSTD: 256 * MIB,
     Compression.SNAPPY: 20 * MIB,
 }
-"""What unpacks from less than max.message.bytes; snappy packs no tighter."""
+"""Uncompressed sizes that compress to less than max.message.bytes; snappy compresses less."""
 
 
 @pytest.mark.parametrize("kind", BOMBS, ids=lambda kind: kind.label)
 def test_row_19_a_bomb(kind: Compression, target: Target) -> None:
-    """What unpacks to more than 64 MiB is refused, and it never takes much more than twice that.
+    """A batch of more than 64 MiB uncompressed is rejected, with a peak of little more than twice that.
 
-    Kafka reads such a record piece by piece and takes it."""
+    Kafka decompresses such a record as a stream and accepts it.
+    """
     target.topic(TOPIC)
     unpacked = BOMBS[kind]
     data = bomb(kind, unpacked)

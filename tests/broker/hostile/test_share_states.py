@@ -1,6 +1,6 @@
-"""Share state as somebody tells it who means no good: what is answered is what Kafka answers, but where said.
+"""Hostile requests for share-group state: the responses are Kafka's, except where a test names a difference.
 
-Whoever may ask this may do anything with share groups; what he may not do is to harm the coordinator.
+A client with access to these APIs may change any share group, but must not harm the share coordinator.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from konvene.share_state.requests import (
 )
 
 NAMES = count()
-FINE = [0, None]
+SUCCESS = [0, None]
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 
 
-class Asked:
-    """A share partition that is nobody else's."""
+class SharePartitionClient:
+    """Sends requests for a new share partition that no other test uses."""
 
     def __init__(self, target: Target, group: str = "") -> None:
         self.target = target
         name = f"hostile-share-{next(NAMES)}"
         self.key = SharePartitionKey(group or name, target.topic(name, 3), 0)
-        asked = FindCoordinatorRequest(key_type=2, coordinator_keys=(f"g:{self.key.topic_id}:0",))
+        request = FindCoordinatorRequest(key_type=2, coordinator_keys=(f"g:{self.key.topic_id}:0",))
         for _ in range(100):
-            if not target.ask(asked, 6).coordinators[0].error_code and self(ReadSummary(self.key, 0))[0] == 0:
+            found = target.ask(request, 6).coordinators[0]
+            if not found.error_code and self(ReadSummary(self.key, 0))[0] == 0:
                 return
             time.sleep(0.1)
         raise AssertionError("no share coordinator")
@@ -58,67 +59,71 @@ class Asked:
 
 
 @pytest.fixture
-def asked(target: Target) -> Asked:
-    asked = Asked(target)
-    assert asked(Initialize(asked.key, 0, 0)) == FINE
-    return asked
+def share_partition(target: Target) -> SharePartitionClient:
+    """Initialize the state of a new share partition."""
+    share_partition = SharePartitionClient(target)
+    assert share_partition(Initialize(share_partition.key, 0, 0)) == SUCCESS
+    return share_partition
 
 
-def test_offsets_before_all_others(asked: Asked) -> None:
-    assert asked.write((-5, 3, 2, 1), (2, 2, 9, -1)) == FINE
-    assert asked(Read(asked.key, 0)) == [*FINE, 0, 0, [[0, 3, 2, 1]]]
-    assert asked(Initialize(asked.key, 1, -7)) == FINE
-    assert asked(ReadSummary(asked.key, 0)) == [*FINE, 1, 0, -7, 0]
-    assert asked(Write(asked.key, 1, 0, -9, -5, (StateBatch(-20, 3, 2, 1),))) == FINE
-    assert asked(Read(asked.key, 0)) == [*FINE, 1, -7, [[-7, 3, 2, 1]]]
-    assert asked(ReadSummary(asked.key, 0)) == [*FINE, 1, 0, -7, 0]
+def test_offsets_below_the_start_offset(share_partition: SharePartitionClient) -> None:
+    assert share_partition.write((-5, 3, 2, 1), (2, 2, 9, -1)) == SUCCESS
+    assert share_partition(Read(share_partition.key, 0)) == [*SUCCESS, 0, 0, [[0, 3, 2, 1]]]
+    assert share_partition(Initialize(share_partition.key, 1, -7)) == SUCCESS
+    assert share_partition(ReadSummary(share_partition.key, 0)) == [*SUCCESS, 1, 0, -7, 0]
+    assert share_partition(Write(share_partition.key, 1, 0, -9, -5, (StateBatch(-20, 3, 2, 1),))) == SUCCESS
+    assert share_partition(Read(share_partition.key, 0)) == [*SUCCESS, 1, -7, [[-7, 3, 2, 1]]]
+    assert share_partition(ReadSummary(share_partition.key, 0)) == [*SUCCESS, 1, 0, -7, 0]
 
 
-def test_the_largest_numbers_there_are(asked: Asked) -> None:
-    """Kafka takes the first one as well, and no other write of that share partition after it."""
-    assert asked.write((5, INT64, 127, 32_767), done=INT32) == FINE
-    if asked.target.is_kafka:
+def test_the_largest_values(share_partition: SharePartitionClient) -> None:
+    """Kafka accepts the first write as well, but rejects every later write of the share partition."""
+    assert share_partition.write((5, INT64, 127, 32_767), done=INT32) == SUCCESS
+    if share_partition.target.is_kafka:
         return
-    assert asked.write((0, 8, 2, 2), done=-(1 << 31)) == FINE
+    assert share_partition.write((0, 8, 2, 2), done=-(1 << 31)) == SUCCESS
     batches = [[0, 4, 2, 2], [5, INT64, 127, 32_767]]
-    assert asked(Read(asked.key, INT32)) == [*FINE, 0, 0, batches]
-    assert asked(Read(asked.key, INT32 - 1))[0] == Errors.FENCED_LEADER_EPOCH
-    assert asked(Initialize(asked.key, INT32, INT64)) == FINE
-    assert asked(Write(asked.key, INT32, INT32, -INT64, 0, (StateBatch(0, 1, 2, 1),))) == FINE
-    assert asked(Read(asked.key, INT32)) == [*FINE, INT32, INT64, []]
+    assert share_partition(Read(share_partition.key, INT32)) == [*SUCCESS, 0, 0, batches]
+    assert share_partition(Read(share_partition.key, INT32 - 1))[0] == Errors.FENCED_LEADER_EPOCH
+    assert share_partition(Initialize(share_partition.key, INT32, INT64)) == SUCCESS
+    assert (
+        share_partition(Write(share_partition.key, INT32, INT32, -INT64, 0, (StateBatch(0, 1, 2, 1),)))
+        == SUCCESS
+    )
+    assert share_partition(Read(share_partition.key, INT32)) == [*SUCCESS, INT32, INT64, []]
 
 
-def test_a_batch_that_ends_before_it_begins(asked: Asked) -> None:
-    """Kafka takes it, and answers every later write of that share partition UNKNOWN_SERVER_ERROR."""
-    answer = asked.write((10, 9, 2, 1))
-    if asked.target.is_kafka:
-        assert answer == FINE
-        assert asked.write((0, 5, 2, 1))[0] == Errors.UNKNOWN_SERVER_ERROR
+def test_a_batch_that_ends_before_it_begins(share_partition: SharePartitionClient) -> None:
+    """Kafka accepts it, and answers every later write of the share partition UNKNOWN_SERVER_ERROR."""
+    answer = share_partition.write((10, 9, 2, 1))
+    if share_partition.target.is_kafka:
+        assert answer == SUCCESS
+        assert share_partition.write((0, 5, 2, 1))[0] == Errors.UNKNOWN_SERVER_ERROR
         return
     assert answer == [Errors.INVALID_REQUEST, "A state batch ends before it begins."]
-    assert asked.write((0, 5, 2, 1)) == FINE
+    assert share_partition.write((0, 5, 2, 1)) == SUCCESS
 
 
-def test_more_than_a_batch_of_the_log_holds(asked: Asked) -> None:
+def test_more_state_batches_than_fit_into_a_record(share_partition: SharePartitionClient) -> None:
     many = tuple((offset * 2, offset * 2, 2, 1) for offset in range(60_000))
-    assert asked.write(*many)[0] == Errors.UNKNOWN_SERVER_ERROR
-    assert asked.write((0, 5, 2, 1)) == FINE
-    assert asked(Read(asked.key, 0)) == [*FINE, 0, 0, [[0, 5, 2, 1]]]
+    assert share_partition.write(*many)[0] == Errors.UNKNOWN_SERVER_ERROR
+    assert share_partition.write((0, 5, 2, 1)) == SUCCESS
+    assert share_partition(Read(share_partition.key, 0)) == [*SUCCESS, 0, 0, [[0, 5, 2, 1]]]
 
 
 @pytest.mark.parametrize("name", [" :\0\U0001f600:\t", "g" * 32_767])
-def test_a_group_with_any_name(target: Target, name: str) -> None:
-    asked = Asked(target, group=name)
-    assert asked(Initialize(asked.key, 7, 3)) == FINE
-    assert asked(Read(asked.key, 1)) == [*FINE, 7, 3, []]
-    assert asked(Delete(asked.key)) == FINE
+def test_unusual_group_ids(target: Target, name: str) -> None:
+    share_partition = SharePartitionClient(target, group=name)
+    assert share_partition(Initialize(share_partition.key, 7, 3)) == SUCCESS
+    assert share_partition(Read(share_partition.key, 1)) == [*SUCCESS, 7, 3, []]
+    assert share_partition(Delete(share_partition.key)) == SUCCESS
 
 
-def test_very_many_share_partitions_at_once(asked: Asked) -> None:
-    """Others are served meanwhile: this one is asked on a connection of its own."""
+def test_very_many_share_partitions_at_once(share_partition: SharePartitionClient) -> None:
+    """One request names 20,000 partitions of an unknown topic; each receives its error."""
     parts = tuple(PartitionData(partition=index, state_epoch=1) for index in range(20_000))
     topics = (InitializeStateData(topic_id=Uuid(b"there is no such"), partitions=parts),)
     request = InitializeShareGroupStateRequest(group_id="g", topics=topics)
-    (topic,) = asked.target.ask(request, 0).results
+    (topic,) = share_partition.target.ask(request, 0).results
     assert {part.error_code for part in topic.partitions} == {Errors.UNKNOWN_TOPIC_OR_PARTITION}
     assert len(topic.partitions) == 20_000

@@ -1,8 +1,8 @@
-"""Transactional requests that nobody honest sends: forged ids and epochs, markers, and lists without an end.
+"""Hostile transactional requests: forged ids and epochs, markers, and very long lists.
 
-Whoever is not the producer of a transaction changes nothing of it, whatever it says that it is. The codes are
-Kafka's (`KONVENE_AGAINST=kafka`), but where a test says that they are ours. As in Kafka without an
-authorizer, what brokers say is taken from anybody: markers, and partitions added on behalf of others.
+Only its own producer may change a transaction, whatever identity other requests claim. The error codes are
+Kafka's (`KONVENE_AGAINST=kafka` checks them), except where a test names a difference. As in Kafka without an
+authorizer, any client may send the requests of brokers: markers, and partitions added for other producers.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tests.broker.hostile.transacting import (
     add_offsets,
     batch,
     begun,
+    broker_addition,
     codes,
     commit,
     end,
     end_of,
-    enlisted,
     find,
     init,
     marker,
@@ -51,7 +51,7 @@ from konvene.messages.offset_fetch import (
 )
 from konvene.messages.write_txn_markers import WriteTxnMarkersRequest
 
-NOBODY = Producer("hostile-nobody", 4_611_686_018_427_387_904, 0)
+UNKNOWN_PRODUCER = Producer("hostile-unknown", 4_611_686_018_427_387_904, 0)
 PARTITIONS = 3
 HUGE = 100_000
 GENERATIONS = pytest.mark.parametrize("generation", [FIRST, SECOND])
@@ -63,14 +63,14 @@ _names = (f"hostile-{n}" for n in itertools.count())
 def ready(target: Target) -> Iterator[None]:
     target.topic(TOPIC, PARTITIONS)
     target.coordinator("hostile")
-    find(target, NOBODY.transactional_id)
+    find(target, UNKNOWN_PRODUCER.transactional_id)
     yield
-    assert begun(target, next(_names)).epoch == 0, "it serves no more"
+    assert begun(target, next(_names)).epoch == 0, "the broker no longer serves requests"
 
 
 @pytest.fixture
 def producer(target: Target) -> Iterator[Producer]:
-    """Somebody new; what they leave open is aborted."""
+    """Initialize a new producer; abort the transaction that it leaves open."""
     found = begun(target, next(_names))
     yield found
     begun(target, found.transactional_id)
@@ -84,77 +84,78 @@ def group(target: Target) -> str:
 
 
 def described(target: Target, producer: Producer) -> Any:
-    (told,) = settled(
+    (state,) = settled(
         target, DescribeTransactionsRequest(transactional_ids=(producer.transactional_id,))
     ).transaction_states
-    return told
+    return state
 
 
 def fetched(target: Target, group_id: str) -> Any:
     topics = (OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(0,)),)
-    asked = OffsetFetchRequest(
+    request = OffsetFetchRequest(
         groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=True
     )
-    return target.ask(asked, 9).groups[0].topics[0].partitions[0]
+    return target.ask(request, 9).groups[0].topics[0].partitions[0]
 
 
 def opened(target: Target, producer: Producer, group: str, generation: int) -> None:
-    """A transaction with a record, and an offset of the group."""
+    """Begin a transaction, write a record, and commit an offset of the group in it."""
     if generation == FIRST:
         assert code_of(target, add(producer), 3) == "NONE"
         assert code_of(target, add_offsets(producer, group), 3) == "NONE"
-    asked = write(batch(producer), producer.transactional_id)
-    assert code_of(target, asked, PRODUCE[generation]) == "NONE"
+    request = write(batch(producer), producer.transactional_id)
+    assert code_of(target, request, PRODUCE[generation]) == "NONE"
     assert code_of(target, commit(producer, group), COMMIT[generation]) == "NONE"
 
 
 def ended(target: Target, producer: Producer, generation: int, committed: bool = True) -> Any:
-    told = settled(target, end(producer, committed), END[generation])
+    """End the transaction and wait until it is complete; return the response."""
+    response = settled(target, end(producer, committed), END[generation])
     deadline = time.monotonic() + 10
     while described(target, producer).transaction_state.startswith("Prepare"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return told
+    return response
 
 
-# --- who is nobody, or somebody else ---------------------------------------------------------------------
+# --- unknown producers and forged identities ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("transactional_id", ["hostile-nobody", "", "x" * 32_000, "\0", "../..", "😀"])
-def test_a_transactional_id_that_nobody_has(target: Target, transactional_id: str) -> None:
-    """It is not made by naming it; an empty one is no id at all."""
+@pytest.mark.parametrize("transactional_id", ["hostile-unknown", "", "x" * 32_000, "\0", "../..", "😀"])
+def test_an_unknown_transactional_id(target: Target, transactional_id: str) -> None:
+    """A request does not create the transactional id that it names; the empty id is invalid."""
     if transactional_id:
         find(target, transactional_id)
-    nobody = NOBODY._replace(transactional_id=transactional_id)
-    unknown = "INVALID_PRODUCER_ID_MAPPING" if transactional_id else "INVALID_REQUEST"
+    unknown = UNKNOWN_PRODUCER._replace(transactional_id=transactional_id)
+    error = "INVALID_PRODUCER_ID_MAPPING" if transactional_id else "INVALID_REQUEST"
     for request, version in (
-        (add(nobody), 3), (add_offsets(nobody), 3), (end(nobody), 4), (end(nobody), 5),
-        (commit(nobody), COMMIT[SECOND]),
+        (add(unknown), 3), (add_offsets(unknown), 3), (end(unknown), 4), (end(unknown), 5),
+        (commit(unknown), COMMIT[SECOND]),
     ):  # fmt: skip
-        assert code_of(target, request, version) == unknown, type(request)
-    told = described(target, nobody)
+        assert code_of(target, request, version) == error, type(request)
+    state = described(target, unknown)
     expected = Errors.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Errors.INVALID_REQUEST
-    assert Errors(told.error_code) is expected
+    assert Errors(state.error_code) is expected
 
 
 @GENERATIONS
-def test_nobody_writes_in_a_transaction_of_its_own(target: Target, generation: int) -> None:
-    """A record, or an offset, of a producer that was never given its id."""
+def test_a_producer_that_was_never_initialized(target: Target, generation: int) -> None:
+    """A record or an offset of a producer id that the broker never assigned is rejected."""
     before = end_of(target)
     wrong = {FIRST: "INVALID_PRODUCER_ID_MAPPING", SECOND: "INVALID_PRODUCER_ID_MAPPING"}[generation]
-    record = write(batch(NOBODY), NOBODY.transactional_id)
+    record = write(batch(UNKNOWN_PRODUCER), UNKNOWN_PRODUCER.transactional_id)
     assert code_of(target, record, PRODUCE[generation]) == wrong
-    assert code_of(target, commit(NOBODY), COMMIT[generation]) == wrong
+    assert code_of(target, commit(UNKNOWN_PRODUCER), COMMIT[generation]) == wrong
     assert end_of(target) == before
 
 
 FORGED = {
-    "the id of another": lambda p: p._replace(producer_id=p.producer_id + 1_000_000),
+    "another id": lambda p: p._replace(producer_id=p.producer_id + 1_000_000),
     "no id": lambda p: p._replace(producer_id=-1),
     "the smallest id": lambda p: p._replace(producer_id=-(2**63)),
-    "an epoch to come": lambda p: p._replace(epoch=p.epoch + 1),
+    "a future epoch": lambda p: p._replace(epoch=p.epoch + 1),
     "the last epoch": lambda p: p._replace(epoch=2**15 - 1),
-    "the last epoch but one": lambda p: p._replace(epoch=2**15 - 2),
+    "the second-to-last epoch": lambda p: p._replace(epoch=2**15 - 2),
     "no epoch": lambda p: p._replace(epoch=-1),
     "the smallest epoch": lambda p: p._replace(epoch=-(2**15)),
 }
@@ -162,10 +163,10 @@ FORGED = {
 
 @GENERATIONS
 @pytest.mark.parametrize("forgery", FORGED)
-def test_who_says_it_is_the_producer(
+def test_a_forged_producer_identity(
     target: Target, producer: Producer, group: str, forgery: str, generation: int
 ) -> None:
-    """An open transaction is nobody else's: with another id or epoch nobody writes to it, or ends it."""
+    """A request with another producer id or epoch can neither write to a transaction nor end it."""
     opened(target, producer, group, generation)
     other = FORGED[forgery](producer)
     wrong = "PRODUCER_FENCED" if other.producer_id == producer.producer_id else "INVALID_PRODUCER_ID_MAPPING"
@@ -176,7 +177,7 @@ def test_who_says_it_is_the_producer(
         assert code_of(target, end(other), version) == wrong
         assert code_of(target, end(other, committed=False), version) == wrong
     assert described(target, producer).transaction_state == "Ongoing"
-    if other.producer_id >= 0:  # For who has no id is in no transaction, and may write.
+    if other.producer_id >= 0:  # A producer without an id may write outside transactions.
         assert code_of(target, write(batch(other), producer.transactional_id), PRODUCE[generation]) != "NONE"
         assert end_of(target) == before
     assert code_of(target, commit(other, group, offset=99), COMMIT[generation]) != "NONE"
@@ -185,15 +186,17 @@ def test_who_says_it_is_the_producer(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_old_clients_hear_what_they_know(target: Target, producer: Producer, version: int) -> None:
-    """PRODUCER_FENCED was not there yet."""
+def test_old_versions_receive_invalid_producer_epoch(
+    target: Target, producer: Producer, version: int
+) -> None:
+    """These versions precede PRODUCER_FENCED."""
     other = producer._replace(epoch=producer.epoch + 1)
     for request in (add(other), add_offsets(other), end(other)):
         assert code_of(target, request, version) == "INVALID_PRODUCER_EPOCH", type(request)
 
 
-def test_a_zombie_of_each_kind(target: Target, producer: Producer, group: str) -> None:
-    """Whoever was there before InitProducerId writes nothing any more, and its transaction is aborted."""
+def test_a_fenced_producer_of_each_generation(target: Target, producer: Producer, group: str) -> None:
+    """InitProducerId fences the earlier producer and aborts its transaction."""
     opened(target, producer, group, SECOND)
     again = begun(target, producer.transactional_id)
     assert again.producer_id == producer.producer_id and again.epoch > producer.epoch
@@ -209,18 +212,18 @@ def test_a_zombie_of_each_kind(target: Target, producer: Producer, group: str) -
     assert described(target, producer).transaction_state == "Empty"
 
 
-# --- InitProducerId --------------------------------------------------------------------------------------
+# --- InitProducerId -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31), 900_001, 2**31 - 1])
-def test_a_timeout_that_nobody_may_ask_for(target: Target, timeout_ms: int) -> None:
+def test_an_invalid_transaction_timeout(target: Target, timeout_ms: int) -> None:
     name = next(_names)
     find(target, name)
     assert code_of(target, init(name, timeout_ms), 5) == "INVALID_TRANSACTION_TIMEOUT"
-    assert described(target, NOBODY._replace(transactional_id=name)).error_code != 0
+    assert described(target, UNKNOWN_PRODUCER._replace(transactional_id=name)).error_code != 0
 
 
-def test_without_a_transactional_id_nothing_is_asked_of_the_timeout(target: Target) -> None:
+def test_the_timeout_is_ignored_without_a_transactional_id(target: Target) -> None:
     assert code_of(target, init(None, -1), 5) == "NONE"
     assert code_of(target, init("", 60_000), 5) == "INVALID_REQUEST"
 
@@ -235,23 +238,23 @@ def test_without_a_transactional_id_nothing_is_asked_of_the_timeout(target: Targ
         (2**62, 2**15 - 1, "PRODUCER_FENCED"),
     ],
 )
-def test_who_says_what_it_was(
+def test_init_producer_id_with_a_wrong_producer_id(
     target: Target, producer: Producer, producer_id: int, epoch: int, expected: str
 ) -> None:
-    """A producer that says who it was must have been that, and says both or neither."""
-    asked = init(producer.transactional_id, producer_id=producer_id, epoch=epoch)
-    assert code_of(target, asked, 5) == expected
+    """A producer sends its current id and epoch, or neither."""
+    request = init(producer.transactional_id, producer_id=producer_id, epoch=epoch)
+    assert code_of(target, request, 5) == expected
     assert described(target, producer).producer_epoch == producer.epoch
 
 
 @pytest.mark.parametrize("epoch", [1, 2**15 - 1, 2**15 - 2, -2])
-def test_who_was_it_in_another_epoch(target: Target, producer: Producer, epoch: int) -> None:
-    asked = init(producer.transactional_id, producer_id=producer.producer_id, epoch=epoch)
-    assert code_of(target, asked, 5) == "PRODUCER_FENCED"
+def test_init_producer_id_with_a_wrong_epoch(target: Target, producer: Producer, epoch: int) -> None:
+    request = init(producer.transactional_id, producer_id=producer.producer_id, epoch=epoch)
+    assert code_of(target, request, 5) == "PRODUCER_FENCED"
     assert described(target, producer).producer_epoch == producer.epoch
 
 
-# --- partitions, offsets -----------------------------------------------------------------------------------
+# --- partitions, offsets --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -270,23 +273,23 @@ def test_who_was_it_in_another_epoch(target: Target, producer: Producer, epoch: 
 def test_partitions_that_cannot_be_added(
     target: Target, producer: Producer, topic: str, partitions: tuple[int, ...], expected: set[str]
 ) -> None:
-    """One of them is enough that none is, and the transaction does not begin."""
-    told = settled(target, add(producer, topic, partitions), 3)
-    assert {c.name for c in codes(told)} == expected
+    """One invalid partition rejects all, and the transaction does not begin."""
+    response = settled(target, add(producer, topic, partitions), 3)
+    assert {c.name for c in codes(response)} == expected
     assert described(target, producer).transaction_state == "Empty"
 
 
-def test_a_list_of_partitions_without_an_end(target: Target, producer: Producer) -> None:
-    """Each is answered once; what is not there is not remembered."""
-    count = 1000 if target.is_kafka else HUGE  # Kafka takes the square of their number.
-    told = settled(target, add(producer, TOPIC, tuple(range(count))), 3)
-    (topic,) = told.results_by_topic_v3_and_below
+def test_a_very_long_list_of_partitions(target: Target, producer: Producer) -> None:
+    """Each partition is answered once; unknown partitions are not added."""
+    count = 1000 if target.is_kafka else HUGE  # Kafka takes quadratic time.
+    response = settled(target, add(producer, TOPIC, tuple(range(count))), 3)
+    (topic,) = response.results_by_topic_v3_and_below
     assert len(topic.results_by_partition) == count
     assert described(target, producer).transaction_state == "Empty"
 
 
-def test_one_partition_over_and_over(target: Target, producer: Producer) -> None:
-    """It is one partition."""
+def test_repeated_partitions(target: Target, producer: Producer) -> None:
+    """A repeated partition is added once."""
     times = 1000 if target.is_kafka else HUGE
     assert code_of(target, add(producer, TOPIC, (0, 1) * (times // 2)), 3) == "NONE"
     (topic,) = described(target, producer).topics
@@ -294,38 +297,40 @@ def test_one_partition_over_and_over(target: Target, producer: Producer) -> None
 
 
 def test_no_partitions_at_all(target: Target, producer: Producer) -> None:
-    """Whatever is said to it, it is said."""
+    """The broker responds to empty lists."""
     assert settled(target, add(producer, TOPIC, ()), 3) is not None
     assert settled(target, add(producer).replace(v3_and_below_topics=()), 3) is not None
 
 
-def test_the_form_of_brokers(target: Target, producer: Producer) -> None:
-    """To verify changes nothing, and says of each partition whether it is enlisted."""
-    asked = AddPartitionsToTxnRequest(transactions=(enlisted(producer, verify_only=True),))
-    assert code_of(target, asked, 5) == "TRANSACTION_ABORTABLE"
-    nobody = AddPartitionsToTxnRequest(transactions=(enlisted(NOBODY, verify_only=True),))
-    assert code_of(target, nobody, 5) == "INVALID_PRODUCER_ID_MAPPING"
+def test_add_partitions_requests_of_brokers(target: Target, producer: Producer) -> None:
+    """A verification changes nothing; its response shows which partitions are in the transaction."""
+    verification = AddPartitionsToTxnRequest(transactions=(broker_addition(producer, verify_only=True),))
+    assert code_of(target, verification, 5) == "TRANSACTION_ABORTABLE"
+    unknown = AddPartitionsToTxnRequest(transactions=(broker_addition(UNKNOWN_PRODUCER, verify_only=True),))
+    assert code_of(target, unknown, 5) == "INVALID_PRODUCER_ID_MAPPING"
     assert described(target, producer).transaction_state == "Empty"
     assert code_of(target, add(producer), 3) == "NONE"
-    assert code_of(target, asked, 5) == "NONE"
+    assert code_of(target, verification, 5) == "NONE"
 
 
-def test_transactions_without_an_end(target: Target, producer: Producer) -> None:
-    """One over and over is answered each time, and others are served soon."""
-    one = enlisted(producer, verify_only=False)
-    if not target.is_kafka:  # Which waits for as many answers as it was sent ids, and has one for each.
-        told = settled(target, AddPartitionsToTxnRequest(transactions=(one, one, one)), 5)
-        assert [len(result.topic_results) for result in told.results_by_transaction] == [1, 1, 1]
+def test_very_many_transactions_in_a_request(target: Target, producer: Producer) -> None:
+    """A repeated transaction is answered each time; 10,000 unknown ones are all answered."""
+    one = broker_addition(producer, verify_only=False)
+    if not target.is_kafka:  # Kafka answers each id once, and waits for the rest.
+        response = settled(target, AddPartitionsToTxnRequest(transactions=(one, one, one)), 5)
+        assert [len(result.topic_results) for result in response.results_by_transaction] == [1, 1, 1]
     names = (f"hostile-none-{n}" for n in range(10_000))
-    many = tuple(enlisted(NOBODY._replace(transactional_id=name), verify_only=True) for name in names)
-    told = settled(target, AddPartitionsToTxnRequest(transactions=many), 5)
-    assert len(told.results_by_transaction) == len(many)
-    assert codes(told) == {Errors.INVALID_PRODUCER_ID_MAPPING}
+    many = tuple(
+        broker_addition(UNKNOWN_PRODUCER._replace(transactional_id=name), verify_only=True) for name in names
+    )
+    response = settled(target, AddPartitionsToTxnRequest(transactions=many), 5)
+    assert len(response.results_by_transaction) == len(many)
+    assert codes(response) == {Errors.INVALID_PRODUCER_ID_MAPPING}
 
 
 @pytest.mark.parametrize("group_id", ["", "g" * 32_000, "../..", "\0"])
-def test_groups_with_odd_names(target: Target, producer: Producer, group_id: str) -> None:
-    """A group is a name; the empty one is refused where offsets are committed."""
+def test_unusual_group_ids(target: Target, producer: Producer, group_id: str) -> None:
+    """Any group id is valid, but offsets cannot be committed to the empty one."""
     assert code_of(target, add_offsets(producer, group_id), 3) == "NONE"
     expected = "NONE" if group_id else "INVALID_GROUP_ID"
     assert code_of(target, commit(producer, group_id), COMMIT[FIRST]) == expected
@@ -333,7 +338,7 @@ def test_groups_with_odd_names(target: Target, producer: Producer, group_id: str
 
 @GENERATIONS
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("fields", "expected"),
     [
         ({"topic": "hostile-no-such-topic"}, "UNKNOWN_TOPIC_OR_PARTITION"),
         ({"topic": ""}, "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -347,29 +352,29 @@ def test_groups_with_odd_names(target: Target, producer: Producer, group_id: str
     ids=str,
 )
 def test_offsets_that_cannot_be_committed(
-    target: Target, producer: Producer, group: str, said: dict[str, Any], expected: str, generation: int
+    target: Target, producer: Producer, group: str, fields: dict[str, Any], expected: str, generation: int
 ) -> None:
-    """They are refused, and nothing of them is pending."""
+    """They are rejected and leave no pending offsets."""
     if generation == FIRST:
         assert code_of(target, add_offsets(producer, group), 3) == "NONE"
-    assert code_of(target, commit(producer, group, **said), COMMIT[generation]) == expected
+    assert code_of(target, commit(producer, group, **fields), COMMIT[generation]) == expected
     assert fetched(target, group).committed_offset == -1
     assert fetched(target, group).error_code == 0
 
 
-# --- records ----------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------------
 
 
 @GENERATIONS
 def test_a_batch_and_a_request_that_disagree(target: Target, producer: Producer, generation: int) -> None:
-    """Whose transaction it is, both say, and both say the same."""
+    """The transactional id of the request and the producer id of its batch must match."""
     version = PRODUCE[generation]
     if generation == FIRST:
         assert code_of(target, add(producer), 3) == "NONE"
     name, before = producer.transactional_id, end_of(target)
     other = begun(target, next(_names))
     for records, transactional_id in (
-        (batch(producer), NOBODY.transactional_id),
+        (batch(producer), UNKNOWN_PRODUCER.transactional_id),
         (batch(producer), other.transactional_id),
         (batch(other), name),
         (batch(producer) + batch(producer, 1), name),
@@ -394,24 +399,26 @@ def test_a_batch_and_a_request_that_disagree(target: Target, producer: Producer,
 
 
 @GENERATIONS
-def test_no_record_where_none_was_announced(target: Target, producer: Producer, generation: int) -> None:
-    """Who must announce partitions and does not, may not write to them. Who need not, may."""
-    asked = write(batch(producer), producer.transactional_id, partition=2)
-    told = code_of(target, asked, PRODUCE[generation])
-    assert told == {FIRST: "TRANSACTION_ABORTABLE", SECOND: "NONE"}[generation]
+def test_a_record_in_a_partition_that_was_not_added(
+    target: Target, producer: Producer, generation: int
+) -> None:
+    """It is rejected, unless the client's version adds partitions implicitly."""
+    request = write(batch(producer), producer.transactional_id, partition=2)
+    error = code_of(target, request, PRODUCE[generation])
+    assert error == {FIRST: "TRANSACTION_ABORTABLE", SECOND: "NONE"}[generation]
 
 
 @pytest.mark.parametrize("topic", [OFFSETS, "__transaction_state"])
-def test_no_record_to_what_coordinators_write(target: Target, producer: Producer, topic: str) -> None:
+def test_a_record_in_a_coordinators_topic_is_rejected(target: Target, producer: Producer, topic: str) -> None:
     for version in PRODUCE.values():
-        asked = write(batch(producer), producer.transactional_id, topic)
-        assert code_of(target, asked, version) != "NONE"
+        request = write(batch(producer), producer.transactional_id, topic)
+        assert code_of(target, request, version) != "NONE"
 
 
-# --- ends ---------------------------------------------------------------------------------------------------
+# --- EndTxn ---------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_that_was_not_begun(target: Target, producer: Producer) -> None:
+def test_ending_a_transaction_that_has_not_begun(target: Target, producer: Producer) -> None:
     assert code_of(target, end(producer), 4) == "INVALID_TXN_STATE"
     assert code_of(target, end(producer, committed=False), 4) == "INVALID_TXN_STATE"
     assert code_of(target, end(producer), 5) == "INVALID_TXN_STATE"
@@ -419,25 +426,27 @@ def test_a_transaction_that_was_not_begun(target: Target, producer: Producer) ->
 
 
 @GENERATIONS
-def test_the_other_end(target: Target, producer: Producer, group: str, generation: int) -> None:
-    """What is committed cannot be aborted by saying so later, and the other way round."""
+def test_a_second_end_with_the_other_result(
+    target: Target, producer: Producer, group: str, generation: int
+) -> None:
+    """A committed transaction cannot be aborted later, nor an aborted one committed."""
     for committed in (True, False):
         opened(target, producer, group, generation)
-        told = ended(target, producer, generation, committed)
-        assert told.error_code == 0
+        response = ended(target, producer, generation, committed)
+        assert response.error_code == 0
         assert code_of(target, end(producer, not committed), END[generation]) == "INVALID_TXN_STATE"
         assert code_of(target, end(producer, committed), END[generation]) == "NONE"
         if generation == SECOND:
-            assert told.producer_epoch == producer.epoch + 1
-            producer = producer._replace(epoch=told.producer_epoch)
+            assert response.producer_epoch == producer.epoch + 1
+            producer = producer._replace(epoch=response.producer_epoch)
         else:
             producer = begun(target, producer.transactional_id)
 
 
-# --- markers from anybody -----------------------------------------------------------------------------------
+# --- WriteTxnMarkers of clients -------------------------------------------------------------------------
 
 
-def test_a_marker_for_what_is_not_there(target: Target, producer: Producer) -> None:
+def test_a_marker_for_unknown_partitions(target: Target, producer: Producer) -> None:
     assert code_of(target, marker(producer, "hostile-no-such-topic"), 1) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert code_of(target, marker(producer, partitions=(-1, PARTITIONS)), 1) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert settled(target, WriteTxnMarkersRequest(markers=()), 1).markers == ()
@@ -445,7 +454,7 @@ def test_a_marker_for_what_is_not_there(target: Target, producer: Producer) -> N
 
 @GENERATIONS
 def test_a_marker_of_another_epoch(target: Target, producer: Producer, group: str, generation: int) -> None:
-    """A marker of an epoch that is over does not end the transaction."""
+    """A marker of an earlier epoch does not end the transaction."""
     again = begun(target, producer.transactional_id)
     opened(target, again, group, generation)
     before = end_of(target, committed=True)
@@ -456,8 +465,8 @@ def test_a_marker_of_another_epoch(target: Target, producer: Producer, group: st
     assert end_of(target, committed=True) > before
 
 
-def test_markers_without_an_end(target: Target, producer: Producer) -> None:
-    """The same one over and over, for partitions that are not there, is answered."""
+def test_very_many_markers(target: Target, producer: Producer) -> None:
+    """Repeated markers for unknown partitions are all answered."""
     (one,) = marker(producer, "hostile-no-such-topic", tuple(range(50))).markers
-    told = target.ask(WriteTxnMarkersRequest(markers=(one,) * 2000), 1)
-    assert codes(told) == {Errors.UNKNOWN_TOPIC_OR_PARTITION}
+    response = target.ask(WriteTxnMarkersRequest(markers=(one,) * 2000), 1)
+    assert codes(response) == {Errors.UNKNOWN_TOPIC_OR_PARTITION}

@@ -1,4 +1,4 @@
-"""Requests of transactional producers as the hostile tests send them, and the codes in the answers."""
+"""Requests of transactional producers for the hostile tests, and the error codes of their responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from konvene.messages.write_txn_markers import (
 TOPIC = "hostile-transactions"
 OFFSETS = "__consumer_offsets"
 FIRST, SECOND = 1, 2
-"""The generations of clients: those who announce what they write, and those who do not."""
+"""Generations of clients: those that add partitions before they write, and those of KIP-890 (version 2)."""
 PRODUCE = {FIRST: 11, SECOND: 12}
 COMMIT = {FIRST: 4, SECOND: 5}
 END = {FIRST: 4, SECOND: 5}
@@ -49,17 +49,17 @@ NOT_YET = (
 
 
 class Producer(NamedTuple):
-    """Who somebody says that they are."""
+    """The identity that a producer claims in its requests."""
 
     transactional_id: str
     producer_id: int
     epoch: int
 
 
-def codes(answer: Any) -> set[Errors]:
-    """All codes of an answer, wherever they stand; without NONE, unless there is nothing else."""
-    assert answer is not None, "the connection was closed"
-    found = {Errors(code) for code in _codes(answer)}
+def codes(response: Any) -> set[Errors]:
+    """Return all error codes of a response, at any depth; without NONE, unless there is no other."""
+    assert response is not None, "the connection was closed"
+    found = {Errors(code) for code in _codes(response)}
     return (found - {Errors.NONE}) or {Errors.NONE}
 
 
@@ -77,25 +77,25 @@ def _codes(part: Any) -> Iterator[int]:
 
 
 def settled(target: Target, request: Struct, version: int | None = None) -> Any:
-    """The answer, once it is not that a coordinator loads or a transaction is being ended."""
+    """Return the response, retrying while the coordinator loads or the transaction is being completed."""
     deadline = time.monotonic() + WITHIN_S
     while True:
-        answer = target.ask(request, version)
-        if answer is None or not codes(answer) & set(NOT_YET):
-            return answer
-        assert time.monotonic() < deadline, answer
+        response = target.ask(request, version)
+        if response is None or not codes(response) & set(NOT_YET):
+            return response
+        assert time.monotonic() < deadline, response
         time.sleep(0.02)
 
 
 def code(target: Target, request: Struct, version: int | None = None) -> str:
-    """The one error of the answer."""
+    """Return the name of the single error code of the response."""
     (found,) = codes(settled(target, request, version))
     return found.name
 
 
 def find(target: Target, transactional_id: str) -> None:
-    asked = FindCoordinatorRequest(key_type=1, coordinator_keys=(transactional_id,))
-    settled(target, asked)
+    """Wait until the transactional id has a coordinator."""
+    settled(target, FindCoordinatorRequest(key_type=1, coordinator_keys=(transactional_id,)))
 
 
 def init(transactional_id: str | None, timeout_ms: int = 60_000, **more: int) -> InitProducerIdRequest:
@@ -106,11 +106,11 @@ def init(transactional_id: str | None, timeout_ms: int = 60_000, **more: int) ->
 
 
 def begun(target: Target, transactional_id: str) -> Producer:
-    """A producer that has just been given its id and epoch."""
+    """Initialize a producer; return its id and epoch."""
     find(target, transactional_id)
-    told = settled(target, init(transactional_id), 5)
-    assert told.error_code == 0, Errors(told.error_code)
-    return Producer(transactional_id, told.producer_id, told.producer_epoch)
+    response = settled(target, init(transactional_id), 5)
+    assert response.error_code == 0, Errors(response.error_code)
+    return Producer(transactional_id, response.producer_id, response.producer_epoch)
 
 
 def add(producer: Producer, topic: str = TOPIC, partitions: tuple[int, ...] = (0,)) -> Any:
@@ -122,8 +122,8 @@ def add(producer: Producer, topic: str = TOPIC, partitions: tuple[int, ...] = (0
     )
 
 
-def enlisted(producer: Producer, verify_only: bool, partitions: tuple[int, ...] = (0,)) -> Any:
-    """The form of AddPartitionsToTxn that brokers send, of one transaction."""
+def broker_addition(producer: Producer, verify_only: bool, partitions: tuple[int, ...] = (0,)) -> Any:
+    """One transaction of an AddPartitionsToTxn request in the form that brokers send (KIP-890)."""
     return AddPartitionsToTxnTransaction(
         transactional_id=producer.transactional_id,
         producer_id=producer.producer_id,
@@ -143,7 +143,7 @@ def add_offsets(producer: Producer, group_id: str = "hostile") -> AddOffsetsToTx
 
 
 def commit(producer: Producer, group_id: str = "hostile", topic: str = TOPIC, **more: Any) -> Any:
-    told = TxnOffsetCommitRequestPartition(
+    partition = TxnOffsetCommitRequestPartition(
         partition_index=more.get("partition", 0),
         committed_offset=more.get("offset", 1),
         committed_metadata=more.get("metadata", ""),
@@ -156,7 +156,7 @@ def commit(producer: Producer, group_id: str = "hostile", topic: str = TOPIC, **
         generation_id_or_member_epoch=more.get("generation", -1),
         member_id=more.get("member_id", ""),
         group_instance_id=more.get("instance_id"),
-        topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=(told,)),),
+        topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=(partition,)),),
     )
 
 
@@ -187,7 +187,7 @@ def write(records: bytes, transactional_id: str | None, topic: str = TOPIC, part
 def marker(
     producer: Producer, topic: str = TOPIC, partitions: tuple[int, ...] = (0,), **more: Any
 ) -> WriteTxnMarkersRequest:
-    told = WritableTxnMarker(
+    transaction_marker = WritableTxnMarker(
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
         transaction_result=more.get("committed", True),
@@ -195,14 +195,14 @@ def marker(
         transaction_version=more.get("transaction_version", 0),
         topics=(WritableTxnMarkerTopic(name=topic, partition_indexes=partitions),),
     )
-    return WriteTxnMarkersRequest(markers=(told,))
+    return WriteTxnMarkersRequest(markers=(transaction_marker,))
 
 
 def end_of(target: Target, partition: int = 0, committed: bool = False) -> int:
-    """Where the partition ends, or where what is committed does."""
+    """Return the end offset of a partition; its last stable offset if `committed`."""
     wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1)
-    asked = ListOffsetsRequest(
+    request = ListOffsetsRequest(
         replica_id=-1, isolation_level=int(committed),
         topics=(ListOffsetsTopic(name=TOPIC, partitions=(wanted,)),),
     )  # fmt: skip
-    return int(target.ask(asked).topics[0].partitions[0].offset)
+    return int(target.ask(request).topics[0].partitions[0].offset)

@@ -1,7 +1,7 @@
-"""A broker in its own process, and clients that send whatever bytes they like.
+"""A broker in its own process, and clients that send arbitrary bytes.
 
-`KONVENE_AGAINST=kafka` lets the same tests ask Apache Kafka (see tests/against): what is expected is what
-Kafka answers, but for what is said to be ours.
+With `KONVENE_AGAINST=kafka` the same tests run against Apache Kafka (see tests/against). The expected
+responses are Kafka's, except where a test names konvene's own.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from konvene.messages.find_coordinator import FindCoordinatorRequest
 from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 WITHIN_S = 20
-"""How long an answer may take before the test fails."""
+"""Seconds that a response may take before the test fails."""
 
 
 class Client:
-    """One connection, on which nothing is checked before it is sent."""
+    """A connection that sends bytes without checking them."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
@@ -48,19 +48,19 @@ class Client:
         self.socket.sendall(data)
 
     def send_if_open(self, data: bytes) -> None:
-        """Send what the broker may hang up on before it has all."""
+        """Send bytes; the broker may close the connection before it has received all of them."""
         with suppress(ConnectionError):
             self.socket.sendall(data)
 
     def is_closed(self) -> bool:
-        """Whether the broker hangs up without a word."""
+        """Return True if the broker closes the connection without a response."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:
             return True
 
     def frame(self) -> bytes | None:
-        """The next answer without its length; None if the broker hangs up instead."""
+        """Return the next response without its length; None if the broker closes the connection instead."""
         try:
             size = self._exactly(4)
             return self._exactly(int.from_bytes(size, "big"))
@@ -77,14 +77,14 @@ class Client:
         return bytes(parts)
 
     def ask(self, request: Struct, version: int | None = None, client_id: str = "c") -> Any:
-        """The answer to a sound request as a value; None if the connection is closed instead."""
+        """Send a valid request; return the decoded response, None if the connection is closed instead."""
         api = BY_NAME[type(request).__name__.removesuffix("Request")]
         version = api.latest_stable if version is None else version
         self.send(frame(header(api.key, version, client_id) + encode(request, version)))
-        answer = self.frame()
-        if answer is None:
+        response = self.frame()
+        if response is None:
             return None
-        return decode(api.response, version, answer, 5 if api.response_header_version(version) else 4)
+        return decode(api.response, version, response, 5 if api.response_header_version(version) else 4)
 
 
 def frame(body: bytes) -> bytes:
@@ -92,16 +92,16 @@ def frame(body: bytes) -> bytes:
 
 
 def header(key: int, version: int, client_id: str = "c") -> bytes:
-    """The header of a request, with the tags of a flexible one."""
-    said = client_id.encode()
+    """Encode a request header, with empty tagged fields if the version is flexible."""
+    encoded_id = client_id.encode()
     tags = b"\0" if version >= API_KEYS[key].first_flexible else b""
     return (
-        key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7" + len(said).to_bytes(2, "big")
-    ) + (said + tags)
+        key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7" + len(encoded_id).to_bytes(2, "big")
+    ) + (encoded_id + tags)
 
 
 class Target:
-    """The broker that is asked."""
+    """The broker under test."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -109,10 +109,10 @@ class Target:
 
     @cached_property
     def versions(self) -> dict[int, tuple[int, int]]:
-        """The first and last version of each API that is served."""
-        asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
-        told = self.ask(asked, 4)
-        return {api.api_key: (api.min_version, api.max_version) for api in told.api_keys}
+        """The first and last version of each API that the broker serves, by API key."""
+        request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+        response = self.ask(request, 4)
+        return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def client(self) -> Client:
         return Client(self.broker.port)
@@ -122,7 +122,7 @@ class Target:
             return client.ask(request, version, client_id)
 
     def topic(self, name: str, partitions: int = 1) -> Uuid:
-        """A topic, made if it is not there; its id."""
+        """Create a topic unless it exists, wait until its partitions are led, and return its id."""
         from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 
         made = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
@@ -131,19 +131,19 @@ class Target:
         while True:
             known = self.ask(MetadataRequest(topics=(MetadataRequestTopic(name=name),)))
             (topic,) = known.topics
-            asked = ListOffsetsTopic(
+            latest_offsets = ListOffsetsTopic(
                 name=name,
                 partitions=tuple(
                     ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(partitions)
                 ),
             )
-            led = self.ask(ListOffsetsRequest(replica_id=-1, topics=(asked,))).topics[0].partitions
+            led = self.ask(ListOffsetsRequest(replica_id=-1, topics=(latest_offsets,))).topics[0].partitions
             if not topic.error_code and not any(p.error_code for p in led):
                 return Uuid(topic.topic_id)
             assert time.monotonic() < deadline, topic
 
     def coordinator(self, group: str) -> None:
-        """Wait until the group has a coordinator that answers."""
+        """Wait until the group's coordinator is available."""
         deadline = time.monotonic() + WITHIN_S
         while True:
             self.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=(group,)))
@@ -155,12 +155,12 @@ class Target:
 
     @property
     def rss_mib(self) -> float:
-        """What the broker's process holds in memory."""
+        """Resident memory of the broker's process, in MiB."""
         return self._status("VmRSS")
 
     @property
     def peak_rss_mib(self) -> float:
-        """The most that it has held since `forget_the_peak`."""
+        """Peak resident memory since the last `forget_the_peak`, in MiB."""
         return self._status("VmHWM")
 
     def forget_the_peak(self) -> None:
@@ -180,7 +180,7 @@ class Target:
 
 @contextmanager
 def started(path: Path, settings: dict[str, str] | None = None) -> Iterator[Target]:
-    """The broker that was chosen, in a process of its own."""
+    """Start the broker that `KONVENE_AGAINST` selects, in its own process."""
     broker = chosen()(path, settings)
     broker.start()
     try:
