@@ -1,4 +1,4 @@
-"""A broker with a compacted topic, on a real disk, and its cleaner."""
+"""A broker with a compacted topic on a real disk, and helpers to fill, clean and inspect its log."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ SLOW = {"log.cleaner.io.max.bytes.per.second": "2000"}
 T = TopicPartition("t", 0)
 ENDINGS = {"log", "index", "timeindex", "snapshot", "metadata", "leader-epoch-checkpoint"}
 
-Story = Callable[[Broker, Partition], Awaitable[None]]
+Scenario = Callable[[Broker, Partition], Awaitable[None]]
 
 
-def run(path: Path, scenario: Story, settings: dict[str, str] | None = None, **configs: str) -> None:
-    """A scenario with a compacted topic of one partition."""
+def run(path: Path, scenario: Scenario, settings: dict[str, str] | None = None, **configs: str) -> None:
+    """Run a scenario on a broker with a compacted topic of one partition."""
 
     async def main() -> None:
         async with running(path, SETTINGS | (settings or {})) as broker:
@@ -54,10 +54,10 @@ def run(path: Path, scenario: Story, settings: dict[str, str] | None = None, **c
 async def create(broker: Broker, **configs: str) -> None:
     wanted = {"cleanup.policy": "compact", "segment.ms": "40", "min.cleanable.dirty.ratio": "0.01"}
     wanted |= {name.replace("_", "."): value for name, value in configs.items()}
-    told = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
-    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=told)
-    answer = await BrokerClient(broker).send(CreateTopicsRequest(topics=(topic,)))
-    assert answer.topics[0].error_code == 0, answer.topics[0].error_message
+    topic_configs = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=topic_configs)
+    response = await BrokerClient(broker).send(CreateTopicsRequest(topics=(topic,)))
+    assert response.topics[0].error_code == 0, response.topics[0].error_message
 
 
 def the_partition(broker: Broker) -> Partition:
@@ -67,16 +67,17 @@ def the_partition(broker: Broker) -> Partition:
 
 
 async def fill(broker: Broker, partition: Partition, rounds: int = 20, keys: int = 50) -> None:
-    """Each key again and again, so many times as a segment may grow for, and all of it on the disk."""
+    """Write each key `rounds` times, with timestamps that roll segments, and sync the log."""
     now_ms = broker.environment.wall_clock_ms() - 10 * rounds
-    for turn in range(rounds):
-        pairs = [(b"key-%d" % key, b"%d" % turn + bytes(40)) for key in range(keys)]
-        partition.append(list(pairs), now_ms + 10 * turn)
+    for round_ in range(rounds):
+        pairs = [(b"key-%d" % key, b"%d" % round_ + bytes(40)) for key in range(keys)]
+        partition.append(list(pairs), now_ms + 10 * round_)
     await partition.sync()
     await broker.log_maintenance.checkpoint()
 
 
 def found(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Return the offset, key and value of each record of the log."""
     return [
         (record.offset, record.key, record.value)
         for header, batch in log.batches_from()
@@ -85,7 +86,7 @@ def found(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def endings(log: PartitionLog) -> set[str]:
-    """Of the names of all its files."""
+    """Return the file-name extensions in the directory of the log."""
     return {path.name.rpartition(".")[2] for path in Path(log.directory).iterdir()}
 
 
@@ -96,18 +97,19 @@ def damage(path: Path) -> None:
 
 
 def latest(log: PartitionLog) -> dict[bytes | None, tuple[int, bytes | None]]:
-    """What a reader knows in the end."""
+    """Return the last offset and value of each key."""
     return {key: (offset, value) for offset, key, value in found(log)}
 
 
-async def until(true: Callable[[], object]) -> None:
+async def until(condition: Callable[[], object]) -> None:
+    """Poll until the condition holds; fail after 30 seconds."""
     async with asyncio.timeout(30):
-        while not true():  # noqa: ASYNC110 - nobody is told
+        while not condition():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.005)
 
 
 async def cleaned(broker: Broker, partition: Partition) -> None:
-    """Until all but the growing segment is clean, and nobody cleans."""
+    """Wait until all but the active segment is clean, and no cleaning runs."""
     name = TopicPartition(partition.topic, partition.index)
     directory = broker.directory
     await until(lambda: directory.cleaned_to(name) == partition.log.active_segment.base_offset)
@@ -115,19 +117,19 @@ async def cleaned(broker: Broker, partition: Partition) -> None:
 
 
 async def alter(broker: Broker, name: str, value: str) -> str | None:
-    """Why it was refused."""
+    """Alter a broker config; return the error message of the response."""
     change = AlterConfigsResource(
         resource_type=4,
         resource_name="",
         configs=(AlterableConfig(name=name, config_operation=0, value=value),),
     )
-    answer = await BrokerClient(broker).send(IncrementalAlterConfigsRequest(resources=(change,)))
-    refusal: str | None = answer.responses[0].error_message
-    return refusal
+    response = await BrokerClient(broker).send(IncrementalAlterConfigsRequest(resources=(change,)))
+    message: str | None = response.responses[0].error_message
+    return message
 
 
 async def stopped(broker: Broker) -> int:
-    """Stop the process that has just begun to clean; its id."""
+    """Wait for a cleaner process, suspend it with SIGSTOP, and return its id."""
     await until(lambda: worker_of(broker) is not None)
     pid = worker_of(broker)
     assert pid is not None
@@ -141,7 +143,7 @@ def worker_of(broker: Broker) -> int | None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether it does anything. One that is dead may still be there, where nobody asked for it."""
+    """Return True if the process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"

@@ -1,4 +1,4 @@
-"""Finished segments are handed over whole, once, in order, and nothing goes before they are."""
+"""The archive receives each finished segment completely, once and in order, before the log drops it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, retention_ms=-1)
 
 
 class NoLinks(MemoryDisk):
-    """A disk on which a file has one name."""
+    """A disk without hard links."""
 
     def blank(self) -> MemoryDisk:
         return NoLinks()
@@ -52,7 +52,7 @@ def opened(directory: LogDirectory, of: TopicPartition = TP, topic_id: str = TOP
 
 
 def written(log: PartitionLog, batches: int = 12) -> PartitionLog:
-    """More records, some batches to a segment."""
+    """Append batches, a few per segment, and sync."""
     for _ in range(batches):
         base = log.end_offset
         log.append_built([(b"k%d" % at, b"v" * 20) for at in range(base, base + 3)], 0, NOW)
@@ -69,7 +69,7 @@ def offsets(data: bytes) -> list[int]:
 
 
 def kept(disk: Disk, path: str = "/kept", of: TopicPartition = TP) -> dict[str, bytes]:
-    """The segments of a partition that are in an archive."""
+    """Return the archived segments of a partition, by file name."""
     folder = f"{path}/{of}"
     if not disk.exists(folder):
         return {}
@@ -77,14 +77,15 @@ def kept(disk: Disk, path: str = "/kept", of: TopicPartition = TP) -> dict[str, 
 
 
 def in_log(log: PartitionLog, upto: int) -> dict[str, bytes]:
+    """Return the finished segments of the log that end at or before the offset `upto`, by file name."""
     return {
         s.path.rpartition("/")[2]: log._disk.read(s.path) for s in log.segments[:-1] if s.next_offset <= upto
     }
 
 
 @DISKS
-def test_it_looks_like_a_data_directory_with_the_logs_own_bytes(make: Callable[[], MemoryDisk]) -> None:
-    """Kafka's names, a topic id, whose it is, indexes beside each segment; drafts are gone."""
+def test_an_archive_is_a_data_directory_with_the_same_bytes(make: Callable[[], MemoryDisk]) -> None:
+    """It has Kafka's file names, the topic and cluster id, the indexes, and no temporary files."""
     disk = make()
     log = written(opened(directory := directory_on(disk)))
     assert len(log.segments) > 3
@@ -105,8 +106,8 @@ def test_it_looks_like_a_data_directory_with_the_logs_own_bytes(make: Callable[[
             assert disk.read(f"/kept/{TP}/{stem}{suffix}") == disk.read(f"/data/{TP}/{stem}{suffix}")
 
 
-def test_an_index_that_a_crash_took_is_made_again_in_the_archive() -> None:
-    """Readers cut segments by it. The log's own is left to the log, which others use meanwhile."""
+def test_a_missing_index_is_rebuilt_in_the_archive() -> None:
+    """Readers of the archive split segments by it. The log's own index stays missing, for recovery."""
     disk = MemoryDisk()
     log = opened(directory := directory_on(disk))
     log.config = LogConfig(segment_bytes=20_000)
@@ -120,8 +121,8 @@ def test_an_index_that_a_crash_took_is_made_again_in_the_archive() -> None:
     assert not disk.exists(f"/data/{TP}/{name}")
 
 
-def test_the_pipeline_takes_it_for_the_same_log(tmp_path: Path) -> None:
-    """Same cluster, same topic, same partition; linked files are the same file."""
+def test_the_pipeline_recognizes_the_same_log(tmp_path: Path) -> None:
+    """The archive names the same cluster, topic and partition; segments are hard links."""
     directory = directory_on(RealDisk(), str(tmp_path / "data"))
     log = written(opened(directory))
     path = tmp_path / "far" / "away" / "kept"
@@ -135,8 +136,8 @@ def test_the_pipeline_takes_it_for_the_same_log(tmp_path: Path) -> None:
 
 
 @DISKS
-def test_no_segment_is_there_twice_and_later_ones_follow(make: Callable[[], MemoryDisk]) -> None:
-    """Asked again nothing is done; also by an archive that is new, and of segments that came since."""
+def test_a_segment_is_archived_once_and_later_ones_are_added(make: Callable[[], MemoryDisk]) -> None:
+    """Archiving again does nothing, also in a new Archive object; only newer segments are added."""
     disk = make()
     directory = directory_on(disk)
     log = written(opened(directory))
@@ -152,8 +153,8 @@ def test_no_segment_is_there_twice_and_later_ones_follow(make: Callable[[], Memo
     assert kept(disk) == in_log(log, log.end_offset)
 
 
-def test_of_a_segment_that_was_cleaned_the_older_copy_stays() -> None:
-    """The names of cleaned segments are those of old ones, and they reach over several."""
+def test_a_cleaned_segment_does_not_replace_the_archived_one() -> None:
+    """A cleaned segment has the name of an old one, and may span several of them."""
     disk = MemoryDisk()
     directory = directory_on(disk)
     log = written(opened(directory))
@@ -166,25 +167,25 @@ def test_of_a_segment_that_was_cleaned_the_older_copy_stays() -> None:
         assert kept(disk) == before
 
 
-def test_what_was_cleaned_while_nobody_kept_it_follows_upon_what_is_there() -> None:
-    """A segment that reaches over the archive's end is copied from there on: no offset is there twice."""
+def test_a_segment_that_was_cleaned_without_an_archive_is_appended() -> None:
+    """A segment across the archive's end is copied from that offset on, so that no offset appears twice."""
     disk = MemoryDisk()
     directory = directory_on(disk)
     log = written(opened(directory))
     assert archive_of(directory).hand_over(log, log.segments[:1])
     whole = disk.read(log.segments[0].path) + disk.read(log.segments[1].path)
-    end, behind = log.segments[0].next_offset, log.segments[2].base_offset
+    end, next_base = log.segments[0].next_offset, log.segments[2].base_offset
     cleaned = merged(log, 2)
     assert archive_of(directory).hand_over(cleaned, cleaned.segments[:2])
     found = kept(disk)
     assert list(found)[:2] == ["00000000000000000000.log", f"{end:020d}.log"]
     assert b"".join(list(found.values())[:2]) == whole
     assert offsets(b"".join(found.values())) == list(range(cleaned.segments[2].base_offset))
-    assert cleaned.segments[1].base_offset == behind
+    assert cleaned.segments[1].base_offset == next_base
 
 
 def merged(log: PartitionLog, count: int) -> PartitionLog:
-    """The log after a cleaning that made one segment of the first ones, opened again."""
+    """Merge the first `count` segments into one, as a cleaning does, and reopen the log."""
     disk, folder = log._disk, log.directory
     first = log.segments[0]
     data = b"".join(disk.read(segment.path) for segment in log.segments[:count])
@@ -200,13 +201,15 @@ def merged(log: PartitionLog, count: int) -> PartitionLog:
 
 @DISKS
 @pytest.mark.parametrize("lucky", [False, True], ids=["unsynced-lost", "some-of-it-there"])
-def test_a_power_cut_at_any_operation_leaves_a_beginning(make: Callable[[], MemoryDisk], lucky: bool) -> None:
-    """Whatever is there is whole, without a hole; handed over again it is all there."""
+def test_a_power_failure_at_any_operation_leaves_complete_first_segments(
+    make: Callable[[], MemoryDisk], lucky: bool
+) -> None:
+    """Archived segments are complete and contiguous; archiving again adds the missing ones."""
     for number, (disk, wanted) in enumerate(cuts(make)):
         chance = random.Random(number)
         for found in (disk.copy(), disk.crash(chance.randrange) if lucky else disk.crash()):
-            there = kept(found)
-            assert list(there.items()) == list(wanted.items())[: len(there)]
+            archived = kept(found)
+            assert list(archived.items()) == list(wanted.items())[: len(archived)]
             directory = LogDirectory.open(found, "/data", ME)
             log = directory.load(TP, SMALL, NOW)
             assert archive_of(directory).hand_over(log, log.segments[:-1])
@@ -215,7 +218,7 @@ def test_a_power_cut_at_any_operation_leaves_a_beginning(make: Callable[[], Memo
 
 
 def cuts(make: Callable[[], MemoryDisk]) -> Iterator[tuple[MemoryDisk, dict[str, bytes]]]:
-    """A disk for each operation of a handing over at which the power went, and what was to be there."""
+    """Yield a disk for each operation of an archiving that lost power there, and the expected segments."""
     at = 1
     while True:
         disk = make()
@@ -232,16 +235,16 @@ def cuts(make: Callable[[], MemoryDisk]) -> Iterator[tuple[MemoryDisk, dict[str,
             at += 1
             continue
         assert at > 10
-        assert kept(disk.crash()) == wanted, "what was said to be there is durable"
+        assert kept(disk.crash()) == wanted, "an acknowledged segment is not durable"
         return
 
 
 @DISKS
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS])
-def test_a_failure_at_any_operation_keeps_the_segments_where_they_are(
+def test_a_failure_at_any_operation_keeps_the_segments_in_the_log(
     make: Callable[[], MemoryDisk], code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says no and why, once; the log goes on; when there is room again all is handed over."""
+    """The failure is logged once, the log accepts writes, and the next attempt archives all segments."""
     at, failures = 1, 0
     while True:
         disk = make()
@@ -255,7 +258,7 @@ def test_a_failure_at_any_operation_keeps_the_segments_where_they_are(
             done = archive.hand_over(log, log.segments[:-1])
         if disk.calls < first:
             break
-        if done:  # It was one that does not matter, such as removing a draft.
+        if done:  # The failed operation was optional, such as removing a temporary file.
             assert not archive.failing
         else:
             failures += 1
@@ -270,7 +273,7 @@ def test_a_failure_at_any_operation_keeps_the_segments_where_they_are(
     assert failures > 10
 
 
-def test_a_full_disk_is_told_once_and_so_is_that_it_has_room_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_and_its_recovery_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     disk = NoLinks()
     directory = directory_on(disk)
     log = written(opened(directory))
@@ -285,7 +288,7 @@ def test_a_full_disk_is_told_once_and_so_is_that_it_has_room_again(caplog: pytes
     assert "neither cleaned nor shortened" in caplog.records[0].getMessage()
 
 
-def test_another_clusters_archive_is_left_alone() -> None:
+def test_another_clusters_archive_is_not_changed() -> None:
     disk = MemoryDisk()
     directory = directory_on(disk)
     log = written(opened(directory))
@@ -296,7 +299,7 @@ def test_another_clusters_archive_is_left_alone() -> None:
     assert len(kept(disk)) == 1
 
 
-def test_a_log_that_was_cut_back_is_not_mixed_with_what_it_was() -> None:
+def test_a_truncated_log_is_not_mixed_with_its_archived_segments() -> None:
     disk = MemoryDisk()
     directory = directory_on(disk)
     log = written(opened(directory))
@@ -304,14 +307,14 @@ def test_a_log_that_was_cut_back_is_not_mixed_with_what_it_was() -> None:
     assert archive.hand_over(log, log.segments[:-1])
     directory.truncate(TP, log.segments[1].base_offset)
     again = archive_of(directory)
-    # The next append begins a segment: the one that the log was cut back to is finished.
+    # The next append starts a segment; the truncated one is finished.
     log.roll(NOW)
     assert not again.hand_over(log, log.segments[:-1])
     assert "the log was truncated" in again.failing[TP]
 
 
-def test_a_topic_that_was_made_anew_begins_anew() -> None:
-    """The old one's segments step aside under a name that brokers and the pipeline pass over."""
+def test_a_recreated_topic_starts_a_new_archive() -> None:
+    """The old topic's directory is renamed to a `-stray` name, which brokers and the pipeline ignore."""
     disk = MemoryDisk()
     directory = directory_on(disk)
     archive = archive_of(directory)
@@ -320,7 +323,7 @@ def test_a_topic_that_was_made_anew_begins_anew() -> None:
     old = kept(disk)
     directory.delete(TP, "token")
     assert not archive.hand_over(log, log.segments[:1])
-    assert not archive.failing, "a log that is gone is nothing to complain of"
+    assert not archive.failing, "a deleted log is not a failure"
     log = written(opened(directory, topic_id=OTHER_ID), 8)
     assert archive.hand_over(log, log.segments[:-1])
     assert kept(disk) == in_log(log, log.end_offset)
@@ -329,23 +332,23 @@ def test_a_topic_that_was_made_anew_begins_anew() -> None:
     assert {n: disk.read(f"/kept/{stray}/{n}") for n in disk.listdir(f"/kept/{stray}") if ".log" in n} == old
 
 
-def test_what_nobody_wants_goes_without_a_word() -> None:
-    """Other topics; and all of them where there is neither a directory nor somebody who takes."""
+def test_topics_that_are_not_archived() -> None:
+    """Segments of other topics are dropped, and all of them without a store and without takers."""
     disk = MemoryDisk()
     directory = directory_on(disk)
     log = written(opened(directory, TopicPartition("orders", 0)))
     calls = disk.calls
     assert archive_of(directory).hand_over(log, log.segments[:-1])
-    nobody = Archive(directory, {"orders"})
-    assert not nobody.accepts(log)
-    assert nobody.hand_over(log, log.segments[:-1])
+    archive = Archive(directory, {"orders"})
+    assert not archive.accepts(log)
+    assert archive.hand_over(log, log.segments[:-1])
     assert disk.calls == calls
-    nobody.takers.append(lambda _finished: None)
-    assert nobody.accepts(log)
+    archive.takers.append(lambda _finished: None)
+    assert archive.accepts(log)
 
 
-def test_who_takes_gets_each_segment_once_and_may_refuse() -> None:
-    """A taker that raises keeps the segments where they are, and is given them again."""
+def test_a_taker_receives_each_segment_once_and_may_raise() -> None:
+    """If a taker raises, the segments stay in the log, and the taker receives them again."""
     disk = MemoryDisk()
     directory = directory_on(disk)
     log = written(opened(directory))
@@ -372,8 +375,8 @@ def test_who_takes_gets_each_segment_once_and_may_refuse() -> None:
     assert taken[0] == FinishedSegment(*TP, TOPIC_ID, 0, log.segments[0].next_offset, log.segments[0].path)
 
 
-def test_segments_that_nobody_synced_are_durable_before_they_are_kept() -> None:
-    """Of topics that are left to the page cache: their indexes are written as well."""
+def test_unsynced_segments_are_synced_before_they_are_archived() -> None:
+    """Also for topics that are not synced on roll; their indexes are written as well."""
     disk = MemoryDisk()
     directory = directory_on(disk)
     log = opened(directory)
@@ -387,7 +390,7 @@ def test_segments_that_nobody_synced_are_durable_before_they_are_kept() -> None:
     assert disk.exists(f"/kept/{TP}/00000000000000000000.index")
 
 
-def test_an_archive_among_the_brokers_own_files_is_refused(tmp_path: Path) -> None:
+def test_an_archive_in_the_data_directory_is_rejected(tmp_path: Path) -> None:
     directory = directory_on(RealDisk(), str(tmp_path / "data"))
     for inside in ("data", "data/kept", "data/../data"):
         config, _ = BrokerConfig.load(overrides=[("konvene.log.archive.dir", str(tmp_path / inside))])
@@ -399,6 +402,6 @@ def test_an_archive_among_the_brokers_own_files_is_refused(tmp_path: Path) -> No
     directory.close()
 
 
-def test_what_links_cannot_do_is_told_from_what_fails() -> None:
-    """A disk that is full or broken is never answered by copying."""
+def test_storage_errors_are_not_unsupported_links() -> None:
+    """The archive copies a file only if links are unsupported, not if the disk is full or broken."""
     assert not CANNOT_LINK & {errno.ENOSPC, errno.EIO, errno.EROFS, errno.EEXIST, errno.ENOENT, errno.EDQUOT}

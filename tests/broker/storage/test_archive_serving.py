@@ -1,4 +1,4 @@
-"""A broker that cleans and shortens its logs, and keeps beforehand what goes; also when it cannot."""
+"""A broker archives segments before cleaning and retention remove them, also after archive failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TopicPartition("t", 0)
 
 
 def kept(path: Path) -> list[int]:
-    """The offsets of all records in an archive, as they stand there."""
+    """Return the offsets of all records in an archive, in their order."""
     return [
         offset
         for file in sorted((path / "t-0").glob("*.log"))
@@ -33,30 +33,30 @@ def kept(path: Path) -> list[int]:
 
 
 async def another(broker: Broker) -> Partition:
-    """A compacted topic that nobody archives."""
+    """Create a compacted topic that is not archived."""
     wanted = {"cleanup.policy": "compact", "segment.ms": "40", "min.cleanable.dirty.ratio": "0.01"}
-    told = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
-    topic = CreatableTopic(name="other", num_partitions=1, replication_factor=1, configs=told)
-    answer = await BrokerClient(broker).send(CreateTopicsRequest(topics=(topic,)))
-    assert answer.topics[0].error_code == 0
+    topic_configs = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
+    topic = CreatableTopic(name="other", num_partitions=1, replication_factor=1, configs=topic_configs)
+    response = await BrokerClient(broker).send(CreateTopicsRequest(topics=(topic,)))
+    assert response.topics[0].error_code == 0
     partition = broker.partitions.get("other", 0)
     assert partition is not None
     return partition
 
 
-@pytest.mark.parametrize("way", [{}, PROCESS], ids=["slices", "process"])
-def test_what_is_cleaned_is_kept_before(tmp_path: Path, way: dict[str, str]) -> None:
-    """All of it, each record once, over many cleanings and a restart."""
+@pytest.mark.parametrize("executor", [{}, PROCESS], ids=["slices", "process"])
+def test_records_are_archived_before_they_are_cleaned(tmp_path: Path, executor: dict[str, str]) -> None:
+    """The archive has each record once, over several cleanings and a restart."""
     archive = tmp_path / "kept"
-    settings = ARCHIVED | way | {"konvene.log.archive.dir": str(archive)}
+    settings = ARCHIVED | executor | {"konvene.log.archive.dir": str(archive)}
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         for _ in range(3):
             await fill(broker, partition)
             await cleaned(broker, partition)
-        of = partition.log
-        assert kept(archive) == list(range(of.active_segment.base_offset))
-        assert len(latest(of)) == 50
+        log = partition.log
+        assert kept(archive) == list(range(log.active_segment.base_offset))
+        assert len(latest(log)) == 50
 
     run(tmp_path / "data", scenario, settings)
     run(tmp_path / "data", scenario, settings)
@@ -65,25 +65,25 @@ def test_what_is_cleaned_is_kept_before(tmp_path: Path, way: dict[str, str]) -> 
     assert [copy.kept for copy in found.copies if copy.of.topic == "t"] == [True, False]
 
 
-def test_what_retention_takes_is_kept_before(tmp_path: Path) -> None:
-    """Also the last segment, which is finished for it."""
+def test_records_are_archived_before_retention_deletes_them(tmp_path: Path) -> None:
+    """Also those of the active segment, which is rolled first."""
     archive = tmp_path / "kept"
     settings = ARCHIVED | {"konvene.log.archive.dir": str(archive), "log.retention.check.interval.ms": "20"}
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
-        of = partition.log
-        await until(lambda: of.start_offset == of.end_offset)
-        assert kept(archive) == list(range(of.end_offset))
+        log = partition.log
+        await until(lambda: log.start_offset == log.end_offset)
+        assert kept(archive) == list(range(log.end_offset))
 
     run(tmp_path / "data", scenario, settings, cleanup_policy="delete", retention_ms="100")
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_an_archive_that_cannot_be_written_stops_no_broker(
+def test_an_unwritable_archive_does_not_stop_the_broker(
     tmp_path: Path, policy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log of the topic only grows, which is told once; others are cleaned; when it can, all is kept."""
+    """The archived log only grows until the archive is writable again; other logs are cleaned meanwhile."""
     blocked = tmp_path / "disk"
     blocked.write_text("not mounted")
     settings = ARCHIVED | {
@@ -93,29 +93,29 @@ def test_an_archive_that_cannot_be_written_stops_no_broker(
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
-        of, before = partition.log, partition.log.size
+        log, before = partition.log, partition.log.size
         await until(lambda: T in broker.archive.failing)
         other = await another(broker)
         await fill(broker, other)
         await cleaned(broker, other)
-        assert (of.start_offset, of.size) == (0, before)
+        assert (log.start_offset, log.size) == (0, before)
         blocked.unlink()
         if policy == "compact":
             await cleaned(broker, partition)
         else:
-            await until(lambda: of.start_offset == of.end_offset)
+            await until(lambda: log.start_offset == log.end_offset)
         assert not broker.archive.failing
-        assert kept(blocked / "kept") == list(range(of.active_segment.base_offset))
+        assert kept(blocked / "kept") == list(range(log.active_segment.base_offset))
 
     with caplog.at_level(logging.INFO, "konvene.archive"):
         run(tmp_path / "data", scenario, settings, cleanup_policy=policy, retention_ms="100")
-    said = [each for each in caplog.records if each.name == "konvene.archive"]
-    assert [each.levelname for each in said] == ["ERROR", "ERROR", "INFO"]
-    assert "until then their logs are neither cleaned nor shortened" in said[0].message
+    logged = [record for record in caplog.records if record.name == "konvene.archive"]
+    assert [record.levelname for record in logged] == ["ERROR", "ERROR", "INFO"]
+    assert "until then their logs are neither cleaned nor shortened" in logged[0].message
 
 
-def test_who_takes_segments_in_python(tmp_path: Path) -> None:
-    """As `docs/cleaner.md` has it: a callable, called before a segment is replaced."""
+def test_a_taker_in_python(tmp_path: Path) -> None:
+    """A callable is called before a segment is replaced, as in the example of `docs/cleaner.md`."""
     taken: list[FinishedSegment] = []
 
     async def scenario(broker: Broker, partition: Partition) -> None:

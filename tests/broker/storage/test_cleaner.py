@@ -1,4 +1,4 @@
-"""A broker cleans the logs of compacted topics while it serves, and answers as before."""
+"""A broker cleans the logs of compacted topics while it serves clients, with unchanged responses."""
 
 from __future__ import annotations
 
@@ -46,29 +46,28 @@ from konvene.messages.offset_fetch import (
 
 
 @pytest.mark.parametrize("settings", [{}, PROCESS], ids=["slices", "process"])
-def test_of_each_key_the_last_record_is_kept(
+def test_the_last_record_of_each_key_is_kept(
     tmp_path: Path, settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Offsets stay, what is said of it is one line, and what was replaced is gone after its delay."""
+    """Offsets are unchanged, a cleaning logs one line, and replaced files are deleted after their delay."""
     caplog.set_level(logging.INFO, "konvene.cleaner")
     kept = {}
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
-        of, before = partition.log, latest(partition.log)
-        assert len(of.segments) > 3
+        log, before = partition.log, latest(partition.log)
+        assert len(log.segments) > 3
         await cleaned(broker, partition)
-        assert latest(of) == before
-        assert len(found(of)) < 20 * 50 / 2
-        assert of.end_offset == 20 * 50
-        await until(lambda: not of.replaced)
-        assert endings(of) <= ENDINGS
-        assert broker.cleaner.removed["t"].records == 20 * 50 - len(found(of))
+        assert latest(log) == before
+        assert len(found(log)) < 20 * 50 / 2
+        assert log.end_offset == 20 * 50
+        await until(lambda: not log.replaced)
+        assert endings(log) <= ENDINGS
+        assert broker.cleaner.removed["t"].records == 20 * 50 - len(found(log))
         kept.update(before)
 
     run(tmp_path, scenario, settings)
-    said = [each.message for each in caplog.records if each.message.startswith("cleaned t-0")]
-    assert said
+    assert [record for record in caplog.records if record.message.startswith("cleaned t-0")]
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
 
     async def again(_: Broker, partition: Partition) -> None:
@@ -83,19 +82,19 @@ async def commit(broker: Broker, group: str, turn: int) -> None:
         for index in range(20)
     )
     topic = OffsetCommitRequestTopic(name="u", partitions=rows)
-    answer = await BrokerClient(broker).send(OffsetCommitRequest(group_id=group, topics=(topic,)), 9)
-    assert {row.error_code for row in answer.topics[0].partitions} == {0}
+    response = await BrokerClient(broker).send(OffsetCommitRequest(group_id=group, topics=(topic,)), 9)
+    assert {row.error_code for row in response.topics[0].partitions} == {0}
 
 
 async def committed(broker: Broker, group: str) -> list[int]:
     wanted = OffsetFetchRequestTopics(name="u", partition_indexes=tuple(range(20)))
-    asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=(wanted,)),))
-    answer = await BrokerClient(broker).send(asked, 9)
-    return [row.committed_offset for row in answer.groups[0].topics[0].partitions]
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=(wanted,)),))
+    response = await BrokerClient(broker).send(request, 9)
+    return [row.committed_offset for row in response.groups[0].topics[0].partitions]
 
 
-def test_offsets_that_are_committed_again_and_again_are_answered_as_before(tmp_path: Path) -> None:
-    """While their log is cleaned, after it, and when it is read again at a start; by then it is small."""
+def test_committed_offsets_survive_cleanings_of_their_log(tmp_path: Path) -> None:
+    """During and after the cleaning, and when a restarted broker loads the cleaned log."""
     settings = {"offsets.topic.num.partitions": "1", "log.cleaner.min.cleanable.ratio": "0.01"}
     groups = [f"g{number}" for number in range(5)]
     turns = 60
@@ -136,7 +135,7 @@ def test_offsets_that_are_committed_again_and_again_are_answered_as_before(tmp_p
 
 @pytest.mark.parametrize("settings", [{}, PROCESS], ids=["slices", "process"])
 def test_a_log_is_cleaned_while_it_grows(tmp_path: Path, settings: dict[str, str]) -> None:
-    """Nothing that is written meanwhile is lost or out of order, and readers go on."""
+    """Concurrent writes are neither lost nor reordered, and can be read meanwhile."""
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         expected = {}
@@ -158,7 +157,7 @@ def test_a_log_is_cleaned_while_it_grows(tmp_path: Path, settings: dict[str, str
 def test_a_topic_is_deleted_while_it_is_cleaned(
     tmp_path: Path, settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody minds: not the cleaner, nor the topic of that name that comes after it, which is cleaned too."""
+    """The cleaner aborts without an error, and cleans a new topic of the same name."""
     caplog.set_level(logging.INFO, "konvene.cleaner")
 
     async def scenario(broker: Broker, partition: Partition) -> None:
@@ -183,10 +182,8 @@ def test_a_topic_is_deleted_while_it_is_cleaned(
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
 
 
-def test_a_process_that_is_lost_has_a_successor_and_no_more(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whoever kills it: the log stays as it was, and serves on."""
+def test_a_killed_cleaner_process_is_replaced_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """After the second kill the log is uncleanable; it is unchanged, and accepts writes."""
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
@@ -204,14 +201,14 @@ def test_a_process_that_is_lost_has_a_successor_and_no_more(
         assert broker.cleaner.uncleanable_bytes() == sum(each.size for each in partition.log.segments[:-1])
 
     run(tmp_path, scenario, PROCESS | {"log.cleaner.backoff.ms": "200"})
-    told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
-    assert len(told) == 2
-    assert told[0].endswith("ended; the cleaning will be retried")
-    assert told[1].startswith("t-0 is uncleanable from now on: cleaner process ")
+    messages = [record.message for record in caplog.records if record.name == "konvene.cleaner"]
+    assert len(messages) == 2
+    assert messages[0].endswith("ended; the cleaning will be retried")
+    assert messages[1].startswith("t-0 is uncleanable from now on: cleaner process ")
 
 
-def test_a_broker_that_stops_leaves_no_process(tmp_path: Path) -> None:
-    """Nor does one that has nothing more to clean."""
+def test_a_stopped_broker_leaves_no_cleaner_process(tmp_path: Path) -> None:
+    """A running broker also ends the process when there is nothing left to clean."""
     pids = []
 
     async def scenario(broker: Broker, partition: Partition) -> None:
@@ -228,10 +225,10 @@ def test_a_broker_that_stops_leaves_no_process(tmp_path: Path) -> None:
     assert not is_running(pids[0])
 
 
-def test_without_processes_it_is_done_in_slices(
+def test_logs_are_cleaned_in_slices_if_no_process_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A system may refuse them; that is said once."""
+    """The failure to start a process is logged once."""
     monkeypatch.setattr(cleaner_executor.sys, "executable", "/nowhere/python")
 
     async def scenario(broker: Broker, partition: Partition) -> None:

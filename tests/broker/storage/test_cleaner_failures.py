@@ -1,4 +1,4 @@
-"""What becomes of a log that cannot be cleaned, and of the cleaner when settings say other things."""
+"""Logs that cannot be cleaned, and changes of the cleaner's configs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from konvene.messages.delete_records import (
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
-    """What the next cleanings fail with."""
+    """Return a list of errors that the next cleanings raise."""
     errors: list[BaseException] = []
 
     def clean(
@@ -61,10 +61,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     return errors
 
 
-def test_a_full_disk_stops_no_broker(
+def test_a_full_disk_does_not_stop_the_broker(
     tmp_path: Path, failing: list[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is tried again until there is room."""
+    """The cleaning is retried until it succeeds."""
     failing += [OSError(errno.ENOSPC, "No space left on device")] * 3
 
     async def scenario(broker: Broker, partition: Partition) -> None:
@@ -75,12 +75,12 @@ def test_a_full_disk_stops_no_broker(
         assert partition.online
 
     run(tmp_path, scenario)
-    told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
-    assert told == ["t-0: cleaning failed and will be retried: [Errno 28] No space left on device"] * 3
+    messages = [record.message for record in caplog.records if record.name == "konvene.cleaner"]
+    assert messages == ["t-0: cleaning failed and will be retried: [Errno 28] No space left on device"] * 3
 
 
-def test_an_error_of_the_disk_takes_it_out_of_use(tmp_path: Path, failing: list[BaseException]) -> None:
-    """As anywhere: what cannot be read cannot be served."""
+def test_an_io_error_takes_the_directory_offline(tmp_path: Path, failing: list[BaseException]) -> None:
+    """As for any other operation: a log that cannot be read is not served."""
     failing.append(OSError(errno.EIO, "Input/output error"))
 
     async def scenario(broker: Broker, partition: Partition) -> None:
@@ -92,10 +92,10 @@ def test_an_error_of_the_disk_takes_it_out_of_use(tmp_path: Path, failing: list[
 
 
 @pytest.mark.parametrize("settings", [{}, PROCESS], ids=["slices", "process"])
-def test_a_damaged_log_is_left_alone(
+def test_a_damaged_log_is_not_cleaned(
     tmp_path: Path, settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is lost that was there, others are cleaned, and it is said once."""
+    """The log stays unchanged, other logs are cleaned, and the damage is logged once."""
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         await BrokerClient(broker).send(
@@ -124,17 +124,16 @@ def test_a_damaged_log_is_left_alone(
         await cleaned(broker, other)
 
     run(tmp_path, scenario, settings)
-    told = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
-    assert len(told) == 1
-    assert "t-0 is uncleanable from now on: " in told[0]
-    assert "is damaged at byte" in told[0]
+    (message,) = [record.message for record in caplog.records if record.name == "konvene.cleaner"]
+    assert "t-0 is uncleanable from now on: " in message
+    assert "is damaged at byte" in message
 
 
-def test_what_nobody_foresaw_makes_a_log_uncleanable(
+def test_an_unexpected_error_makes_a_log_uncleanable(
     tmp_path: Path, failing: list[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in Kafka; until it is deleted."""
-    failing.append(ZeroDivisionError("so it is"))
+    """As in Kafka, until its topic is deleted."""
+    failing.append(ZeroDivisionError("unexpected"))
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
@@ -147,18 +146,18 @@ def test_what_nobody_foresaw_makes_a_log_uncleanable(
         await cleaned(broker, the_partition(broker))
 
     run(tmp_path, scenario)
-    (told,) = [each for each in caplog.records if each.name == "konvene.cleaner"]
-    assert told.exc_info is not None
+    (record,) = [record for record in caplog.records if record.name == "konvene.cleaner"]
+    assert record.exc_info is not None
 
 
-def test_cleaners_come_and_go_with_their_number(tmp_path: Path) -> None:
-    """As far as Kafka lets it be altered; two logs are then cleaned at a time."""
+def test_cleaner_threads_can_be_altered(tmp_path: Path) -> None:
+    """Within Kafka's limits; each thread cleans one log at a time."""
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         cleaning = broker.cleaner
         assert [cleaner.number for cleaner in cleaning.cleaners] == [0]
-        refusal = await alter(broker, "log.cleaner.threads", "3")
-        assert refusal == "Log cleaner threads cannot be increased to more than double the current value 1"
+        message = await alter(broker, "log.cleaner.threads", "3")
+        assert message == "Log cleaner threads cannot be increased to more than double the current value 1"
         assert await alter(broker, "log.cleaner.threads", "2") is None
         await until(lambda: len(cleaning.cleaners) == 2)
         assert await alter(broker, "log.cleaner.threads", "1") is None
@@ -167,8 +166,8 @@ def test_cleaners_come_and_go_with_their_number(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_a_cleaner_that_is_off_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """And leaves the logs alone, but for what retention takes."""
+def test_a_disabled_cleaner_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Logs are not cleaned, but retention still deletes their segments."""
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
@@ -183,12 +182,12 @@ def test_a_cleaner_that_is_off_says_so(tmp_path: Path, caplog: pytest.LogCapture
         assert found(partition.log) == []
 
     run(tmp_path, scenario, {"log.cleaner.enable": "false"})
-    (told,) = [each.message for each in caplog.records if each.name == "konvene.cleaner"]
-    assert told.startswith("log.cleaner.enable is false: ")
+    (message,) = [record.message for record in caplog.records if record.name == "konvene.cleaner"]
+    assert message.startswith("log.cleaner.enable is false: ")
 
 
-def test_retention_of_a_compacted_log_is_the_cleaners(tmp_path: Path) -> None:
-    """With `compact,delete` by age, and what lies before the start of a log that is compacted alone."""
+def test_the_cleaner_applies_the_retention_of_compacted_logs(tmp_path: Path) -> None:
+    """By age with `compact,delete`; with `compact` alone, only records below the log start offset."""
 
     async def scenario(broker: Broker, partition: Partition) -> None:
         await fill(broker, partition)
@@ -208,7 +207,7 @@ def test_retention_of_a_compacted_log_is_the_cleaners(tmp_path: Path) -> None:
 
 
 def test_a_speed_limit_is_kept_in_slices(tmp_path: Path) -> None:
-    """The pauses of a cleaning are as long as what it reads and writes asks for."""
+    """A cleaning pauses in proportion to the bytes that it reads and writes."""
     pauses = []
 
     async def scenario(broker: Broker, partition: Partition) -> None:
@@ -219,17 +218,17 @@ def test_a_speed_limit_is_kept_in_slices(tmp_path: Path) -> None:
         await fill(broker, partition)
         await cleaned(broker, partition)
 
-    kept = cleaner_executor.SteppedCleaning.pause
+    original_pause = cleaner_executor.SteppedCleaning.pause
     try:
         run(tmp_path, scenario, SLOW)
     finally:
-        cleaner_executor.SteppedCleaning.pause = kept  # type: ignore[method-assign]
+        cleaner_executor.SteppedCleaning.pause = original_pause  # type: ignore[method-assign]
     assert pauses
     assert max(pauses) > 1
 
 
-def test_a_broker_that_has_nothing_to_clean_pays_nothing(tmp_path: Path) -> None:
-    """Its compacted logs have one segment each: nothing is imported for them, no process and no thread."""
+def test_a_broker_with_nothing_to_clean_loads_no_cleaner(tmp_path: Path) -> None:
+    """Its compacted logs have one segment each: it imports no cleaner, and starts no process or thread."""
     script = """
 import asyncio, sys, pathlib
 from tests.broker.running import running
@@ -245,8 +244,8 @@ names = ("cleaning", "filtering", "offset_map", "worker", "lines", "choosing", "
 print([name for name in names if "konvene.log.cleaner." + name in sys.modules])
 print("konvene.broker.storage.cleaner_executor" in sys.modules)
 """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
-    assert done.stdout.splitlines()[-2:] == ["[]", "False"]
+    assert completed.stdout.splitlines()[-2:] == ["[]", "False"]

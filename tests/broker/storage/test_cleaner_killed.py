@@ -1,4 +1,4 @@
-"""A broker process that is killed while it cleans: nobody goes on without it, and its successor has all."""
+"""A broker process is killed while it cleans: its cleaner process ends, and no record is lost."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ async def main():
 
 asyncio.run(main())
 """
-"""Writes and cleans at the same time, and says up to where all is on the disk, and which process cleans."""
+"""A broker that writes and cleans; prints the synced end offset and the id of the cleaner process."""
 
 
-@pytest.mark.parametrize("way", ["slices", "process"])
-def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, way: str) -> None:
-    """Each life goes on from what the last one left, with a cleaning that is cut off somewhere."""
+@pytest.mark.parametrize("executor", ["slices", "process"])
+def test_a_kill_at_any_time_loses_nothing(tmp_path: Path, executor: str) -> None:
+    """The broker is killed four times during a cleaning, and restarted on the same directory."""
     end = 0
-    for life in range(4):
-        command = [sys.executable, "-c", WRITER, str(tmp_path), way]
+    for run_number in range(4):
+        command = [sys.executable, "-c", WRITER, str(tmp_path), executor]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as broker:
             assert broker.stdout is not None
             for _ in range(2):
                 end, worker = json.loads(broker.stdout.readline())
-            time.sleep(0.03 * life)
+            time.sleep(0.03 * run_number)
             broker.kill()
-        if worker is not None:  # Some cleanings are so short that nobody sees them.
-            ends_soon(worker)
+        if worker is not None:  # A short cleaning may end before it is seen.
+            wait_for_exit(worker)
 
-    async def story(broker: Broker, partition: Partition) -> None:
-        await see(partition, end)
+    async def scenario(broker: Broker, partition: Partition) -> None:
+        check_last_records(partition, end)
         await cleaned(broker, partition)
-        await see(partition, end)
+        check_last_records(partition, end)
         assert not {"cleaned", "swap"} & endings(partition.log)
 
-    run(tmp_path, story, PROCESS if way == "process" else None)
+    run(tmp_path, scenario, PROCESS if executor == "process" else None)
 
 
-async def see(partition: Partition, end: int) -> None:
-    """Of each key the record of the last whole round, or one that was written after it."""
+def check_last_records(partition: Partition, end: int) -> None:
+    """Check that each key has its record of the last complete round, or a later one."""
     found = latest(partition.log)
     assert len(found) == KEYS
     for key in range(KEYS):
@@ -78,28 +78,28 @@ async def see(partition: Partition, end: int) -> None:
         assert value.endswith(bytes(40))
 
 
-def ends_soon(pid: int) -> None:
+def wait_for_exit(pid: int) -> None:
     deadline = time.monotonic() + 20
     while is_running(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the system ends it on Linux alone")
-def test_a_process_ends_with_its_broker_whatever_it_does(tmp_path: Path) -> None:
-    """Also where it is stopped, and could not see that nobody is there any more."""
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_suspended_cleaner_process_ends_with_its_broker(tmp_path: Path) -> None:
+    """The process is suspended with SIGSTOP, so that it cannot notice the broker's end itself."""
     command = [sys.executable, "-c", WRITER, str(tmp_path), "process"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as broker:
         assert broker.stdout is not None
         worker = None
-        while worker is None or not _stopped(worker, broker.pid):
+        while worker is None or not _suspend(worker, broker.pid):
             _, worker = json.loads(broker.stdout.readline())
         broker.kill()
-    ends_soon(worker)
+    wait_for_exit(worker)
 
 
-def _stopped(worker: int, broker: int) -> bool:
-    """Stop a worker when it has lowered its priority, the last step of its start; False if it ended."""
+def _suspend(worker: int, broker: int) -> bool:
+    """Suspend a worker once it has lowered its priority, the last step of its start; False if it ended."""
     try:
         lowered = min(19, os.getpriority(os.PRIO_PROCESS, broker) + NICENESS)
         while os.getpriority(os.PRIO_PROCESS, worker) < lowered:

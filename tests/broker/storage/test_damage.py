@@ -1,4 +1,4 @@
-"""A log that is damaged in the middle takes its partition offline, and nothing else."""
+"""A log that is damaged in the middle takes only its own partition offline."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def write(partition: int, text: bytes) -> ProduceRequest:
     return ProduceRequest(acks=1, topic_data=(TopicProduceData(name="t", partition_data=(data,)),))
 
 
-def spoil(path: Path, at: int) -> None:
-    """Flip a bit, and take away the mark of a proper close."""
+def damage_log(path: Path, at: int) -> None:
+    """Flip a bit of a log file, and remove the marker of a clean shutdown."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
@@ -44,8 +44,8 @@ def spoil(path: Path, at: int) -> None:
     (path.parent.parent / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
 
 
-def test_a_damaged_partition_is_offline_and_says_so(tmp_path: Path) -> None:
-    """Its neighbours are served; Metadata names no leader for it; a write is a storage error."""
+def test_a_damaged_partition_is_offline(tmp_path: Path) -> None:
+    """Metadata has no leader for it, and a write fails with a storage error; other partitions are served."""
 
     async def before() -> None:
         async with running(tmp_path, {"num.partitions": "2"}) as broker:
@@ -56,23 +56,23 @@ def test_a_damaged_partition_is_offline_and_says_so(tmp_path: Path) -> None:
     async def after() -> None:
         async with running(tmp_path) as broker:
             v9 = RequestContext(api_version=9)
-            asked = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
-            told = bind(metadata.handle, broker.services)(asked, v9).topics[0].partitions
-            assert [(p.error_code, p.leader_id) for p in told] == [
+            request = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
+            partitions = bind(metadata.handle, broker.services)(request, v9).topics[0].partitions
+            assert [(p.error_code, p.leader_id) for p in partitions] == [
                 (Errors.LEADER_NOT_AVAILABLE, -1),
                 (Errors.NONE, broker.catalogue.node_id),
             ]
             for index, error in ((0, Errors.KAFKA_STORAGE_ERROR), (1, Errors.NONE)):
-                answer = bind(produce.handle, broker.services)(write(index, b"more"), v9)
-                assert answer.responses[0].partition_responses[0].error_code == error
+                response = bind(produce.handle, broker.services)(write(index, b"more"), v9)
+                assert response.responses[0].partition_responses[0].error_code == error
 
     asyncio.run(before())
-    spoil(tmp_path / "t-0" / "00000000000000000000.log", 100)
+    damage_log(tmp_path / "t-0" / "00000000000000000000.log", 100)
     asyncio.run(after())
 
 
-def test_a_damaged_coordinator_log_takes_only_its_groups_down(tmp_path: Path) -> None:
-    """The broker starts; the groups of the other partitions have their coordinators."""
+def test_a_damaged_coordinator_log_affects_only_its_groups(tmp_path: Path) -> None:
+    """The broker starts, and the groups of the other partitions have coordinators."""
 
     async def before() -> None:
         async with running(tmp_path) as broker:
@@ -96,13 +96,12 @@ def test_a_damaged_coordinator_log_takes_only_its_groups_down(tmp_path: Path) ->
                 assert isinstance(listed, ListGroupsResponse)
 
     asyncio.run(before())
-    spoil(tmp_path / f"{OFFSETS_TOPIC}-0" / "00000000000000000000.log", 65)
+    damage_log(tmp_path / f"{OFFSETS_TOPIC}-0" / "00000000000000000000.log", 65)
     asyncio.run(after())
 
 
-def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -> None:
-    """The command says the very file and byte of the broker's own line, while the broker runs; repaired,
-    the partition is served again."""
+def test_log_verify_reports_the_damage_that_takes_a_partition_offline(tmp_path: Path) -> None:
+    """`konvene log verify` names the same file and byte as the running broker; `log repair` mends the log."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -110,21 +109,21 @@ def test_verify_names_the_place_that_takes_a_partition_offline(tmp_path: Path) -
             for text in (b"one", b"two", b"three"):
                 bind(produce.handle, broker.services)(write(0, text), RequestContext(api_version=9))
         path = tmp_path / "t-0" / "00000000000000000000.log"
-        spoil(path, 100)
+        damage_log(path, 100)
         async with running(tmp_path) as broker:
             (damage,) = broker.directory.damaged.values()
             assert (damage.path, damage.position) == (str(path), 71)
-            told = CliRunner().invoke(konvene, ["log", "verify", str(tmp_path)])
-            assert told.exit_code == 1
-            assert f"damage: {path.name}, byte 71, offset 1: " in told.output
-            assert "a sound batch follows at byte 142" in told.output
-            refused = CliRunner().invoke(konvene, ["log", "repair", str(tmp_path), "--execute"])
-            assert refused.exit_code == 1
-        done = CliRunner().invoke(konvene, ["log", "repair", str(tmp_path), "--execute"])
-        assert done.exit_code == 0
+            verification = CliRunner().invoke(konvene, ["log", "verify", str(tmp_path)])
+            assert verification.exit_code == 1
+            assert f"damage: {path.name}, byte 71, offset 1: " in verification.output
+            assert "a sound batch follows at byte 142" in verification.output
+            rejected_repair = CliRunner().invoke(konvene, ["log", "repair", str(tmp_path), "--execute"])
+            assert rejected_repair.exit_code == 1
+        repair = CliRunner().invoke(konvene, ["log", "repair", str(tmp_path), "--execute"])
+        assert repair.exit_code == 0
         async with running(tmp_path) as broker:
-            answer = bind(produce.handle, broker.services)(write(0, b"more"), RequestContext(api_version=9))
-            assert answer.responses[0].partition_responses[0].base_offset == 1
+            response = bind(produce.handle, broker.services)(write(0, b"more"), RequestContext(api_version=9))
+            assert response.responses[0].partition_responses[0].base_offset == 1
 
     asyncio.run(main())
 
@@ -133,19 +132,20 @@ LOG = "/d/t-0/00000000000000000000.log"
 
 
 async def three_batches(*, checkpoint: bool) -> MemoryDisk:
-    """What a broker leaves that was killed after three acknowledged writes."""
-    disk, told = MemoryDisk(), ClientHistory()
+    """Return the disk of a broker that was killed after three acknowledged writes."""
+    disk, history = MemoryDisk(), ClientHistory()
     broker = await started(disk)
-    await create(broker, told)
+    await create(broker, history)
     for _ in range(3):
-        await write_durably(broker, told, 0)
-    assert told.errors == set()
+        await write_durably(broker, history, 0)
+    assert history.errors == set()
     if checkpoint:
         await broker.log_maintenance.checkpoint()
     return disk.copy()
 
 
 def with_bytes(disk: MemoryDisk, data: bytes) -> MemoryDisk:
+    """Return a copy of the disk whose log file has the given content."""
     twin = disk.copy()
     file = twin.open(LOG)
     file.truncate(0)
@@ -154,23 +154,25 @@ def with_bytes(disk: MemoryDisk, data: bytes) -> MemoryDisk:
 
 
 async def served(broker: Broker) -> list[bytes | None] | None:
-    """What can be read of the partition, which then takes one more; None where it is offline and says so."""
+    """Return the values in partition 0, then write to both partitions; None if partition 0 is offline."""
     partition = broker.partitions.get("t", 0)
-    told = ClientHistory()
+    history = ClientHistory()
     found = None
     if partition is not None:
         found = [entry.value for header, view in partition.batches() for entry in records(view, header)]
-    await write_durably(broker, told, 0)
-    assert told.errors == (set() if partition is not None else {Errors.KAFKA_STORAGE_ERROR})
-    await write_durably(broker, told, 1)
-    assert len(told.acknowledged[1]) == 1
+    await write_durably(broker, history, 0)
+    assert history.errors == (set() if partition is not None else {Errors.KAFKA_STORAGE_ERROR})
+    await write_durably(broker, history, 1)
+    assert len(history.acknowledged[1]) == 1
     return found
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_each_byte_of_the_last_batch_may_be_cut_or_changed(checkpoint: bool) -> None:
-    """A broker that starts on it serves sound batches only: a torn tail goes, what was known to be durable
-    is missed, and nothing that a checksum covers is ever served changed."""
+    """A torn tail is truncated; damage below the recovery point takes the partition offline.
+
+    No batch with a wrong checksum is ever served.
+    """
 
     async def main() -> None:
         disk = await three_batches(checkpoint=checkpoint)
@@ -183,11 +185,11 @@ def test_each_byte_of_the_last_batch_may_be_cut_or_changed(checkpoint: bool) -> 
             changed = bytearray(data)
             changed[at] ^= 0x41
             found = await served(await started(with_bytes(disk, bytes(changed))))
-            place = at - 2 * size
-            if 12 <= place < 16:  # The leader epoch stands in front of the checksum.
+            position = at - 2 * size
+            if 12 <= position < 16:  # The checksum does not cover the leader epoch.
                 assert found == values
-            elif place < 8 or checkpoint:  # An offset that cannot be, where the checksum holds.
-                assert found is None or (place < 8 and found == values)
+            elif position < 8 or checkpoint:  # An impossible base offset, with a valid checksum.
+                assert found is None or (position < 8 and found == values)
             else:
                 assert found == values[:2]
 

@@ -1,4 +1,4 @@
-"""A broker in its own process, on disks that are full, cannot be written, or belong to somebody else."""
+"""A broker process on a full disk, or on a directory that is read-only, missing, or locked."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ async def main():
             data = PartitionProduceData(index=0, records=batch)
             topic = TopicProduceData(name="t", partition_data=(data,))
             request = ProduceRequest(acks=-1, topic_data=(topic,))
-            answer = bind(produce.handle, broker.services)(request, RequestContext(api_version=9))
-            if asyncio.iscoroutine(answer):
-                answer = await answer
-            told = answer.responses[0].partition_responses[0]
-            print(json.dumps([at, told.error_code, told.base_offset]), flush=True)
-            if told.error_code:
+            response = bind(produce.handle, broker.services)(request, RequestContext(api_version=9))
+            if asyncio.iscoroutine(response):
+                response = await response
+            partition = response.responses[0].partition_responses[0]
+            print(json.dumps([at, partition.error_code, partition.base_offset]), flush=True)
+            if partition.error_code:
                 return
 
 asyncio.run(main())
 """
-"""Writes, each record by itself, until one is refused; says what it was told."""
+"""Writes one record per request until one is rejected; prints the error and base offset of each."""
 
 
 def serve(path: Path, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    """A broker that is expected not to start."""
+    """Run a broker that is expected not to start."""
     command = [sys.executable, "-m", "konvene", "serve", "--port", "0", "--data-dir", str(path)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=30, check=False, cwd=ROOT, preexec_fn=before
     )
 
 
-def test_a_full_disk_is_told_and_what_was_acknowledged_is_there(tmp_path: Path) -> None:
-    """A real file that can grow no further (a limit of the system) takes half of a write and then none."""
+def test_a_full_disk_is_reported_and_acknowledged_records_survive(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE cuts a write in the middle, and fails all later ones."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
@@ -69,12 +69,12 @@ def test_a_full_disk_is_told_and_what_was_acknowledged_is_there(tmp_path: Path) 
     run = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT, preexec_fn=limit
     )
-    told = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [error for _, error, _ in told] == [0] * (len(told) - 1) + [56], run.stderr
+    responses = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [error for _, error, _ in responses] == [0] * (len(responses) - 1) + [56], run.stderr
     log_file = tmp_path / "data" / "t-0" / "00000000000000000000.log"
     assert log_file.stat().st_size == 50_000
 
-    async def look() -> None:
+    async def check_log() -> None:
         async with running(tmp_path / "data") as broker:
             partition = broker.partitions.get("t", 0)
             assert partition is not None
@@ -83,24 +83,24 @@ def test_a_full_disk_is_told_and_what_was_acknowledged_is_there(tmp_path: Path) 
                 for header, view in partition.batches()
                 for record in batches.records(view, header)
             ]
-            assert found == [(offset, b"%d" % at) for at, error, offset in told if not error]
+            assert found == [(offset, b"%d" % at) for at, error, offset in responses if not error]
             assert log_file.stat().st_size < 50_000
 
-    asyncio.run(look())
+    asyncio.run(check_log())
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """One line says which and why, and the exit code is 1."""
+def test_an_unwritable_directory_is_reported(tmp_path: Path) -> None:
+    """One line names the directory and the reason, and the exit code is 1."""
 
-    def as_anybody() -> None:
-        if os.geteuid() == 0:  # Root may write anywhere, unless it gives that up.
+    def drop_root_privileges() -> None:
+        if os.geteuid() == 0:  # Drop CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
             for capability in (1, 2):
                 ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
 
     path = tmp_path / "data"
     path.mkdir()
     path.chmod(0o555)
-    run = serve(path, as_anybody)
+    run = serve(path, drop_root_privileges)
     path.chmod(0o755)
     assert run.returncode == 1
     assert (
@@ -111,8 +111,8 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["file", "file/data"])
-def test_a_path_that_is_no_directory_is_named(tmp_path: Path, name: str) -> None:
-    """A file where the data should be."""
+def test_a_path_that_is_not_a_directory_is_reported(tmp_path: Path, name: str) -> None:
+    """The path, or its parent, is a file."""
     (tmp_path / "file").write_bytes(b"")
     run = serve(tmp_path / name)
     assert run.returncode != 0
@@ -120,8 +120,8 @@ def test_a_path_that_is_no_directory_is_named(tmp_path: Path, name: str) -> None
     assert "Traceback" not in run.stderr
 
 
-def test_the_second_broker_of_a_directory_says_who_has_it(tmp_path: Path) -> None:
-    """It leaves the files as they are, and the first one goes on."""
+def test_a_second_broker_on_a_directory_names_the_process_that_holds_it(tmp_path: Path) -> None:
+    """It exits with code 1 and changes no file."""
     directory = LogDirectory.open(RealDisk(), str(tmp_path), Identity("c", 1, "d"))
     before = sorted(path.name for path in tmp_path.iterdir())
     run = serve(tmp_path)

@@ -1,4 +1,4 @@
-"""Kafka's flush settings: how many records may wait to be on the disk, and for how long."""
+"""Kafka's flush configs limit how many records may be unsynced, and for how long."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ def run(
     async def main() -> None:
         async with running(path, settings) as broker:
             client = BrokerClient(broker)
-            told = tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items())
-            topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=told)
+            topic_configs = tuple(
+                CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
+            )
+            topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=topic_configs)
             await client.send(CreateTopicsRequest(topics=(topic,)))
             partition = broker.partitions.get("t", 0)
             assert partition is not None
@@ -52,8 +54,8 @@ async def write(client: BrokerClient, partition: Partition, acks: int, count: in
 
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("where", ["topic", "broker"])
-def test_the_last_record_that_may_wait_takes_all_to_the_disk(tmp_path: Path, acks: int, where: str) -> None:
-    """`flush.messages`, or the broker's `log.flush.interval.messages`: before the answer, with any acks."""
+def test_the_log_is_synced_after_a_number_of_records(tmp_path: Path, acks: int, where: str) -> None:
+    """By `flush.messages` or `log.flush.interval.messages`: before the response, with any acks."""
 
     async def scenario(client: BrokerClient, partition: Partition) -> None:
         await write(client, partition, acks, 2)
@@ -70,8 +72,8 @@ def test_the_last_record_that_may_wait_takes_all_to_the_disk(tmp_path: Path, ack
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_broker_that_syncs_topics_does_so_before_any_answer(tmp_path: Path, acks: int) -> None:
-    """`konvene.log.fsync.topics`."""
+def test_topics_are_synced_before_each_response(tmp_path: Path, acks: int) -> None:
+    """With `konvene.log.fsync.topics`."""
 
     async def scenario(client: BrokerClient, partition: Partition) -> None:
         for count in range(1, 4):
@@ -81,7 +83,7 @@ def test_a_broker_that_syncs_topics_does_so_before_any_answer(tmp_path: Path, ac
     run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, scenario)
 
 
-def test_who_expects_no_answer_has_its_records_flushed_as_well(tmp_path: Path) -> None:
+def test_records_without_acks_are_flushed_as_well(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient, partition: Partition) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", client.broker.catalogue.advertised[1])
         records = build_simple([(None, b"v")], 1)
@@ -89,7 +91,7 @@ def test_who_expects_no_answer_has_its_records_flushed_as_well(tmp_path: Path) -
         body = b"\0\0\0\x09\0\0\0\1\0\1c\0" + encode(ProduceRequest(acks=0, topic_data=(data,)), 9)
         writer.write((len(body).to_bytes(4, "big") + body) * 3)
         async with asyncio.timeout(10):
-            while partition.synced_offset < 3:  # noqa: ASYNC110 - nobody is told
+            while partition.synced_offset < 3:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.01)
         writer.close()
         assert await reader.read() == b""
@@ -97,13 +99,13 @@ def test_who_expects_no_answer_has_its_records_flushed_as_well(tmp_path: Path) -
     run(tmp_path, {}, {"flush.messages": "1"}, scenario)
 
 
-def test_what_has_waited_for_long_enough_is_flushed(tmp_path: Path) -> None:
-    """`flush.ms`, looked at every `log.flush.scheduler.interval.ms`; nothing is, where it is not due."""
+def test_the_log_is_flushed_after_its_flush_interval(tmp_path: Path) -> None:
+    """`flush.ms` is checked every `log.flush.scheduler.interval.ms`; a log that is not due is not flushed."""
 
     async def scenario(client: BrokerClient, partition: Partition) -> None:
         await write(client, partition, 1)
         async with asyncio.timeout(10):
-            while partition.synced_offset < 1:  # noqa: ASYNC110 - nobody is told
+            while partition.synced_offset < 1:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.01)
         assert not partition.is_due(partition.synced_ms + 1_000_000)
         client.write("t", b"v")
@@ -113,25 +115,27 @@ def test_what_has_waited_for_long_enough_is_flushed(tmp_path: Path) -> None:
     run(tmp_path, {"log.flush.scheduler.interval.ms": "20"}, {"flush.ms": "20"}, scenario)
 
 
-def test_by_default_nothing_is_flushed_for_its_age_or_number() -> None:
+def test_flush_limits_are_unlimited_by_default() -> None:
     config, _ = BrokerConfig.load()
     assert config["log.flush.scheduler.interval.ms"] == config["log.flush.interval.messages"] == 2**63 - 1
 
 
-def test_nobody_reads_what_is_not_on_the_disk_where_writers_wait_for_it(tmp_path: Path) -> None:
-    """`konvene.log.fsync.topics`: a reader that saw what a power cut takes back would stand behind the
-    records that are acknowledged in its place, and never read them."""
+def test_unsynced_records_are_not_readable_if_producers_wait_for_the_sync(tmp_path: Path) -> None:
+    """With `konvene.log.fsync.topics`: a power failure could otherwise remove records that were consumed.
+
+    The consumer would then skip the records that are acknowledged at the same offsets later.
+    """
 
     async def scenario(client: BrokerClient, partition: Partition) -> None:
         partition.append([(None, b"v")], 1_000)
         assert (partition.end_offset, partition.high_watermark) == (1, 0)
         wanted = ListOffsetsTopic(name="t", partitions=(ListOffsetsPartition(timestamp=-1),))
-        (told,) = (await client.send(ListOffsetsRequest(topics=(wanted,)))).topics[0].partitions
-        assert told.offset == 0
+        (latest,) = (await client.send(ListOffsetsRequest(topics=(wanted,)))).topics[0].partitions
+        assert latest.offset == 0
         assert await read(client, max_wait_ms=0) == (0, b"")
         waiting = asyncio.create_task(read(client, max_wait_ms=10_000))
         async with asyncio.timeout(10):
-            while not partition.waiting:  # noqa: ASYNC110 - nobody is told
+            while not partition.waiting:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.01)
         await partition.sync()
         high_watermark, records = await waiting
@@ -141,11 +145,11 @@ def test_nobody_reads_what_is_not_on_the_disk_where_writers_wait_for_it(tmp_path
     run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, scenario)
 
 
-@pytest.mark.parametrize(("count", "at_once"), [(3, True), (3, False), (20, False)])
-def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(
-    tmp_path: Path, count: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("count", "before_start"), [(3, True), (3, False), (20, False)])
+def test_records_of_a_disconnected_producer_become_readable(
+    tmp_path: Path, count: int, before_start: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written is synced, also where nobody waits for the answer any more."""
+    """Appended records are synced even if the Produce request was cancelled."""
     monkeypatch.setattr(produce, "SLICE_S", -1.0)
 
     async def scenario(client: BrokerClient, partition: Partition) -> None:
@@ -157,26 +161,27 @@ def test_a_client_that_hangs_up_leaves_nothing_that_readers_wait_for(
         )
         request = ProduceRequest(acks=-1, topic_data=(TopicProduceData(name="u", partition_data=rows),))
         call = RequestContext(9)
-        answering = bind(produce.handle, broker.services)(request, call)
-        if not at_once:
-            task = asyncio.ensure_future(answering)
+        handling = bind(produce.handle, broker.services)(request, call)
+        if not before_start:
+            task = asyncio.ensure_future(handling)
             await asyncio.sleep(0)
             task.cancel()
         else:
-            answering.close()
+            handling.close()
         partitions = [broker.partitions.get("u", index) for index in range(count)]
         written = [p for p in partitions if p is not None and p.end_offset]
         assert written
         async with asyncio.timeout(10):
-            while any(p.high_watermark < 1 for p in written):  # noqa: ASYNC110 - nobody is told
+            while any(p.high_watermark < 1 for p in written):  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.01)
 
     run(tmp_path, {"konvene.log.fsync.topics": "true"}, {}, scenario)
 
 
 async def read(client: BrokerClient, max_wait_ms: int) -> tuple[int, bytes]:
+    """Fetch partition 0 from offset 0; return its high watermark and records."""
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
     topic = FetchTopic(topic="t", partitions=(wanted,))
     request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1_000, topics=(topic,))
-    (told,) = (await client.send(request, 12)).responses[0].partitions
-    return told.high_watermark, bytes(told.records or b"")
+    (fetched,) = (await client.send(request, 12)).responses[0].partitions
+    return fetched.high_watermark, bytes(fetched.records or b"")

@@ -1,4 +1,4 @@
-"""Each start of the broker is a new epoch of leadership: clients notice by it what a power cut took back."""
+"""Each start of the broker begins a leader epoch, by which clients detect records lost in a power failure."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from konvene.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-Story = Callable[[BrokerClient], Awaitable[None]]
+Scenario = Callable[[BrokerClient], Awaitable[None]]
 
 
-def lives(path: Path, *stories: Story) -> None:
-    """One start of the broker for each scenario, on the same data."""
+def run_broker(path: Path, *scenarios: Scenario) -> None:
+    """Start the broker once for each scenario, on the same data directory."""
 
     async def main() -> None:
-        for scenario in stories:
+        for scenario in scenarios:
             async with running(path) as broker:
                 await scenario(BrokerClient(broker))
 
     asyncio.run(main())
 
 
-async def told(client: BrokerClient, topic: str) -> set[int]:
-    """The leader epoch of a topic, from each API that tells it."""
+async def leader_epochs(client: BrokerClient, topic: str) -> set[int]:
+    """Return the leader epochs of a topic in Metadata, DescribeTopicPartitions and ListOffsets."""
     (known,) = (await client.send(MetadataRequest(topics=(MetadataRequestTopic(name=topic),)))).topics
     described = await client.send(DescribeTopicPartitionsRequest(topics=(TopicRequest(name=topic),)))
     latest = ListOffsetsTopic(name=topic, partitions=(ListOffsetsPartition(partition_index=0, timestamp=-1),))
@@ -50,33 +50,34 @@ async def told(client: BrokerClient, topic: str) -> set[int]:
 
 
 async def end_of(client: BrokerClient, epoch: int, current: int = -1) -> tuple[int, int, int]:
-    asked = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
-    topics = (OffsetForLeaderTopic(topic="t", partitions=(asked,)),)
-    answer = await client.send(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
-    found = answer.topics[0].partitions[0]
+    """Query the end of an epoch; return the error code, leader epoch and end offset of the response."""
+    wanted = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+    topics = (OffsetForLeaderTopic(topic="t", partitions=(wanted,)),)
+    response = await client.send(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
+    found = response.topics[0].partitions[0]
     return found.error_code, found.leader_epoch, found.end_offset
 
 
-async def fetch(client: BrokerClient, offset: int, **says: int) -> Any:
+async def fetch(client: BrokerClient, offset: int, **fields: int) -> Any:
     topic = client.broker.catalogue.topics.by_name["t"].id
-    asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **says)
-    topics = (FetchTopic(topic_id=topic, partitions=(asked,)),)
-    answer = await client.send(FetchRequest(topics=topics, min_bytes=0, max_bytes=1 << 20))
-    return answer.responses[0].partitions[0]
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **fields)
+    topics = (FetchTopic(topic_id=topic, partitions=(wanted,)),)
+    response = await client.send(FetchRequest(topics=topics, min_bytes=0, max_bytes=1 << 20))
+    return response.responses[0].partitions[0]
 
 
-def test_the_epoch_counts_the_starts_since_the_topic_was_made(tmp_path: Path) -> None:
+def test_the_epoch_counts_the_starts_since_the_topics_creation(tmp_path: Path) -> None:
     async def first(client: BrokerClient) -> None:
         await client.topic("t")
         client.write("t", b"a", b"b")
-        assert await told(client, "t") == {0}
+        assert await leader_epochs(client, "t") == {0}
         assert await end_of(client, 0) == (Errors.NONE, 0, 2)
         assert await end_of(client, 1) == (Errors.NONE, -1, -1)
 
     async def second(client: BrokerClient) -> None:
         await client.topic("later")
-        assert await told(client, "t") == {1}
-        assert await told(client, "later") == {0}
+        assert await leader_epochs(client, "t") == {1}
+        assert await leader_epochs(client, "later") == {0}
         assert await end_of(client, 0) == (Errors.NONE, 0, 2)
         assert await end_of(client, 1) == (Errors.NONE, 1, 2)
         client.write("t", b"c")
@@ -84,17 +85,17 @@ def test_the_epoch_counts_the_starts_since_the_topic_was_made(tmp_path: Path) ->
         assert await end_of(client, 1) == (Errors.NONE, 1, 3)
 
     async def third(client: BrokerClient) -> None:
-        assert await told(client, "t") == {2}
-        assert await told(client, "later") == {1}
+        assert await leader_epochs(client, "t") == {2}
+        assert await leader_epochs(client, "later") == {1}
         assert [await end_of(client, epoch) for epoch in (0, 1, 2, 3)] == [
             (Errors.NONE, 0, 2), (Errors.NONE, 1, 3), (Errors.NONE, 2, 3), (Errors.NONE, -1, -1),
         ]  # fmt: skip
 
-    lives(tmp_path, first, second, third)
+    run_broker(tmp_path, first, second, third)
 
 
-def test_who_knows_an_older_leadership_has_to_look_again(tmp_path: Path) -> None:
-    """FENCED_LEADER_EPOCH tells the leader and its epoch; a newer one than there is, is not known."""
+def test_requests_with_an_older_leader_epoch_are_fenced(tmp_path: Path) -> None:
+    """FENCED_LEADER_EPOCH names the current leader and epoch; a newer epoch is UNKNOWN_LEADER_EPOCH."""
 
     async def first(client: BrokerClient) -> None:
         await client.topic("t")
@@ -109,11 +110,11 @@ def test_who_knows_an_older_leadership_has_to_look_again(tmp_path: Path) -> None
         assert (await fetch(client, 0, current_leader_epoch=2)).error_code == Errors.UNKNOWN_LEADER_EPOCH
         assert (await end_of(client, 0, current=0))[0] == Errors.FENCED_LEADER_EPOCH
 
-    lives(tmp_path, first, second)
+    run_broker(tmp_path, first, second)
 
 
-def test_records_of_two_starts_carry_two_epochs_and_a_lost_one_is_noticed(tmp_path: Path) -> None:
-    """A consumer has read a record that a power cut took back; another one stands at its offset now."""
+def test_records_have_the_epoch_of_their_start_and_a_lost_record_is_detected(tmp_path: Path) -> None:
+    """A consumer has read a record that a power failure then removed; its offset has a new record."""
 
     async def first(client: BrokerClient) -> None:
         await client.topic("t")
@@ -133,11 +134,11 @@ def test_records_of_two_starts_carry_two_epochs_and_a_lost_one_is_noticed(tmp_pa
         right = await fetch(client, 2, last_fetched_epoch=1)
         assert (right.error_code, right.diverging_epoch.epoch) == (Errors.NONE, -1)
 
-    lives(tmp_path, first)
+    run_broker(tmp_path, first)
     for mark in (".kafka_cleanshutdown", ".konvene_summary", "recovery-point-offset-checkpoint"):
         (tmp_path / mark).unlink(missing_ok=True)
     log = tmp_path / "t-0" / f"{0:020d}.log"
     data = log.read_bytes()
     ((header, _), _) = batches(data)
     log.write_bytes(data[: header.size])
-    lives(tmp_path, second)
+    run_broker(tmp_path, second)
