@@ -102,7 +102,7 @@ def commit(group_id: str, offset: int = 5, partitions: tuple[int, ...] = (0,), *
     )
 
 
-def fetched(target: Target, group_id: str, partition: int = 0) -> Any:
+def fetch_committed(target: Target, group_id: str, partition: int = 0) -> Any:
     topics = (OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(partition,)),)
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),))
     return target.ask(request, 9).groups[0].topics[0].partitions[0]
@@ -132,7 +132,7 @@ def receive(client: Client, request: Struct, version: int) -> Any:
     return decode(api.response, version, response, 5 if api.response_header_version(version) else 4)
 
 
-def joined(target: Target, group_id: str, **more: Any) -> Any:
+def join_with_member_id(target: Target, group_id: str, **more: Any) -> Any:
     """Join as a dynamic member: request a member id, then join with it; return the second response."""
     first = target.ask(join(group_id, **more), 7)
     assert code(first) == "MEMBER_ID_REQUIRED"
@@ -183,8 +183,8 @@ def test_row_25_unusual_group_ids(name: str, groups: Target) -> None:
     """They work like other ids: offsets can be committed and members can join."""
     group_id = UNUSUAL_GROUP_IDS[name]
     assert code(groups.ask(commit(group_id, 77), 8)) == "NONE"
-    assert fetched(groups, group_id).committed_offset == 77
-    assert code(joined(groups, group_id)) == "NONE"
+    assert fetch_committed(groups, group_id).committed_offset == 77
+    assert code(join_with_member_id(groups, group_id)) == "NONE"
     (described,) = groups.ask(DescribeGroupsRequest(groups=(group_id,)), 5).groups
     assert (described.group_id, described.group_state) == (group_id, "CompletingRebalance")
     assert len(described.members) == 1
@@ -236,7 +236,7 @@ WRONG_GENERATIONS = {
 @pytest.mark.parametrize("name", WRONG_GENERATIONS)
 def test_row_26_wrong_generations_of_a_member(name: str, groups: Target) -> None:
     """Requests of a member with another generation than the group's receive ILLEGAL_GENERATION."""
-    member = joined(groups, f"row-26-{name}")
+    member = join_with_member_id(groups, f"row-26-{name}")
     group_id, generation, member_id = f"row-26-{name}", WRONG_GENERATIONS[name], member.member_id
     assert member.generation_id == 1
     requests: list[tuple[Any, int]] = [
@@ -277,7 +277,7 @@ def test_rows_38_and_39_joins(name: str, groups: Target) -> None:
 def test_row_39_rebalance_timeouts(timeout_ms: int, groups: Target) -> None:
     """Every value is accepted: the only member's rebalance completes at once, and it can leave."""
     group_id = f"row-39-{timeout_ms}"
-    member = joined(groups, group_id, rebalance_timeout_ms=timeout_ms)
+    member = join_with_member_id(groups, group_id, rebalance_timeout_ms=timeout_ms)
     assert (code(member), member.generation_id) == ("NONE", 1)
     leaving = LeaveGroupRequest(group_id=group_id, members=(MemberIdentity(member_id=member.member_id),))
     assert code(groups.ask(leaving, 5)) in ("NONE", "UNKNOWN_MEMBER_ID")
@@ -307,7 +307,7 @@ def test_row_38_many_pending_members(groups: Target) -> None:
             assert {code(response) for response in responses} == {"MEMBER_ID_REQUIRED"}
     if not groups.is_kafka:
         assert groups.rss_mib - before < many / 1024 + 10
-    assert code(joined(groups, "pending")) == "NONE"
+    assert code(join_with_member_id(groups, "pending")) == "NONE"
 
 
 MALFORMED = {
@@ -326,7 +326,7 @@ MALFORMED = {
 def test_row_40_malformed_subscriptions_and_assignments(name: str, groups: Target) -> None:
     """They are opaque to the broker: stored, distributed and described unchanged."""
     data, group_id = MALFORMED[name], f"row-40-{name}"
-    member = joined(groups, group_id, metadata=data)
+    member = join_with_member_id(groups, group_id, metadata=data)
     assert code(member) == "NONE"
     assert [m.metadata for m in member.members] == [data]
     request = SyncGroupRequest(
@@ -344,7 +344,7 @@ def test_row_40_malformed_subscriptions_and_assignments(name: str, groups: Targe
 
 def test_row_40_an_assignment_larger_than_a_record(groups: Target) -> None:
     """The leader receives an error, and its group completes the next rebalance with a smaller assignment."""
-    member = joined(groups, "row-40-large")
+    member = join_with_member_id(groups, "row-40-large")
     member_id = member.member_id
 
     def assign(size: int, generation: int) -> Any:
@@ -453,7 +453,7 @@ def test_row_45_commits(name: str, groups: Target) -> None:
     request, expected = COMMITS[name]
     assert code(groups.ask(request, 8)) == expected
     partition = request.topics[0].partitions[0]
-    kept = fetched(groups, request.group_id, partition.partition_index)
+    kept = fetch_committed(groups, request.group_id, partition.partition_index)
     if expected == "NONE":
         assert (kept.committed_offset, kept.committed_leader_epoch, kept.metadata) == (
             partition.committed_offset,
@@ -473,17 +473,17 @@ def test_row_45_two_hundred_thousand_partitions(groups: Target) -> None:
     assert sorted(errors) == list(range(3, many))
     assert errors.pop(3) == 0
     assert set(errors.values()) == {3}
-    assert fetched(groups, "row-45", 3).committed_offset == 5
+    assert fetch_committed(groups, "row-45", 3).committed_offset == 5
 
 
 def test_row_46_a_commit_from_outside_a_group_with_members(groups: Target) -> None:
     """It receives UNKNOWN_MEMBER_ID, and the members' offsets stay as they are."""
-    member = joined(groups, "row-46")
+    member = join_with_member_id(groups, "row-46")
     for fields in ({}, {"member_id": "m"}, {"instance_id": "i"}, {"generation": 1}):
         assert code(groups.ask(commit("row-46", 9, **fields), 8)) == "UNKNOWN_MEMBER_ID"
-    assert fetched(groups, "row-46").committed_offset == -1
+    assert fetch_committed(groups, "row-46").committed_offset == -1
     group = sync("row-46", member.member_id, 1)
     assert code(groups.ask(group, 5)) == "NONE"
     good = commit("row-46", 9, member_id=member.member_id, generation=1)
     assert code(groups.ask(good, 8)) == "NONE"
-    assert fetched(groups, "row-46").committed_offset == 9
+    assert fetch_committed(groups, "row-46").committed_offset == 9

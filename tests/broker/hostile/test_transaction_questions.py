@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.broker.hostile.transacting import begun, find
+from tests.broker.hostile.transacting import find, init_producer
 from tests.broker.hostile.wire import Target
 
 from konvene.errors import Errors
@@ -32,7 +32,7 @@ def test_very_long_describe_requests(target: Target) -> None:
 
 
 def test_unknown_state_filters(target: Target) -> None:
-    producer = begun(target, "hostile-listed")
+    producer = init_producer(target, "hostile-listed")
     response = target.ask(ListTransactionsRequest(state_filters=("Nonsense", "Empty", "")), 1)
     assert set(response.unknown_state_filters) == {"Nonsense", ""}
     assert producer.transactional_id in {s.transactional_id for s in response.transaction_states}
@@ -50,7 +50,7 @@ def test_invalid_patterns(target: Target, pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(a|a?)+$", "(.*a){25}", "(?:a?){30}a{30}"])
 def test_patterns_with_exponential_backtracking(target: Target, pattern: str) -> None:
     """Matching takes a bounded time."""
-    begun(target, "a" * 40 + "!")
+    init_producer(target, "a" * 40 + "!")
     began = time.monotonic()
     response = target.ask(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
     assert response is not None

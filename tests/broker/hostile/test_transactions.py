@@ -25,8 +25,8 @@ from tests.broker.hostile.transacting import (
     Producer,
     add,
     add_offsets,
+    ask_until_settled,
     batch,
-    begun,
     broker_addition,
     codes,
     commit,
@@ -34,8 +34,8 @@ from tests.broker.hostile.transacting import (
     end_of,
     find,
     init,
+    init_producer,
     marker,
-    settled,
     write,
 )
 from tests.broker.hostile.transacting import code as code_of
@@ -65,15 +65,15 @@ def ready(target: Target) -> Iterator[None]:
     target.coordinator("hostile")
     find(target, UNKNOWN_PRODUCER.transactional_id)
     yield
-    assert begun(target, next(_names)).epoch == 0, "the broker no longer serves requests"
+    assert init_producer(target, next(_names)).epoch == 0, "the broker no longer serves requests"
 
 
 @pytest.fixture
 def producer(target: Target) -> Iterator[Producer]:
     """Initialize a new producer; abort the transaction that it leaves open."""
-    found = begun(target, next(_names))
+    found = init_producer(target, next(_names))
     yield found
-    begun(target, found.transactional_id)
+    init_producer(target, found.transactional_id)
 
 
 @pytest.fixture
@@ -83,14 +83,14 @@ def group(target: Target) -> str:
     return name
 
 
-def described(target: Target, producer: Producer) -> Any:
-    (state,) = settled(
+def describe(target: Target, producer: Producer) -> Any:
+    (state,) = ask_until_settled(
         target, DescribeTransactionsRequest(transactional_ids=(producer.transactional_id,))
     ).transaction_states
     return state
 
 
-def fetched(target: Target, group_id: str) -> Any:
+def fetch_committed(target: Target, group_id: str) -> Any:
     topics = (OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(0,)),)
     request = OffsetFetchRequest(
         groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=True
@@ -98,7 +98,7 @@ def fetched(target: Target, group_id: str) -> Any:
     return target.ask(request, 9).groups[0].topics[0].partitions[0]
 
 
-def opened(target: Target, producer: Producer, group: str, generation: int) -> None:
+def open_transaction(target: Target, producer: Producer, group: str, generation: int) -> None:
     """Begin a transaction, write a record, and commit an offset of the group in it."""
     if generation == FIRST:
         assert code_of(target, add(producer), 3) == "NONE"
@@ -108,11 +108,11 @@ def opened(target: Target, producer: Producer, group: str, generation: int) -> N
     assert code_of(target, commit(producer, group), COMMIT[generation]) == "NONE"
 
 
-def ended(target: Target, producer: Producer, generation: int, committed: bool = True) -> Any:
+def end_transaction(target: Target, producer: Producer, generation: int, committed: bool = True) -> Any:
     """End the transaction and wait until it is complete; return the response."""
-    response = settled(target, end(producer, committed), END[generation])
+    response = ask_until_settled(target, end(producer, committed), END[generation])
     deadline = time.monotonic() + 10
-    while described(target, producer).transaction_state.startswith("Prepare"):
+    while describe(target, producer).transaction_state.startswith("Prepare"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return response
@@ -133,7 +133,7 @@ def test_an_unknown_transactional_id(target: Target, transactional_id: str) -> N
         (commit(unknown), COMMIT[SECOND]),
     ):  # fmt: skip
         assert code_of(target, request, version) == error, type(request)
-    state = described(target, unknown)
+    state = describe(target, unknown)
     expected = Errors.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Errors.INVALID_REQUEST
     assert Errors(state.error_code) is expected
 
@@ -167,7 +167,7 @@ def test_a_forged_producer_identity(
     target: Target, producer: Producer, group: str, forgery: str, generation: int
 ) -> None:
     """A request with another producer id or epoch can neither write to a transaction nor end it."""
-    opened(target, producer, group, generation)
+    open_transaction(target, producer, group, generation)
     other = FORGED[forgery](producer)
     wrong = "PRODUCER_FENCED" if other.producer_id == producer.producer_id else "INVALID_PRODUCER_ID_MAPPING"
     before = end_of(target)
@@ -176,13 +176,13 @@ def test_a_forged_producer_identity(
     for version in (4, 5):
         assert code_of(target, end(other), version) == wrong
         assert code_of(target, end(other, committed=False), version) == wrong
-    assert described(target, producer).transaction_state == "Ongoing"
+    assert describe(target, producer).transaction_state == "Ongoing"
     if other.producer_id >= 0:  # A producer without an id may write outside transactions.
         assert code_of(target, write(batch(other), producer.transactional_id), PRODUCE[generation]) != "NONE"
         assert end_of(target) == before
     assert code_of(target, commit(other, group, offset=99), COMMIT[generation]) != "NONE"
-    ended(target, producer, generation)
-    assert fetched(target, group).committed_offset == 1
+    end_transaction(target, producer, generation)
+    assert fetch_committed(target, group).committed_offset == 1
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -197,8 +197,8 @@ def test_old_versions_receive_invalid_producer_epoch(
 
 def test_a_fenced_producer_of_each_generation(target: Target, producer: Producer, group: str) -> None:
     """InitProducerId fences the earlier producer and aborts its transaction."""
-    opened(target, producer, group, SECOND)
-    again = begun(target, producer.transactional_id)
+    open_transaction(target, producer, group, SECOND)
+    again = init_producer(target, producer.transactional_id)
     assert again.producer_id == producer.producer_id and again.epoch > producer.epoch
     before = end_of(target)
     for version in PRODUCE.values():
@@ -208,8 +208,8 @@ def test_a_fenced_producer_of_each_generation(target: Target, producer: Producer
     for version in END.values():
         assert code_of(target, end(producer), version) != "NONE"
     assert end_of(target) == before
-    assert fetched(target, group).committed_offset != 99
-    assert described(target, producer).transaction_state == "Empty"
+    assert fetch_committed(target, group).committed_offset != 99
+    assert describe(target, producer).transaction_state == "Empty"
 
 
 # --- InitProducerId -------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_an_invalid_transaction_timeout(target: Target, timeout_ms: int) -> None
     name = next(_names)
     find(target, name)
     assert code_of(target, init(name, timeout_ms), 5) == "INVALID_TRANSACTION_TIMEOUT"
-    assert described(target, UNKNOWN_PRODUCER._replace(transactional_id=name)).error_code != 0
+    assert describe(target, UNKNOWN_PRODUCER._replace(transactional_id=name)).error_code != 0
 
 
 def test_the_timeout_is_ignored_without_a_transactional_id(target: Target) -> None:
@@ -244,14 +244,14 @@ def test_init_producer_id_with_a_wrong_producer_id(
     """A producer sends its current id and epoch, or neither."""
     request = init(producer.transactional_id, producer_id=producer_id, epoch=epoch)
     assert code_of(target, request, 5) == expected
-    assert described(target, producer).producer_epoch == producer.epoch
+    assert describe(target, producer).producer_epoch == producer.epoch
 
 
 @pytest.mark.parametrize("epoch", [1, 2**15 - 1, 2**15 - 2, -2])
 def test_init_producer_id_with_a_wrong_epoch(target: Target, producer: Producer, epoch: int) -> None:
     request = init(producer.transactional_id, producer_id=producer.producer_id, epoch=epoch)
     assert code_of(target, request, 5) == "PRODUCER_FENCED"
-    assert described(target, producer).producer_epoch == producer.epoch
+    assert describe(target, producer).producer_epoch == producer.epoch
 
 
 # --- partitions, offsets --------------------------------------------------------------------------------
@@ -274,32 +274,32 @@ def test_partitions_that_cannot_be_added(
     target: Target, producer: Producer, topic: str, partitions: tuple[int, ...], expected: set[str]
 ) -> None:
     """One invalid partition rejects all, and the transaction does not begin."""
-    response = settled(target, add(producer, topic, partitions), 3)
+    response = ask_until_settled(target, add(producer, topic, partitions), 3)
     assert {c.name for c in codes(response)} == expected
-    assert described(target, producer).transaction_state == "Empty"
+    assert describe(target, producer).transaction_state == "Empty"
 
 
 def test_a_very_long_list_of_partitions(target: Target, producer: Producer) -> None:
     """Each partition is answered once; unknown partitions are not added."""
     count = 1000 if target.is_kafka else HUGE  # Kafka takes quadratic time.
-    response = settled(target, add(producer, TOPIC, tuple(range(count))), 3)
+    response = ask_until_settled(target, add(producer, TOPIC, tuple(range(count))), 3)
     (topic,) = response.results_by_topic_v3_and_below
     assert len(topic.results_by_partition) == count
-    assert described(target, producer).transaction_state == "Empty"
+    assert describe(target, producer).transaction_state == "Empty"
 
 
 def test_repeated_partitions(target: Target, producer: Producer) -> None:
     """A repeated partition is added once."""
     times = 1000 if target.is_kafka else HUGE
     assert code_of(target, add(producer, TOPIC, (0, 1) * (times // 2)), 3) == "NONE"
-    (topic,) = described(target, producer).topics
+    (topic,) = describe(target, producer).topics
     assert sorted(topic.partitions) == [0, 1]
 
 
 def test_no_partitions_at_all(target: Target, producer: Producer) -> None:
     """The broker responds to empty lists."""
-    assert settled(target, add(producer, TOPIC, ()), 3) is not None
-    assert settled(target, add(producer).replace(v3_and_below_topics=()), 3) is not None
+    assert ask_until_settled(target, add(producer, TOPIC, ()), 3) is not None
+    assert ask_until_settled(target, add(producer).replace(v3_and_below_topics=()), 3) is not None
 
 
 def test_add_partitions_requests_of_brokers(target: Target, producer: Producer) -> None:
@@ -308,7 +308,7 @@ def test_add_partitions_requests_of_brokers(target: Target, producer: Producer) 
     assert code_of(target, verification, 5) == "TRANSACTION_ABORTABLE"
     unknown = AddPartitionsToTxnRequest(transactions=(broker_addition(UNKNOWN_PRODUCER, verify_only=True),))
     assert code_of(target, unknown, 5) == "INVALID_PRODUCER_ID_MAPPING"
-    assert described(target, producer).transaction_state == "Empty"
+    assert describe(target, producer).transaction_state == "Empty"
     assert code_of(target, add(producer), 3) == "NONE"
     assert code_of(target, verification, 5) == "NONE"
 
@@ -317,13 +317,13 @@ def test_very_many_transactions_in_a_request(target: Target, producer: Producer)
     """A repeated transaction is answered each time; 10,000 unknown ones are all answered."""
     one = broker_addition(producer, verify_only=False)
     if not target.is_kafka:  # Kafka answers each id once, and waits for the rest.
-        response = settled(target, AddPartitionsToTxnRequest(transactions=(one, one, one)), 5)
+        response = ask_until_settled(target, AddPartitionsToTxnRequest(transactions=(one, one, one)), 5)
         assert [len(result.topic_results) for result in response.results_by_transaction] == [1, 1, 1]
     names = (f"hostile-none-{n}" for n in range(10_000))
     many = tuple(
         broker_addition(UNKNOWN_PRODUCER._replace(transactional_id=name), verify_only=True) for name in names
     )
-    response = settled(target, AddPartitionsToTxnRequest(transactions=many), 5)
+    response = ask_until_settled(target, AddPartitionsToTxnRequest(transactions=many), 5)
     assert len(response.results_by_transaction) == len(many)
     assert codes(response) == {Errors.INVALID_PRODUCER_ID_MAPPING}
 
@@ -358,8 +358,8 @@ def test_offsets_that_cannot_be_committed(
     if generation == FIRST:
         assert code_of(target, add_offsets(producer, group), 3) == "NONE"
     assert code_of(target, commit(producer, group, **fields), COMMIT[generation]) == expected
-    assert fetched(target, group).committed_offset == -1
-    assert fetched(target, group).error_code == 0
+    assert fetch_committed(target, group).committed_offset == -1
+    assert fetch_committed(target, group).error_code == 0
 
 
 # --- records --------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_a_batch_and_a_request_that_disagree(target: Target, producer: Producer,
     if generation == FIRST:
         assert code_of(target, add(producer), 3) == "NONE"
     name, before = producer.transactional_id, end_of(target)
-    other = begun(target, next(_names))
+    other = init_producer(target, next(_names))
     for records, transactional_id in (
         (batch(producer), UNKNOWN_PRODUCER.transactional_id),
         (batch(producer), other.transactional_id),
@@ -422,7 +422,7 @@ def test_ending_a_transaction_that_has_not_begun(target: Target, producer: Produ
     assert code_of(target, end(producer), 4) == "INVALID_TXN_STATE"
     assert code_of(target, end(producer, committed=False), 4) == "INVALID_TXN_STATE"
     assert code_of(target, end(producer), 5) == "INVALID_TXN_STATE"
-    assert described(target, producer).producer_epoch == producer.epoch
+    assert describe(target, producer).producer_epoch == producer.epoch
 
 
 @GENERATIONS
@@ -431,8 +431,8 @@ def test_a_second_end_with_the_other_result(
 ) -> None:
     """A committed transaction cannot be aborted later, nor an aborted one committed."""
     for committed in (True, False):
-        opened(target, producer, group, generation)
-        response = ended(target, producer, generation, committed)
+        open_transaction(target, producer, group, generation)
+        response = end_transaction(target, producer, generation, committed)
         assert response.error_code == 0
         assert code_of(target, end(producer, not committed), END[generation]) == "INVALID_TXN_STATE"
         assert code_of(target, end(producer, committed), END[generation]) == "NONE"
@@ -440,7 +440,7 @@ def test_a_second_end_with_the_other_result(
             assert response.producer_epoch == producer.epoch + 1
             producer = producer._replace(epoch=response.producer_epoch)
         else:
-            producer = begun(target, producer.transactional_id)
+            producer = init_producer(target, producer.transactional_id)
 
 
 # --- WriteTxnMarkers of clients -------------------------------------------------------------------------
@@ -449,19 +449,19 @@ def test_a_second_end_with_the_other_result(
 def test_a_marker_for_unknown_partitions(target: Target, producer: Producer) -> None:
     assert code_of(target, marker(producer, "hostile-no-such-topic"), 1) == "UNKNOWN_TOPIC_OR_PARTITION"
     assert code_of(target, marker(producer, partitions=(-1, PARTITIONS)), 1) == "UNKNOWN_TOPIC_OR_PARTITION"
-    assert settled(target, WriteTxnMarkersRequest(markers=()), 1).markers == ()
+    assert ask_until_settled(target, WriteTxnMarkersRequest(markers=()), 1).markers == ()
 
 
 @GENERATIONS
 def test_a_marker_of_another_epoch(target: Target, producer: Producer, group: str, generation: int) -> None:
     """A marker of an earlier epoch does not end the transaction."""
-    again = begun(target, producer.transactional_id)
-    opened(target, again, group, generation)
+    again = init_producer(target, producer.transactional_id)
+    open_transaction(target, again, group, generation)
     before = end_of(target, committed=True)
     old = marker(again._replace(epoch=again.epoch - 1))
     assert code_of(target, old, 1) == "INVALID_PRODUCER_EPOCH"
     assert end_of(target, committed=True) == before
-    ended(target, again, generation)
+    end_transaction(target, again, generation)
     assert end_of(target, committed=True) > before
 
 

@@ -76,7 +76,7 @@ def _codes(part: Any) -> Iterator[int]:
                 yield from _codes(value)
 
 
-def settled(target: Target, request: Struct, version: int | None = None) -> Any:
+def ask_until_settled(target: Target, request: Struct, version: int | None = None) -> Any:
     """Return the response, retrying while the coordinator loads or the transaction is being completed."""
     deadline = time.monotonic() + WITHIN_S
     while True:
@@ -89,13 +89,13 @@ def settled(target: Target, request: Struct, version: int | None = None) -> Any:
 
 def code(target: Target, request: Struct, version: int | None = None) -> str:
     """Return the name of the single error code of the response."""
-    (found,) = codes(settled(target, request, version))
+    (found,) = codes(ask_until_settled(target, request, version))
     return found.name
 
 
 def find(target: Target, transactional_id: str) -> None:
     """Wait until the transactional id has a coordinator."""
-    settled(target, FindCoordinatorRequest(key_type=1, coordinator_keys=(transactional_id,)))
+    ask_until_settled(target, FindCoordinatorRequest(key_type=1, coordinator_keys=(transactional_id,)))
 
 
 def init(transactional_id: str | None, timeout_ms: int = 60_000, **more: int) -> InitProducerIdRequest:
@@ -105,10 +105,10 @@ def init(transactional_id: str | None, timeout_ms: int = 60_000, **more: int) ->
     )  # fmt: skip
 
 
-def begun(target: Target, transactional_id: str) -> Producer:
+def init_producer(target: Target, transactional_id: str) -> Producer:
     """Initialize a producer; return its id and epoch."""
     find(target, transactional_id)
-    response = settled(target, init(transactional_id), 5)
+    response = ask_until_settled(target, init(transactional_id), 5)
     assert response.error_code == 0, Errors(response.error_code)
     return Producer(transactional_id, response.producer_id, response.producer_epoch)
 
