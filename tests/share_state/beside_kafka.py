@@ -1,14 +1,13 @@
-"""Asks Apache Kafka's share coordinator by chance, and keeps what it answered and what it wrote.
+"""Record the responses and the log of Apache Kafka's share coordinator for random requests.
 
     python -m tests.share_state.beside_kafka
 
-starts a Kafka, plays a conversation with it over its wire APIs and writes
-`vectors/share_state/kafka.jsonl.gz`: one line for each question with Kafka's answer, then one for each record
-of its log. The questions are weighted so that most are taken: epochs are near the ones that are known,
-batches overlap, and every fourth record is a snapshot. A topic is deleted on the way, and one of the same
-name made.
+starts a Kafka broker, sends it random requests and writes `vectors/share_state/kafka.jsonl.gz`: one line for
+each request with Kafka's response, then one for each record of its log. The weights let most requests
+succeed: epochs are near the current ones, batches overlap, and every fourth record is a snapshot. One topic
+is deleted in between, and another one of the same name is created.
 
-What is not kept is the time; `test_beside_kafka.py` asks the same of our shard.
+Times are not recorded. `test_beside_kafka.py` sends the same requests to konvene's shard.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ Request = Initialize | Read | Write | Delete | ReadSummary
 
 
 def on_the_wire(request: Request) -> Struct:
-    """The same as Kafka is asked it."""
+    """Return the Kafka request for one share partition."""
     key = request.key
     if isinstance(request, Initialize):
         i = initialize_share_group_state
@@ -108,32 +107,32 @@ def on_the_wire(request: Request) -> Struct:
     )
 
 
-def told(request: Request, answer: Any) -> list[Any]:
-    """What was answered of the one partition."""
+def response_row(request: Request, answer: Any) -> list[Any]:
+    """Return the response for the one partition as a row: error code, message, and the fields on success."""
     ((one,),) = (topic.partitions for topic in answer.results)
-    said = [one.error_code, one.error_message]
+    row = [one.error_code, one.error_message]
     if one.error_code:
-        return said
+        return row
     if isinstance(request, Read):
         batches = [
             [b.first_offset, b.last_offset, b.delivery_state, b.delivery_count] for b in one.state_batches
         ]
-        return [*said, one.state_epoch, one.start_offset, batches]
+        return [*row, one.state_epoch, one.start_offset, batches]
     if isinstance(request, ReadSummary):
-        return [*said, one.state_epoch, one.leader_epoch, one.start_offset, one.delivery_complete_count]
-    return said
+        return [*row, one.state_epoch, one.leader_epoch, one.start_offset, one.delivery_complete_count]
+    return row
 
 
-class Chance:
-    """What is asked next."""
+class RandomRequests:
+    """Draws the next request."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.random = random.Random(seed)
         self.epochs: dict[SharePartitionKey, list[int]] = {}
-        """Of state and leader, as they are probably known."""
+        """State epoch and leader epoch that the coordinator probably has."""
 
     def request(self, keys: list[SharePartitionKey]) -> Request:
-        chance = self.chance
+        chance = self.random
         key = chance.choice(keys)
         if key not in self.epochs and chance.random() < 0.7:
             self.epochs[key] = [0, 0]
@@ -152,17 +151,17 @@ class Chance:
         if kind is Delete:
             self.epochs.pop(key)
             return Delete(key)
-        beside = chance.choices((0, 1, -1), (12, 2, 2))[0]
+        leader_offset = chance.choices((0, 1, -1), (12, 2, 2))[0]
         return Write(
-            key, state + near, leader + beside, chance.choice((-1, 0, 5, *range(10, 40))),
+            key, state + near, leader + leader_offset, chance.choice((-1, 0, 5, *range(10, 40))),
             chance.randint(-1, 20),
             tuple(self.batch() for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 5)))),
         )  # fmt: skip
 
     def batch(self) -> StateBatch:
-        first = self.chance.randint(0, 60)
-        last = first + self.chance.choice((0, 0, 1, 4, 9, 20))
-        return StateBatch(first, last, self.chance.choice((0, 0, 2, 3, 4)), self.chance.randint(1, 4))
+        first = self.random.randint(0, 60)
+        last = first + self.random.choice((0, 0, 1, 4, 9, 20))
+        return StateBatch(first, last, self.random.choice((0, 0, 2, 3, 4)), self.random.randint(1, 4))
 
 
 def play(broker: Kafka) -> tuple[list[dict[str, Any]], dict[str, int]]:
@@ -176,11 +175,13 @@ def play(broker: Kafka) -> tuple[list[dict[str, Any]], dict[str, int]]:
         if not found.coordinators[0].error_code:
             break
         time.sleep(0.2)
-    chance, rows = Chance(SEED), []
+    requests, rows = RandomRequests(SEED), []
     for step in range(STEPS):
         if step == STEPS * 2 // 3:
-            gone = wire.ask(DeleteTopicsRequest(timeout_ms=5000, topics=(DeleteTopicState(name="bills"),)), 6)
-            assert gone.responses[0].error_code == 0
+            deletion = wire.ask(
+                DeleteTopicsRequest(timeout_ms=5000, topics=(DeleteTopicState(name="bills"),)), 6
+            )
+            assert deletion.responses[0].error_code == 0
             time.sleep(2)
             rows.append({"deleted": str(ids["bills"])})
             ids["bills again"] = topic(wire, "bills", 1)
@@ -191,9 +192,9 @@ def play(broker: Kafka) -> tuple[list[dict[str, Any]], dict[str, int]]:
             for topic_id in ids.values()
             for partition in range(partitions[str(topic_id)])
         ]
-        keys.append(SharePartitionKey("g", ids["orders"], chance.chance.choice((-1, 2))))
+        keys.append(SharePartitionKey("g", ids["orders"], requests.random.choice((-1, 2))))
         keys.append(SharePartitionKey("g", Uuid(b"there is no such"), 0))
-        request = chance.request(keys)
+        request = requests.request(keys)
         version = 1 if isinstance(request, Write | ReadSummary) else 0
         answer = wire.ask(on_the_wire(request), version)
         rows.append(
@@ -201,7 +202,7 @@ def play(broker: Kafka) -> tuple[list[dict[str, Any]], dict[str, int]]:
                 "ask": type(request).__name__,
                 "key": [request.key.group_id, str(request.key.topic_id), request.key.partition],
                 "said": list(request[1:]),
-                "told": told(request, answer),
+                "told": response_row(request, answer),
             }
         )
     wire.close()
@@ -217,7 +218,7 @@ def topic(wire: Wire, name: str, partitions: int) -> Uuid:
 
 
 def log_of(directory: Path) -> list[tuple[str, str | None]]:
-    """The records as they stand in the log."""
+    """Return keys and values of the records in the log, in hexadecimal."""
     found: list[tuple[str, str | None]] = []
     for file in sorted((directory / "data" / "__share_group_state-0").glob("*.log")):
         for header, batch in rb.batches(file.read_bytes()):
@@ -241,7 +242,7 @@ def main() -> None:
     lines = [{"topics": partitions}, *rows, *({"key": key, "value": value} for key, value in log)]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     KEPT.write_bytes(gzip.compress(text.encode(), mtime=0))
-    sys.stdout.write(f"{len(rows)} questions, {len(log)} records\n")
+    sys.stdout.write(f"{len(rows)} requests, {len(log)} records\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What Kafka's share coordinator answered and wrote, ours answers and writes: 1,500 questions, to the byte.
+"""The share coordinator answers 1,500 recorded requests as Apache Kafka did, and writes the same records.
 
-The questions and Kafka's part are `vectors/share_state/kafka.jsonl.gz` (`beside_kafka.py` made it); of its
-records all but the time is held against ours.
+`beside_kafka.py` recorded the requests and Kafka's responses and records in
+`vectors/share_state/kafka.jsonl.gz`. Timestamps of records are not compared.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 from collections import Counter
 from typing import Any
 
-from tests.share_state.asking import Asked, decoded
 from tests.share_state.beside_kafka import KEPT, UPDATES_PER_SNAPSHOT
+from tests.share_state.harness import ShareStateHarness, decoded
 
 from konvene.codec.uuid import Uuid
 from konvene.records.coordinator import Record
@@ -49,22 +49,22 @@ def kept() -> tuple[dict[str, int], list[dict[str, Any]], list[Record]]:
 def request_of(row: dict[str, Any]) -> Any:
     group_id, topic_id, partition = row["key"]
     key = SharePartitionKey(group_id, Uuid.parse(topic_id), partition)
-    said = row["said"]
+    arguments = row["said"]
     if row["ask"] == "Write":
-        return Write(key, *said[:4], tuple(StateBatch(*batch) for batch in said[4]))
-    return KINDS[row["ask"]](key, *said)
+        return Write(key, *arguments[:4], tuple(StateBatch(*batch) for batch in arguments[4]))
+    return KINDS[row["ask"]](key, *arguments)
 
 
-def told(answer: Any) -> list[Any]:
-    """As `beside_kafka.told` tells it."""
-    said = [int(answer.error), answer.message]
+def response_row(answer: Any) -> list[Any]:
+    """Return the fields of a response in the order of `beside_kafka.response_row`."""
+    fields = [int(answer.error), answer.message]
     if answer.error or isinstance(answer, Answer):
-        return said
+        return fields
     if isinstance(answer, StateAnswer):
-        return [*said, answer.state_epoch, answer.start_offset, [list(batch) for batch in answer.batches]]
+        return [*fields, answer.state_epoch, answer.start_offset, [list(batch) for batch in answer.batches]]
     assert isinstance(answer, SummaryAnswer)
     return [
-        *said, answer.state_epoch, answer.leader_epoch, answer.start_offset, answer.delivery_complete_count,
+        *fields, answer.state_epoch, answer.leader_epoch, answer.start_offset, answer.delivery_complete_count,
     ]  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def timeless(record: Record) -> Record:
 
 
 def in_order(records: list[Record]) -> list[Record]:
-    """Tombstones next to each other come in the order of a hash map where a topic was deleted."""
+    """Sort adjacent tombstones: Kafka writes those of a deleted topic in the order of a hash map."""
     ordered: list[Record] = []
     for record in map(timeless, records):
         ordered.append(record)
@@ -87,20 +87,20 @@ def in_order(records: list[Record]) -> list[Record]:
     return ordered
 
 
-def test_kafka_and_we_say_the_same_and_write_the_same() -> None:
+def test_responses_and_log_equal_those_of_kafka() -> None:
     partitions, rows, records = kept()
     topics = [Topic(topic_id, Uuid.parse(topic_id), count) for topic_id, count in partitions.items()]
-    asked = Asked(UPDATES_PER_SNAPSHOT, Topics(topics))
+    harness = ShareStateHarness(UPDATES_PER_SNAPSHOT, Topics(topics))
     seen: Counter[tuple[str, int]] = Counter()
     for number, row in enumerate(rows):
         if "deleted" in row:
-            asked.topics = Topics([topic for topic in topics if topic.name != row["deleted"]])
-            asked.inform(TopicsDeleted(frozenset((Uuid.parse(row["deleted"]),))))
+            harness.topics = Topics([topic for topic in topics if topic.name != row["deleted"]])
+            harness.inform(TopicsDeleted(frozenset((Uuid.parse(row["deleted"]),))))
             continue
-        assert told(asked.ask(request_of(row))) == row["told"], (number, row)
+        assert response_row(harness.ask(request_of(row))) == row["told"], (number, row)
         seen[row["ask"], row["told"][0]] += 1
-    assert in_order([decoded(pair) for pair in asked.log]) == in_order(records)
-    assert asked.again().states == asked.shard.states
+    assert in_order([decoded(pair) for pair in harness.log]) == in_order(records)
+    assert harness.restarted().states == harness.shard.states
     assert sum(seen.values()) == 1_500
     assert all(seen[kind, 0] > 30 for kind in KINDS), seen
     assert len(seen) >= 15, seen

@@ -1,8 +1,8 @@
-"""What is read from logs that ours does not write: records as Kafka's loader takes them, and strange ones."""
+"""Replay of records that konvene does not write itself: Kafka's, incomplete and foreign ones."""
 
 from __future__ import annotations
 
-from tests.share_state.asking import KEY, ORDERS
+from tests.share_state.harness import KEY, ORDERS
 
 from konvene.records.coordinator import Record
 from konvene.records.share_state import (
@@ -22,27 +22,27 @@ SNAPSHOT_OF = ShareSnapshotKey(group_id="g", topic_id=ORDERS, partition=0)
 UPDATE_OF = ShareUpdateKey(group_id="g", topic_id=ORDERS, partition=0)
 
 
-def batches(*told: tuple[int, int, int, int]) -> tuple[Written, ...]:
+def batches(*written: tuple[int, int, int, int]) -> tuple[Written, ...]:
     return tuple(
         Written(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
-        for first, last, state, count in told
+        for first, last, state, count in written
     )
 
 
-def test_an_update_says_minus_one_where_nothing_has_moved() -> None:
+def test_minus_one_in_an_update_leaves_the_field_unchanged() -> None:
     shard = ShareStateShard()
     first = ShareSnapshotValue(state_epoch=2, leader_epoch=3, start_offset=7, delivery_complete_count=1)
     shard.replay(Record(SNAPSHOT_OF, first))
-    told = batches((5, 8, 2, 1))
-    shard.replay(Record(UPDATE_OF, ShareUpdateValue(start_offset=-1, leader_epoch=-1, state_batches=told)))
+    written = batches((5, 8, 2, 1))
+    shard.replay(Record(UPDATE_OF, ShareUpdateValue(start_offset=-1, leader_epoch=-1, state_batches=written)))
     state = shard.states[KEY]
     assert (state.start_offset, state.leader_epoch, state.highest_leader_epoch) == (7, 3, 3)
-    assert state.delivery_complete_count == -1, "that is told with each"
+    assert state.delivery_complete_count == -1, "every update carries the count"
     assert state.batches == (StateBatch(7, 8, 2, 1),)
 
 
-def test_an_update_without_a_snapshot_is_what_is_known() -> None:
-    """A log whose beginning was cut off by hand: nobody's state epoch is over."""
+def test_update_without_a_snapshot_creates_the_state() -> None:
+    """The beginning of the log was deleted by hand: the state epoch starts at 0 and fences no request."""
     shard = ShareStateShard()
     value = ShareUpdateValue(
         snapshot_epoch=4, leader_epoch=3, start_offset=7, delivery_complete_count=2,
@@ -56,17 +56,17 @@ def test_an_update_without_a_snapshot_is_what_is_known() -> None:
     assert state.batches == (StateBatch(7, 9, 2, 1),)
 
 
-def test_a_snapshot_whose_batches_are_no_row_is_read_as_one() -> None:
-    """So that what is merged into it later is merged right."""
+def test_unsorted_batches_of_a_snapshot_are_normalized() -> None:
+    """Merging later batches needs a sorted list without overlaps."""
     shard = ShareStateShard()
-    told = batches((10, 19, 0, 1), (0, 4, 2, 1), (12, 13, 2, 2), (5, 5, 2, 1))
-    shard.replay(PositionedRecord(0, Record(SNAPSHOT_OF, ShareSnapshotValue(state_batches=told))))
+    written = batches((10, 19, 0, 1), (0, 4, 2, 1), (12, 13, 2, 2), (5, 5, 2, 1))
+    shard.replay(PositionedRecord(0, Record(SNAPSHOT_OF, ShareSnapshotValue(state_batches=written))))
     assert shard.states[KEY].batches == (
         StateBatch(0, 5, 2, 1), StateBatch(10, 11, 0, 1), StateBatch(12, 13, 2, 2), StateBatch(14, 19, 0, 1),
     )  # fmt: skip
 
 
-def test_what_says_nothing_is_passed_over() -> None:
+def test_tombstones_of_unknown_keys_and_foreign_records_are_ignored() -> None:
     shard = ShareStateShard()
     shard.replay(Record(UPDATE_OF, None))
     shard.replay(Record(TransactionLogKey(transactional_id="x"), None))
@@ -74,16 +74,16 @@ def test_what_says_nothing_is_passed_over() -> None:
     assert (shard.ignored_records, shard.states) == (2, {})
 
 
-def test_where_nobody_knows_the_start_all_offsets_count() -> None:
-    """-1 is no offset to be compared with, not even with stranger ones."""
+def test_unknown_start_offset_drops_no_batches() -> None:
+    """-1 is not compared with offsets, not even with negative ones."""
     before = (StateBatch(-9, -5, 0, 1),)
-    news = (StateBatch(-3, -2, 2, 1),)
-    assert combine(before, news, -1) == before + news
-    assert combine((), before + news, -1) == before + news
-    assert combine(before, news, -6) == (StateBatch(-6, -5, 0, 1), *news)
+    update_batches = (StateBatch(-3, -2, 2, 1),)
+    assert combine(before, update_batches, -1) == before + update_batches
+    assert combine((), before + update_batches, -1) == before + update_batches
+    assert combine(before, update_batches, -6) == (StateBatch(-6, -5, 0, 1), *update_batches)
 
 
-def test_groups_topics_and_partitions_are_kept_apart() -> None:
+def test_states_are_keyed_by_group_topic_and_partition() -> None:
     shard = ShareStateShard()
     keys = [
         SharePartitionKey("g", ORDERS, 0),

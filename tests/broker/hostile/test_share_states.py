@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 from tests.broker.hostile.wire import Target
-from tests.share_state.beside_kafka import Request, on_the_wire, told
+from tests.share_state.beside_kafka import Request, on_the_wire, response_row
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -52,7 +52,7 @@ class SharePartitionClient:
 
     def __call__(self, request: Request) -> list[object]:
         version = 1 if isinstance(request, Write | ReadSummary) else 0
-        return told(request, self.target.ask(on_the_wire(request), version))
+        return response_row(request, self.target.ask(on_the_wire(request), version))
 
     def write(self, *batches: tuple[int, int, int, int], start: int = 0, done: int = 0) -> list[object]:
         return self(Write(self.key, 0, 0, start, done, tuple(StateBatch(*batch) for batch in batches)))

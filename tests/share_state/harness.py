@@ -1,7 +1,7 @@
-"""A share coordinator's shard with a log of its own, and nobody around it.
+"""A share coordinator shard with a log and a clock, and short methods for the requests of share partitions.
 
-What it decides is written as bytes and read back from them, so a rule that writes what cannot be read, or
-what reads otherwise than it was meant, does not get through. `again` is the shard that a restart would make.
+Records are encoded into the log and decoded again before they are replayed, so that every test covers them.
+`restarted` returns another shard that replayed the log.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ ORDERS, BILLS = Uuid(b"orders.........."), Uuid(b"bills...........")
 TOPICS = Topics([Topic("orders", ORDERS, 3), Topic("bills", BILLS, 1)])
 KEY = SharePartitionKey("g", ORDERS, 0)
 OTHER = SharePartitionKey("g", BILLS, 0)
-NOBODY = SharePartitionKey("g", Uuid(b"x" * 16), 0)
+UNKNOWN = SharePartitionKey("g", Uuid(b"x" * 16), 0)
 
 CONFIG, _ = BrokerConfig.load(overrides=[])
 
 Pair = tuple[bytes, bytes | None]
 
 
-class Asked:
-    """The shard, its log, and the clock."""
+class ShareStateHarness:
+    """A share coordinator shard with its log, clock and timers."""
 
     def __init__(self, updates_per_snapshot: int = 500, topics: Topics = TOPICS) -> None:
         self.updates_per_snapshot = updates_per_snapshot
@@ -45,7 +45,7 @@ class Asked:
         self.topics = topics
         self.log: list[Pair] = []
         self.start = 0
-        """What is before it was cut off."""
+        """Offset of the first record in the log; DeleteRecords removed the ones before it."""
         self.now_ms = 1_000
         self.effects: list[Effect] = []
         self.timers: dict[Any, int] = {}
@@ -55,23 +55,23 @@ class Asked:
         return Context(self.now_ms, CONFIG, waiter=1, topics=self.topics, end_offset=end)
 
     def ask(self, request: Any) -> Any:
-        """What is answered."""
+        """Return the response to a request."""
         outcome = self.shard.handle(request, self.context())
-        self._carry_out(outcome)
+        self._apply(outcome)
         ((waiter, answer),) = outcome.replies
         assert waiter == 1
         return answer
 
-    def inform(self, news: Any) -> None:
-        self._carry_out(self.shard.handle(news, self.context()))
+    def inform(self, event: Any) -> None:
+        self._apply(self.shard.handle(event, self.context()))
 
-    def ring(self, key: Any) -> list[Effect]:
-        """Let a timer run out; the effects."""
+    def expire(self, key: Any) -> list[Effect]:
+        """Fire a timer and return the requested effects."""
         outcome = self.shard.expire(key, self.context())
-        self._carry_out(outcome)
+        self._apply(outcome)
         return list(outcome.effects)
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def _apply(self, outcome: Outcome) -> None:
         for record in outcome.records:
             offset = self.start + len(self.log)
             assert type(record) is Record or (type(record) is PositionedRecord and record.offset == offset)
@@ -83,14 +83,14 @@ class Asked:
         for timer in outcome.timers:
             self.timers[timer.key] = timer.after_ms  # type: ignore[union-attr]
 
-    def cut(self, offset: int) -> None:
-        """As the shell does with what is superfluous."""
+    def delete_records(self, offset: int) -> None:
+        """Delete the records below an offset, as the broker does for a DELETE_RECORDS effect."""
         assert self.start <= offset <= self.start + len(self.log)
         del self.log[: offset - self.start]
         self.start = offset
 
-    def again(self) -> ShareStateShard:
-        """The shard as its log tells it."""
+    def restarted(self) -> ShareStateShard:
+        """Return another shard that replayed the log."""
         shard = ShareStateShard(self.updates_per_snapshot)
         for offset, pair in enumerate(self.log, self.start):
             shard.replay(read(offset, pair))
@@ -100,7 +100,7 @@ class Asked:
     def last(self) -> Record:
         return decoded(self.log[-1])
 
-    # --- what is asked most ---
+    # --- the most frequent requests ---
 
     def initialize(self, key: SharePartitionKey = KEY, state_epoch: int = 1, start_offset: int = 0) -> Answer:
         answer = self.ask(Initialize(key, state_epoch, start_offset))
@@ -116,8 +116,8 @@ class Asked:
         start: int = 0,
         count: int = 0,
     ) -> Answer:
-        told = tuple(StateBatch(*batch) for batch in batches)
-        answer = self.ask(Write(key, state_epoch, leader_epoch, start, count, told))
+        state_batches = tuple(StateBatch(*batch) for batch in batches)
+        answer = self.ask(Write(key, state_epoch, leader_epoch, start, count, state_batches))
         assert type(answer) is Answer
         return answer
 
@@ -137,6 +137,6 @@ def decoded(pair: Pair) -> Record:
 
 
 def read(offset: int, pair: Pair) -> PositionedRecord | Record:
-    """As the broker's loader reads it."""
+    """Decode a record and attach the offset of a snapshot, as the broker's loader does."""
     record = decoded(pair)
     return PositionedRecord(offset, record) if type(record.key).__name__ == "ShareSnapshotKey" else record
