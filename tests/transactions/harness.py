@@ -106,7 +106,7 @@ class TransactionHarness:
         other.apply(other.shard.load(other.context(0)))
         return other
 
-    def of(self, transactional_id: str = "t") -> Transaction:
+    def transaction(self, transactional_id: str = "t") -> Transaction:
         return self.shard.transactions[transactional_id]
 
     # --- requests of producers ---

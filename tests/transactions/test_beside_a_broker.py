@@ -1,10 +1,10 @@
-"""A broker answers as the core decides it: a walk of requests at each level of `transaction.version`.
+"""A broker and a transaction shard answer the same random requests, at each level of `transaction.version`.
 
-Each step is asked of a shard and of a broker in a process of its own. Answers, states and, at the end, all
-records of the log are compared. With konvene, which is the default, that shows that what stands between the
-wire and the shard adds nothing; with `KONVENE_AGAINST=kafka`, that the shard decides what Kafka does.
+Each request goes to a shard and to a broker in another process. Responses, states and, at the end, all log
+records are compared. With konvene, the default, the test shows that the layers between the wire and the shard
+change nothing; with `KONVENE_AGAINST=kafka`, that the shard decides as Kafka does.
 
-Producer ids are who they are by what they stand for; times are left out.
+Producer ids of both sides are mapped to each other; times are not compared.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from konvene.transactions.expiry import TIMED_OUT
 from konvene.transactions.state import LAST_EPOCH
 
 STEPS = int(os.environ.get("KONVENE_STEPS", "250"))
-"""At each level."""
+"""Requests at each level."""
 
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
 }
-PLACES = [("in", 0), ("out", 0), ("out", 1)]
-LISTS: list[dict[str, Any]] = [
+PARTITIONS = [("in", 0), ("out", 0), ("out", 1)]
+LIST_FILTERS: list[dict[str, Any]] = [
     {},
     {"state_filters": ("Ongoing", "Strange")},
     {"transactional_id_pattern": "[t-z]-[0-9]+|x+"},
@@ -60,7 +60,7 @@ Producer = tuple[int, int]
 
 
 @contextmanager
-def a_broker(path: Path) -> Iterator[Broker]:
+def running_broker(path: Path) -> Iterator[Broker]:
     try:
         broker = chosen()(path / "broker", SETTINGS)
     except Unavailable as missing:
@@ -73,30 +73,32 @@ def a_broker(path: Path) -> Iterator[Broker]:
 
 
 class Walk:
-    """A shard, a broker, and which producer ids of the one are which of the other."""
+    """A shard, a broker, and the mapping between their producer ids."""
 
     def __init__(self, broker: Broker, client: Client, seed: int) -> None:
-        self.hears_within_s = 0.5 if broker.name == "kafka" else 0
-        """A coordinator of Kafka's hears of a feature some time later, and tells nobody when."""
+        self.feature_delay_s = 0.5 if broker.name == "kafka" else 0
+        """Time until Kafka's coordinator applies a new feature level; no response shows when it does."""
         self.random = random.Random(seed)
         self.client = client
         self.harness = TransactionHarness(settings={"offsets.topic.num.partitions": "4"})
         self.names: list[str] = []
-        """Ids of this level alone: Kafka's do not come down a level with what newer clients left of them."""
-        self.theirs: dict[int, int] = {}
-        self.ours: dict[int, int] = {}
+        """Transactional ids of this level only: Kafka's do not survive a downgrade after newer clients."""
+        self.broker_ids: dict[int, int] = {}
+        """The broker's producer id of each of the shard's."""
+        self.shard_ids: dict[int, int] = {}
+        """The shard's producer id of each of the broker's."""
 
-    def ready(self) -> None:
-        """Return when there are coordinators and producer ids."""
-        looking = FindCoordinatorRequest(key_type=1, coordinator_keys=("t",))
-        eventually(lambda: not self.client.ask(looking, 4).coordinators[0].error_code)
-        plain = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
-        eventually(lambda: not self.client.ask(plain, 5).error_code)
-        described = DescribeTransactionsRequest(transactional_ids=("t",))
+    def await_coordinators(self) -> None:
+        """Wait until the broker has coordinators and producer ids."""
+        find = FindCoordinatorRequest(key_type=1, coordinator_keys=("t",))
+        eventually(lambda: not self.client.ask(find, 4).coordinators[0].error_code)
+        idempotent_init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+        eventually(lambda: not self.client.ask(idempotent_init, 5).error_code)
+        compare_states = DescribeTransactionsRequest(transactional_ids=("t",))
         missing = Errors.TRANSACTIONAL_ID_NOT_FOUND
-        eventually(lambda: self.client.ask(described, 0).transaction_states[0].error_code == missing)
+        eventually(lambda: self.client.ask(compare_states, 0).transaction_states[0].error_code == missing)
 
-    def at_level(self, level: int) -> None:
+    def set_level(self, level: int) -> None:
         update = FeatureUpdateKey(
             feature="transaction.version",
             max_version_level=level,
@@ -104,7 +106,7 @@ class Walk:
         )
         answer = self.client.ask(UpdateFeaturesRequest(feature_updates=(update,)), 1)
         assert answer.error_code == Errors.NONE, answer
-        time.sleep(self.hears_within_s)
+        time.sleep(self.feature_delay_s)
         self.harness.level = level
         self.names = [f"t-{len(self.harness.log)}"] * 3 + [f"u-{len(self.harness.log)}"]
 
@@ -113,27 +115,35 @@ class Walk:
     def step(self) -> None:
         name = self.random.choice(self.names)
         kind = self.random.choice(["init", "init", "add", "add", "add", "offsets", "verify", "list", *ENDS])
-        producer = self._who(name)
+        producer = self._draw_producer(name)
         make, version = getattr(self, f"_{kind}")(name, producer)
-        self.both(name, producer, make, version)
+        self.ask_both(name, producer, make, version)
 
-    def both(self, name: str, producer: Producer, make: Callable[[Producer], Struct], version: int) -> Any:
-        """Ask both. The answer is the shard's."""
-        told = self.client.ask(make((self.theirs.get(producer[0], producer[0]), producer[1])), version)
+    def ask_both(
+        self, name: str, producer: Producer, make: Callable[[Producer], Struct], version: int
+    ) -> Any:
+        """Send a request to the broker and to the shard, compare, and return the response of the shard."""
+        response = self.client.ask(
+            make((self.broker_ids.get(producer[0], producer[0]), producer[1])), version
+        )
         self.harness.now_ms = int(time.time() * 1000)
         try:
-            own = self.harness.ask(make(producer), version)
-        except TransactionError as refused:
-            own = ListTransactionsResponse(error_code=refused.error)
+            expected = self.harness.ask(make(producer), version)
+        except TransactionError as rejected:
+            expected = ListTransactionsResponse(error_code=rejected.error)
         self.harness.write_markers()
-        assert seen(told) == seen(own), (make(producer), version, self.harness.shard.transactions.get(name))
-        if isinstance(told, InitProducerIdResponse | EndTxnResponse):
-            self._same(told.producer_id, own.producer_id)
-        self.described(name)
-        return own
+        assert comparable(response) == comparable(expected), (
+            make(producer),
+            version,
+            self.harness.shard.transactions.get(name),
+        )
+        if isinstance(response, InitProducerIdResponse | EndTxnResponse):
+            self._match_ids(response.producer_id, expected.producer_id)
+        self.compare_states(name)
+        return expected
 
-    def too_long(self, name: str) -> None:
-        """Let both see that a transaction takes too long."""
+    def time_out(self, name: str) -> None:
+        """Let a transaction time out in the broker and in the shard."""
         request = DescribeTransactionsRequest(transactional_ids=(name,))
         eventually(
             lambda: self.client.ask(request, 0).transaction_states[0].transaction_state == "CompleteAbort"
@@ -141,88 +151,90 @@ class Walk:
         self.harness.now_ms += 60_000
         self.harness.expire(TIMED_OUT)
         self.harness.write_markers()
-        self.described(name)
+        self.compare_states(name)
 
-    def _same(self, theirs: int, ours: int) -> None:
-        assert self.ours.setdefault(theirs, ours) == ours
-        assert self.theirs.setdefault(ours, theirs) == theirs
+    def _match_ids(self, broker_id: int, shard_id: int) -> None:
+        assert self.shard_ids.setdefault(broker_id, shard_id) == shard_id
+        assert self.broker_ids.setdefault(shard_id, broker_id) == broker_id
 
-    def described(self, name: str) -> None:
-        """The states are the same, once the markers are written that the broker is still at."""
+    def compare_states(self, name: str) -> None:
+        """Compare both states of a transaction after the broker has written its markers."""
         request = DescribeTransactionsRequest(transactional_ids=(name,))
-        (own,) = self.harness.ask(request, 0).transaction_states
-        told: list[Any] = []
+        (expected,) = self.harness.ask(request, 0).transaction_states
+        states: list[Any] = []
 
         def settled() -> bool:
-            told[:] = self.client.ask(request, 0).transaction_states
-            return not told[0].transaction_state.startswith("Prepare")
+            states[:] = self.client.ask(request, 0).transaction_states
+            return not states[0].transaction_state.startswith("Prepare")
 
         eventually(settled)
-        assert seen(told[0]) == seen(own)
-        self._same(told[0].producer_id, own.producer_id)
+        assert comparable(states[0]) == comparable(expected)
+        self._match_ids(states[0].producer_id, expected.producer_id)
 
-    def _who(self, name: str) -> Producer:
+    def _draw_producer(self, name: str) -> Producer:
         known = self.harness.shard.transactions.get(name)
-        who = self.random.choice(["now"] * 9 + ["before", "after", "previous", "nobody"])
-        if known is None or who == "nobody":
+        kind = self.random.choice(["now"] * 9 + ["before", "after", "previous", "unknown"])
+        if known is None or kind == "unknown":
             return 999_999, 0
-        if who == "previous":
+        if kind == "previous":
             return known.previous_producer_id, LAST_EPOCH - 1
-        return known.producer_id, max(0, known.producer_epoch + {"now": 0, "before": -1, "after": 1}[who])
+        return known.producer_id, max(0, known.producer_epoch + {"now": 0, "before": -1, "after": 1}[kind])
 
-    # --- what is asked: a function of the producer, and a version ---
+    # --- requests: a function of the producer, and a version ---
 
     def _init(self, name: str, producer: Producer) -> Any:
         version = self.random.choice([2, 3, 4, 5])
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "transactional_id": name,
             "transaction_timeout_ms": self.random.choice([600_000] * 6 + [0, 900_001, -1]),
         }
-        says = version >= 3 and self.random.random() < 0.4
-        return lambda who: InitProducerIdRequest(
-            **told, producer_id=who[0] if says else -1, producer_epoch=who[1] if says else -1
+        sends_producer = version >= 3 and self.random.random() < 0.4
+        return lambda sender: InitProducerIdRequest(
+            **fields,
+            producer_id=sender[0] if sends_producer else -1,
+            producer_epoch=sender[1] if sends_producer else -1,
         ), version
 
     def _add(self, name: str, producer: Producer) -> Any:
         version = self.random.randrange(6 if self.harness.level else 4)
-        places = sorted(self.random.sample(PLACES, self.random.choice([1, 1, 2])))
-        return lambda who: add_request(who, places, version, name), version
+        partitions = sorted(self.random.sample(PARTITIONS, self.random.choice([1, 1, 2])))
+        return lambda sender: add_request(sender, partitions, version, name), version
 
     def _verify(self, name: str, producer: Producer) -> Any:
         version = self.random.choice([4, 5])
-        places = sorted(self.random.sample(PLACES, 2))
-        return lambda who: add_request(who, places, version, name, verify_only=True), version
+        partitions = sorted(self.random.sample(PARTITIONS, 2))
+        return lambda sender: add_request(sender, partitions, version, name, verify_only=True), version
 
     def _offsets(self, name: str, producer: Producer) -> Any:
         group_id = f"g{self.random.randrange(9)}"
-        return lambda who: AddOffsetsToTxnRequest(
-            transactional_id=name, producer_id=who[0], producer_epoch=who[1], group_id=group_id
+        return lambda sender: AddOffsetsToTxnRequest(
+            transactional_id=name, producer_id=sender[0], producer_epoch=sender[1], group_id=group_id
         ), self.random.randrange(5)
 
     def _end(self, name: str, producer: Producer) -> Any:
         committed = self.random.random() < 0.5
         newer = self.random.random() < (0.6 if self.harness.level == 2 else 0.3) and self.harness.level
         version = 5 if newer else self.random.randrange(OLD + 1)
-        return lambda who: end_request(who, committed, name), version
+        return lambda sender: end_request(sender, committed, name), version
 
     def _list(self, name: str, producer: Producer) -> Any:
-        told = self.random.choice(LISTS)
-        return lambda who: ListTransactionsRequest(**told), 2
+        filters = self.random.choice(LIST_FILTERS)
+        return lambda sender: ListTransactionsRequest(**filters), 2
 
 
 ENDS = ["end"] * 4
 
 
-def eventually(holds: Callable[[], bool]) -> None:
+def eventually(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.003)
 
 
-def seen(answer: Struct) -> Any:
-    """What does not differ from broker to broker: no producer ids, no times, no order of a hash table."""
-    told: Any = answer
+def comparable(answer: Struct) -> Any:
+    """Return the comparable part of a response: no producer ids, no times, no order of a hash table."""
+    fields: Any = answer
     if isinstance(answer, AddPartitionsToTxnResponse):
         topics = [*answer.results_by_topic_v3_and_below]
         topics += [topic for result in answer.results_by_transaction for topic in result.topic_results]
@@ -233,24 +245,24 @@ def seen(answer: Struct) -> Any:
         )
     if isinstance(answer, ListTransactionsResponse):
         states = sorted(
-            (state.transactional_id, state.transaction_state) for state in told.transaction_states
+            (state.transactional_id, state.transaction_state) for state in fields.transaction_states
         )
-        return Errors(told.error_code).name, sorted(told.unknown_state_filters), states
+        return Errors(fields.error_code).name, sorted(fields.unknown_state_filters), states
     if hasattr(answer, "transaction_state"):
-        topics = [(topic.topic, sorted(topic.partitions)) for topic in told.topics]
-        times = told.transaction_timeout_ms, told.transaction_start_time_ms == -1
+        topics = [(topic.topic, sorted(topic.partitions)) for topic in fields.topics]
+        times = fields.transaction_timeout_ms, fields.transaction_start_time_ms == -1
         return (
-            Errors(told.error_code).name,
-            told.transaction_state,
-            told.producer_epoch,
+            Errors(fields.error_code).name,
+            fields.transaction_state,
+            fields.producer_epoch,
             times,
             sorted(topics),
         )
-    return Errors(told.error_code).name, getattr(told, "producer_epoch", None)
+    return Errors(fields.error_code).name, getattr(fields, "producer_epoch", None)
 
 
 def written(pairs: list[tuple[bytes, bytes | None]], names: dict[int, int]) -> list[Any]:
-    """Records, each with its version; producer ids as the shard has them."""
+    """Return the records with their versions; producer ids are translated by `names`."""
     found = []
     for pair in pairs:
         record = decode_transaction_record(*pair)
@@ -281,54 +293,54 @@ def log_of(broker: Broker) -> list[tuple[bytes, bytes | None]]:
 
 
 @contextmanager
-def a_walk(path: Path) -> Iterator[Walk]:
-    """Behind it the records of both are compared."""
-    with a_broker(path) as broker:
+def walking(path: Path) -> Iterator[Walk]:
+    """Yield a walk; compare the records of broker and shard afterwards."""
+    with running_broker(path) as broker:
         for name in ("in", "out"):
             Target(broker).topic(name, 2)
         with Client(broker.port) as client:
             walk = Walk(broker, client, seed=int(os.environ.get("KONVENE_SEED", "1")))
-            walk.ready()
+            walk.await_coordinators()
             yield walk
-    assert written(log_of(broker), walk.ours) == written(walk.harness.log, {})
+    assert written(log_of(broker), walk.shard_ids) == written(walk.harness.log, {})
 
 
-def test_a_broker_answers_as_the_core_decides(tmp_path: Path) -> None:
-    with a_walk(tmp_path) as walk:
+def test_broker_answers_as_the_shard_decides(tmp_path: Path) -> None:
+    with walking(tmp_path) as walk:
         for level in (2, 1, 0, 2):
-            walk.at_level(level)
+            walk.set_level(level)
             for _ in range(STEPS):
                 walk.step()
         assert len(walk.harness.log) > STEPS
 
 
-def test_a_broker_is_as_patient_as_the_core(tmp_path: Path) -> None:
-    """What takes too long is aborted, and then its producer asks once more for anything that it may want."""
-    with a_walk(tmp_path) as walk:
+def test_broker_times_out_transactions_as_the_shard_does(tmp_path: Path) -> None:
+    """A timed-out transaction is aborted; then its producer sends each possible request."""
+    with walking(tmp_path) as walk:
         for level in (2, 1, 0):
-            walk.at_level(level)
+            walk.set_level(level)
             generation = NEW if level == 2 else OLD
-            for number, wants in enumerate(AFTERWARDS):
+            for number, next_request in enumerate(REQUESTS_AFTER_TIMEOUT):
                 name = f"slow-{level}-{number}"
-                begins = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=20)
-                took = walk.both(name, (-1, -1), lambda _, begins=begins: begins, 5)
-                producer = took.producer_id, took.producer_epoch
+                init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=20)
+                producer_state = walk.ask_both(name, (-1, -1), lambda _, init=init: init, 5)
+                producer = producer_state.producer_id, producer_state.producer_epoch
                 version = 5 if level == 2 else 3
-                add = walk.harness.ask(add_request(producer, PLACES, version, name), version)
-                theirs = walk.theirs[producer[0]], producer[1]
-                told = walk.client.ask(add_request(theirs, PLACES, version, name), version)
-                assert seen(told) == seen(add)
-                walk.too_long(name)
-                walk.both(name, producer, *wants(name, generation))
+                add = walk.harness.ask(add_request(producer, PARTITIONS, version, name), version)
+                broker_producer = walk.broker_ids[producer[0]], producer[1]
+                response = walk.client.ask(add_request(broker_producer, PARTITIONS, version, name), version)
+                assert comparable(response) == comparable(add)
+                walk.time_out(name)
+                walk.ask_both(name, producer, *next_request(name, generation))
 
 
-AFTERWARDS: list[Callable[[str, int], Any]] = [
-    lambda name, generation: (lambda who: end_request(who, True, name), generation),
-    lambda name, generation: (lambda who: end_request(who, False, name), generation),
-    lambda name, generation: (lambda who: add_request(who, PLACES, 3, name), 3),
+REQUESTS_AFTER_TIMEOUT: list[Callable[[str, int], Any]] = [
+    lambda name, generation: (lambda sender: end_request(sender, True, name), generation),
+    lambda name, generation: (lambda sender: end_request(sender, False, name), generation),
+    lambda name, generation: (lambda sender: add_request(sender, PARTITIONS, 3, name), 3),
     lambda name, generation: (
-        lambda who: InitProducerIdRequest(
-            transactional_id=name, transaction_timeout_ms=9, producer_id=who[0], producer_epoch=who[1]
+        lambda sender: InitProducerIdRequest(
+            transactional_id=name, transaction_timeout_ms=9, producer_id=sender[0], producer_epoch=sender[1]
         ),
         5,
     ),

@@ -108,19 +108,19 @@ def test_older_client_keeps_its_epoch(committed: bool) -> None:
     assert harness.end(producer, committed, OLD) is OK
     markers = MarkersToWrite("t", FIRST_ID, 0, committed, 0, (("in", 3), OUT))
     assert harness.effects == [Effect(WRITE_MARKERS, markers)]
-    prepared = harness.of()
+    prepared = harness.transaction()
     assert prepared.state is (PREPARE_COMMIT if committed else PREPARE_ABORT)
     assert (prepared.start_ms, prepared.last_update_ms) == (began_ms, harness.now_ms)
     assert prepared.partitions == {OUT, ("in", 3)}
     harness.now_ms += 5
     harness.write_markers()
     complete = COMPLETE_COMMIT if committed else COMPLETE_ABORT
-    assert harness.of() == replace(
+    assert harness.transaction() == replace(
         prepared, state=complete, partitions=frozenset(), last_update_ms=harness.now_ms
     )
     assert harness.end(producer, committed, OLD) is OK
     assert harness.add(producer, version=3) is OK
-    assert harness.of().start_ms == harness.now_ms
+    assert harness.transaction().start_ms == harness.now_ms
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -132,7 +132,7 @@ def test_newer_client_gets_the_next_epoch(committed: bool) -> None:
     markers = MarkersToWrite("t", FIRST_ID, 1, committed, 2, (OUT,))
     assert harness.effects == [Effect(WRITE_MARKERS, markers)]
     assert harness.end(producer, committed) is CONCURRENT
-    assert harness.of().last_producer_epoch == 0
+    assert harness.transaction().last_producer_epoch == 0
     harness.write_markers()
     assert harness.end(producer, committed) == (FIRST_ID, 1)
     assert harness.end(producer, not committed) is STATE
@@ -145,10 +145,10 @@ def test_abort_without_partitions_writes_no_markers() -> None:
     harness = TransactionHarness()
     producer = harness.init()
     assert harness.end(producer, False) == (FIRST_ID, 1)
-    assert harness.of().start_ms == harness.now_ms
+    assert harness.transaction().start_ms == harness.now_ms
     assert harness.write_markers() == [MarkersToWrite("t", FIRST_ID, 1, False, 2, ())]
-    assert harness.of().state is COMPLETE_ABORT
-    assert harness.of().start_ms != -1
+    assert harness.transaction().state is COMPLETE_ABORT
+    assert harness.transaction().start_ms != -1
 
 
 def test_client_that_lost_its_end_response_continues() -> None:
@@ -170,19 +170,19 @@ def test_end_that_exhausts_the_epochs(committed: bool) -> None:
     harness = TransactionHarness()
     put(harness, producer_epoch=LAST_EPOCH - 1, state=ONGOING, partitions=frozenset({OUT}))
     assert harness.end(LAST_USABLE, committed) == (FIRST_ID, 0)
-    assert (harness.of().producer_id, harness.of().producer_epoch) == (7, LAST_EPOCH)
-    assert harness.of().next_producer_id == FIRST_ID
+    assert (harness.transaction().producer_id, harness.transaction().producer_epoch) == (7, LAST_EPOCH)
+    assert harness.transaction().next_producer_id == FIRST_ID
     assert harness.add((FIRST_ID, 0)) is CONCURRENT
     again = harness.restarted()
     for coordinator in (harness, again):
         markers = coordinator.write_markers()
         assert markers == [MarkersToWrite("t", 7, LAST_EPOCH, committed, 2, (OUT,))]
-        known = coordinator.of()
+        known = coordinator.transaction()
         assert (known.producer_id, known.producer_epoch, known.next_producer_id) == (FIRST_ID, 0, -1)
         assert known.previous_producer_id == 7
         assert coordinator.end(LAST_USABLE, committed) == (FIRST_ID, 0)
         assert coordinator.end(LAST_USABLE, not committed) is STATE
-    assert harness.of().last_producer_epoch == LAST_EPOCH - 1
+    assert harness.transaction().last_producer_epoch == LAST_EPOCH - 1
     assert harness.init(LAST_USABLE) == (FIRST_ID, 0)
     assert harness.add((FIRST_ID, 0)) is OK
     assert harness.end(LAST_USABLE, committed) is MAPPING
@@ -212,9 +212,9 @@ def test_abort_at_the_fencing_epoch_is_accepted() -> None:
     harness = TransactionHarness()
     put(harness, producer_epoch=LAST_EPOCH, state=COMPLETE_ABORT)
     assert harness.end((7, LAST_EPOCH), False) == (FIRST_ID, 0)
-    assert harness.of().producer_epoch == LAST_EPOCH
+    assert harness.transaction().producer_epoch == LAST_EPOCH
     harness.write_markers()
-    assert (harness.of().producer_id, harness.of().producer_epoch) == (FIRST_ID, 0)
+    assert (harness.transaction().producer_id, harness.transaction().producer_epoch) == (FIRST_ID, 0)
 
 
 def test_commit_at_the_fencing_epoch_is_impossible() -> None:
@@ -249,7 +249,7 @@ def test_written_markers_complete_their_own_transaction_once() -> None:
     assert harness.inform(MarkersWritten("u", FIRST_ID, 1)) == NOTHING
     assert harness.inform(MarkersWritten("t", FIRST_ID, 1)) != NOTHING
     assert harness.inform(MarkersWritten("t", FIRST_ID, 1)) == NOTHING
-    assert harness.of().state is COMPLETE_COMMIT
+    assert harness.transaction().state is COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
@@ -263,7 +263,7 @@ def test_restart_writes_pending_markers(level: int) -> None:
     assert again.effects == harness.effects
     assert sorted(again.timers) == [("expired",), ("timed-out",)]
     again.write_markers()
-    assert again.of().state is COMPLETE_COMMIT
+    assert again.transaction().state is COMPLETE_COMMIT
     assert again.restarted().effects == []
 
 
@@ -274,14 +274,14 @@ def test_feature_level_0_writes_version_0() -> None:
     harness.end(producer, True, OLD)
     harness.write_markers()
     assert {value[:2] for _, value in harness.log if value is not None} == {b"\0\0"}
-    assert harness.of().previous_producer_id == FIRST_ID
-    assert harness.restarted().of() == replace(harness.of(), previous_producer_id=-1)
+    assert harness.transaction().previous_producer_id == FIRST_ID
+    assert harness.restarted().transaction() == replace(harness.transaction(), previous_producer_id=-1)
     harness.level = 1
     harness.init()
     last = harness.log[-1][1]
     assert last is not None
     assert last[:2] == b"\0\1"
-    assert harness.restarted().of() == harness.of()
+    assert harness.restarted().transaction() == harness.transaction()
 
 
 def test_version_0_rejects_newer_clients() -> None:
@@ -308,7 +308,7 @@ def test_transaction_of_a_newer_client_completes_at_a_lower_level() -> None:
     harness.end(producer, True, NEW)
     harness.level = 0
     harness.write_markers()
-    assert harness.of().state is COMPLETE_COMMIT
+    assert harness.transaction().state is COMPLETE_COMMIT
     assert harness.init() == (FIRST_ID, 2)
-    again = harness.restarted().of()
+    again = harness.restarted().transaction()
     assert (again.producer_id, again.producer_epoch, again.client_transaction_version) == (FIRST_ID, 2, 0)

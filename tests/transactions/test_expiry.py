@@ -39,13 +39,13 @@ def test_timed_out_transaction_is_aborted_and_its_producer_fenced(level: int) ->
     harness.now_ms += 1
     harness.expire(TIMED_OUT)
     assert harness.timers == {TIMED_OUT: 10_000}
-    known = harness.of()
+    known = harness.transaction()
     assert (known.state, known.producer_epoch, known.start_ms) == (PREPARE_ABORT, 1, began_ms)
     assert known.last_producer_epoch == (0 if level == 2 else -1)
     assert harness.write_markers() == [
         MarkersToWrite("t", FIRST_ID, 1, False, 2 if level == 2 else 0, (OUT,))
     ]
-    assert harness.of().state is COMPLETE_ABORT
+    assert harness.transaction().state is COMPLETE_ABORT
     assert harness.add(producer, version=3) is Errors.PRODUCER_FENCED
     if level < 2:
         assert harness.end(producer, True, OLD) is Errors.PRODUCER_FENCED
@@ -122,14 +122,16 @@ def test_transaction_larger_than_a_batch_is_aborted_alone() -> None:
 def test_producer_id_is_fetched_for_exhausted_epochs() -> None:
     harness = TransactionHarness()
     put(harness, state=ONGOING, producer_epoch=LAST_EPOCH - 1, partitions=frozenset({OUT}))
-    harness.shard.replay(TransactionSnapshot(replace(harness.of(), transactional_id="u", producer_epoch=3)))
+    harness.shard.replay(
+        TransactionSnapshot(replace(harness.transaction(), transactional_id="u", producer_epoch=3))
+    )
     harness.expire(TIMED_OUT)
     assert Effect(FETCH_PRODUCER_ID, "t") in harness.effects
-    assert (harness.of("t").state, harness.of("u").state) == (ONGOING, PREPARE_ABORT)
+    assert (harness.transaction("t").state, harness.transaction("u").state) == (ONGOING, PREPARE_ABORT)
     harness.inform(ProducerIdFetched("t", 4000))
     markers = {m.transactional_id: m for m in harness.write_markers()}["t"]
     assert markers == MarkersToWrite("t", 7, LAST_EPOCH, False, 2, (OUT,))
-    known = harness.of()
+    known = harness.transaction()
     assert (known.producer_id, known.producer_epoch, known.state) == (4000, 0, COMPLETE_ABORT)
     assert harness.end((7, LAST_EPOCH - 1), False, NEW) == (4000, 0)
     assert harness.inform(ProducerIdFetched("t", 4001)) == NOTHING
@@ -142,8 +144,8 @@ def test_late_producer_id_is_not_used() -> None:
     assert harness.inform(ProducerIdFetched("t", 4000)) == NOTHING
     put(harness, state=ONGOING, producer_epoch=3)
     harness.inform(ProducerIdFetched("t", 4000))
-    assert harness.of().next_producer_id == -1
-    assert harness.of().state is PREPARE_ABORT
+    assert harness.transaction().next_producer_id == -1
+    assert harness.transaction().state is PREPARE_ABORT
 
 
 @pytest.mark.parametrize("level", [0, 1])
@@ -152,7 +154,7 @@ def test_older_versions_fetch_no_producer_id(level: int) -> None:
     put(harness, state=ONGOING, producer_epoch=LAST_EPOCH - 1)
     harness.expire(TIMED_OUT)
     assert [effect.verb for effect in harness.effects] == ["write-markers"]
-    assert harness.of().producer_epoch == LAST_EPOCH
+    assert harness.transaction().producer_epoch == LAST_EPOCH
 
 
 @pytest.mark.parametrize("state", KEPT)

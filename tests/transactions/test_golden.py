@@ -1,7 +1,8 @@
-"""Kafka's own log of transactions: it is loaded, and decided again to the last byte.
+"""Kafka's transaction log is loaded, encoded to the same bytes, and reproduced from the implied requests.
 
-`vectors/logs/transactions` is what Apache Kafka 4.4.0 left of three transactional ids. Each record says what
-was asked and when; asked the same in the same order, the shard writes the same records.
+`vectors/logs/transactions` is the log that Apache Kafka 4.4.0 wrote for three transactional ids. Each record
+implies the request that caused it and its time; for the same requests in the same order the shard writes the
+same records.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from konvene.transactions.state import (
     to_record,
 )
 
-STORY = Path(__file__).parents[1] / "vectors" / "logs" / "transactions"
-PLACES = sorted(place.name for place in STORY.glob("__transaction_state-*"))
+LOGS = Path(__file__).parents[1] / "vectors" / "logs" / "transactions"
+PARTITIONS = sorted(partition.name for partition in LOGS.glob("__transaction_state-*"))
 
 Pair = tuple[bytes, bytes | None]
 
 
-def pairs(place: str) -> list[Pair]:
+def pairs(partition: str) -> list[Pair]:
     found: list[Pair] = []
-    for file in sorted((STORY / place).glob("*.log")):
+    for file in sorted((LOGS / partition).glob("*.log")):
         for header, batch in rb.batches(file.read_bytes()):
             assert not header.is_control
             for record in rb.records(batch, header):
@@ -44,20 +45,20 @@ def pairs(place: str) -> list[Pair]:
     return found
 
 
-def told(pair: Pair) -> Transaction:
+def decoded(pair: Pair) -> Transaction:
     record = decode_transaction_record(*pair)
     assert type(record) is Record
     return from_record(record.key, record.value)  # type: ignore[arg-type]
 
 
-def test_the_log_is_loaded_as_kafka_decoded_it() -> None:
-    """The last record of each id is what the shard has, field by field."""
+def test_loaded_states_equal_kafkas_decoding() -> None:
+    """The shard has the fields of the last record of each transactional id."""
     shard = TransactionShard()
-    for place in PLACES:
-        for pair in pairs(place):
+    for partition in PARTITIONS:
+        for pair in pairs(partition):
             shard.replay(decode_transaction_record(*pair))
     last = {}
-    with (STORY / "expected.jsonl").open(encoding="utf-8") as lines:
+    with (LOGS / "expected.jsonl").open(encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             if row["topic"] == "__transaction_state":
                 last[row["key"]["transactionalId"]] = row["value"]
@@ -83,41 +84,41 @@ def test_the_log_is_loaded_as_kafka_decoded_it() -> None:
     }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_what_is_loaded_is_written_as_it_was(place: str) -> None:
-    for pair in pairs(place):
-        assert encode_transaction_record(to_record(told(pair), 1)) == pair
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_records_encode_to_the_same_bytes(partition: str) -> None:
+    for pair in pairs(partition):
+        assert encode_transaction_record(to_record(decoded(pair), 1)) == pair
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_every_record_is_decided_again(place: str) -> None:
-    log = pairs(place)
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_replayed_requests_write_the_same_records(partition: str) -> None:
+    log = pairs(partition)
     harness = TransactionHarness()
     for pair in log:
-        wanted = told(pair)
-        harness.now_ms = wanted.last_update_ms
-        ask_for(harness, wanted)
-        assert harness.log[-1] == pair, wanted
+        written = decoded(pair)
+        harness.now_ms = written.last_update_ms
+        send_request_for(harness, written)
+        assert harness.log[-1] == pair, written
     assert harness.log == log
     assert len(log) in (4, 35)
 
 
-def ask_for(harness: TransactionHarness, wanted: Transaction) -> None:
-    """Ask for what brings a transaction from where it is to what Kafka wrote."""
-    name = wanted.transactional_id
+def send_request_for(harness: TransactionHarness, written: Transaction) -> None:
+    """Send the request that takes a transaction to the state that Kafka wrote."""
+    name = written.transactional_id
     known = harness.shard.transactions.get(name)
-    if wanted.state is EMPTY:
-        harness.next_id = wanted.producer_id
-        took = harness.init(transactional_id=name, transaction_timeout_ms=wanted.timeout_ms)
-        assert took == (wanted.producer_id, wanted.producer_epoch)
+    if written.state is EMPTY:
+        harness.next_id = written.producer_id
+        response = harness.init(transactional_id=name, transaction_timeout_ms=written.timeout_ms)
+        assert response == (written.producer_id, written.producer_epoch)
         return
     assert known is not None
     producer = known.producer_id, known.producer_epoch
-    if wanted.state is ONGOING:
-        harness.add(producer, sorted(wanted.partitions - known.partitions), name=name)
-    elif wanted.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
+    if written.state is ONGOING:
+        harness.add(producer, sorted(written.partitions - known.partitions), name=name)
+    elif written.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
         harness.inform(MarkersWritten(name, *producer))
     elif name == "tx-slow":
         harness.expire(("timed-out",))
     else:
-        harness.end(producer, wanted.state is PREPARE_COMMIT, name=name)
+        harness.end(producer, written.state is PREPARE_COMMIT, name=name)

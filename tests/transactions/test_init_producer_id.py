@@ -1,4 +1,4 @@
-"""InitProducerId: who is given which id and epoch, and who is turned away."""
+"""InitProducerId: producer ids, epochs, fencing and rejections."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from konvene.transactions.state import (
 
 
 def put(harness: TransactionHarness, **fields: Any) -> None:
-    """Let the shard have an id in some state."""
+    """Put a transactional id into a state by replaying a snapshot."""
     known = Transaction("t", 7, 7, producer_epoch=3, timeout_ms=TIMEOUT_MS, start_ms=1, last_update_ms=1)
     harness.shard.replay(TransactionSnapshot(replace(known, **fields)))
 
 
-def test_a_new_id_is_written_whole() -> None:
+def test_new_transactional_id_is_written() -> None:
     harness = TransactionHarness()
     assert harness.init() == (FIRST_ID, 0)
-    assert harness.of() == Transaction(
+    assert harness.transaction() == Transaction(
         "t", FIRST_ID, FIRST_ID, -1, 0, -1, TIMEOUT_MS, EMPTY, frozenset(), -1, harness.now_ms, 0
     )
-    assert harness.restarted().of() == harness.of()
+    assert harness.restarted().transaction() == harness.transaction()
     assert harness.effects == []
 
 
-def test_each_new_producer_has_the_next_epoch() -> None:
+def test_each_new_producer_gets_the_next_epoch() -> None:
     harness = TransactionHarness()
     assert [harness.init() for _ in range(3)] == [(FIRST_ID, 0), (FIRST_ID, 1), (FIRST_ID, 2)]
 
@@ -70,13 +70,13 @@ def test_invalid_requests_are_rejected(fields: dict[str, Any], error: Errors) ->
 def test_the_longest_timeout_is_allowed() -> None:
     harness = TransactionHarness()
     assert harness.init(transaction_timeout_ms=900_000) == (FIRST_ID, 0)
-    assert harness.of().timeout_ms == 900_000
+    assert harness.transaction().timeout_ms == 900_000
 
 
-def test_in_two_phases_there_is_no_timeout() -> None:
+def test_two_phase_commit_has_no_timeout() -> None:
     harness = TransactionHarness(settings={"transaction.two.phase.commit.enable": "true"})
     assert harness.init(version=6, enable2_pc=True, transaction_timeout_ms=-5) == (FIRST_ID, 0)
-    assert harness.of().timeout_ms == NO_TIMEOUT_MS
+    assert harness.transaction().timeout_ms == NO_TIMEOUT_MS
 
 
 STATES = [
@@ -91,14 +91,14 @@ STATES = [
 
 @pytest.mark.parametrize("producer", [(-1, -1), (7, 3)])
 @pytest.mark.parametrize(("state", "answer"), STATES)
-def test_in_each_state(state: TransactionState, answer: Any, producer: tuple[int, int]) -> None:
+def test_init_in_each_state(state: TransactionState, answer: Any, producer: tuple[int, int]) -> None:
     harness = TransactionHarness()
     put(harness, state=state)
     assert harness.init(producer) == answer
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_transaction_under_way_is_aborted_first(level: int) -> None:
+def test_ongoing_transaction_is_aborted_first(level: int) -> None:
     """The abort takes one epoch and the new producer the next one; the old producer is fenced at once."""
     harness = TransactionHarness(level)
     old = harness.init()
@@ -107,12 +107,12 @@ def test_a_transaction_under_way_is_aborted_first(level: int) -> None:
     version = 2 if level == 2 else 0
     markers = MarkersToWrite("t", FIRST_ID, 1, False, version, (("in", 0), ("out", 1)))
     assert harness.effects == [Effect(WRITE_MARKERS, markers)]
-    assert harness.of().state is PREPARE_ABORT
-    assert harness.of().client_transaction_version == version
+    assert harness.transaction().state is PREPARE_ABORT
+    assert harness.transaction().client_transaction_version == version
     assert harness.end(old, True, OLD) is Errors.PRODUCER_FENCED
     assert harness.init() is Errors.CONCURRENT_TRANSACTIONS
     harness.write_markers()
-    assert harness.of().state is COMPLETE_ABORT
+    assert harness.transaction().state is COMPLETE_ABORT
     assert harness.init() == (FIRST_ID, 2)
 
 
@@ -132,21 +132,21 @@ OWNER, FENCED = 7, Errors.PRODUCER_FENCED
         ((6, LAST_EPOCH - 1), -1, FENCED),  # neither this id nor the one before
     ],
 )
-def test_a_producer_that_goes_on(producer: tuple[int, int], last: int, answer: Any) -> None:
+def test_recovery_with_a_producer_id(producer: tuple[int, int], last: int, answer: Any) -> None:
     harness = TransactionHarness()
     put(harness, last_producer_epoch=last)
     assert harness.init(producer) == answer
 
 
-def test_nothing_is_left_of_the_transaction_before() -> None:
+def test_init_clears_the_previous_transaction() -> None:
     harness = TransactionHarness()
     put(harness, state=COMPLETE_ABORT, partitions=frozenset({("out", 0)}), start_ms=5)
     assert harness.init() == (7, 4)
-    assert (harness.of().partitions, harness.of().start_ms) == (frozenset(), -1)
-    assert harness.restarted().of() == harness.of()
+    assert (harness.transaction().partitions, harness.transaction().start_ms) == (frozenset(), -1)
+    assert harness.restarted().transaction() == harness.transaction()
 
 
-def test_a_producer_asks_again_until_another_comes() -> None:
+def test_init_can_be_repeated_until_another_producer_starts() -> None:
     """The last epoch distinguishes a retry from a zombie; it is not in the log, as in Kafka."""
     harness = TransactionHarness()
     harness.init()
@@ -159,23 +159,23 @@ def test_a_producer_asks_again_until_another_comes() -> None:
 
 
 def test_unknown_transactional_id_accepts_any_previous_producer() -> None:
-    """Its id expired, and with it who it was: it has a new one."""
+    """The transactional id expired with its producer id: the producer gets a new one."""
     assert TransactionHarness().init((99, 5)) == (FIRST_ID, 0)
 
 
-def test_epochs_run_out_and_the_next_id_begins() -> None:
+def test_exhausted_epochs_rotate_the_producer_id() -> None:
     harness = TransactionHarness()
     put(harness, producer_epoch=LAST_EPOCH - 1)
     assert harness.init() == (FIRST_ID, 0)
-    assert harness.of().previous_producer_id == 7
-    assert harness.of().last_producer_epoch == -1
+    assert harness.transaction().previous_producer_id == 7
+    assert harness.transaction().last_producer_epoch == -1
 
 
 def test_owner_gets_its_new_id_again_after_a_lost_response() -> None:
     harness = TransactionHarness()
     put(harness, producer_epoch=LAST_EPOCH - 1)
     assert harness.init((7, LAST_EPOCH - 1)) == (FIRST_ID, 0)
-    assert harness.of().last_producer_epoch == LAST_EPOCH - 1
+    assert harness.transaction().last_producer_epoch == LAST_EPOCH - 1
     assert harness.init((7, LAST_EPOCH - 1)) == (FIRST_ID, 0)
     assert harness.init((7, LAST_EPOCH - 2)) is Errors.PRODUCER_FENCED
     assert harness.next_id == FIRST_ID + 1
@@ -184,9 +184,9 @@ def test_owner_gets_its_new_id_again_after_a_lost_response() -> None:
 @pytest.mark.parametrize(
     "producer",
     [
-        (6, 2),  # the id before, which had epochs left
+        (6, 2),  # the previous id, which was not exhausted
         (5, LAST_EPOCH - 1),  # neither id
-        (7, 2),  # the present id, which was at no such epoch
+        (7, 2),  # the current id, which never had this epoch
     ],
 )
 def test_rotation_is_repeated_to_the_owner_only(producer: tuple[int, int]) -> None:
@@ -197,34 +197,34 @@ def test_rotation_is_repeated_to_the_owner_only(producer: tuple[int, int]) -> No
     assert harness.init(producer) is Errors.PRODUCER_FENCED
 
 
-def test_used_up_epochs_and_an_epoch_that_is_not_the_present_one() -> None:
-    """Kafka fails here; a client that gets it gives up."""
+def test_previous_epoch_after_exhaustion_is_a_server_error() -> None:
+    """As in Kafka; the client treats the error as fatal."""
     harness = TransactionHarness()
     put(harness, producer_epoch=LAST_EPOCH - 1, last_producer_epoch=LAST_EPOCH - 2)
     assert harness.init((7, LAST_EPOCH - 2)) is Errors.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_the_last_epoch_of_all_fences(level: int) -> None:
-    """Of an id whose epochs are used up the transaction is aborted at the one that no producer has."""
+def test_fencing_epoch_aborts_the_ongoing_transaction(level: int) -> None:
+    """With exhausted epochs, the abort uses the last epoch, which no producer has."""
     harness = TransactionHarness(level)
     put(harness, producer_epoch=LAST_EPOCH - 1, state=ONGOING, partitions=frozenset({("out", 0)}))
     assert harness.init() is Errors.CONCURRENT_TRANSACTIONS
-    assert harness.of().producer_epoch == LAST_EPOCH
+    assert harness.transaction().producer_epoch == LAST_EPOCH
     harness.write_markers()
-    assert harness.of().producer_epoch == LAST_EPOCH
-    took = harness.init()
-    assert took[0] != 7
-    assert took[1] == 0
+    assert harness.transaction().producer_epoch == LAST_EPOCH
+    response = harness.init()
+    assert response[0] != 7
+    assert response[1] == 0
 
 
-def test_where_each_transaction_has_its_epoch_fencing_rotates_at_once() -> None:
+def test_fencing_with_an_epoch_per_transaction_rotates_at_once() -> None:
     harness = TransactionHarness()
     put(harness, producer_epoch=LAST_EPOCH - 1, state=ONGOING, partitions=frozenset({("out", 0)}))
     assert harness.init() is Errors.CONCURRENT_TRANSACTIONS
     (markers,) = harness.write_markers()
     assert (markers.producer_id, markers.producer_epoch) == (7, LAST_EPOCH)
-    assert (harness.of().producer_id, harness.of().producer_epoch) == (FIRST_ID, 0)
+    assert (harness.transaction().producer_id, harness.transaction().producer_epoch) == (FIRST_ID, 0)
     assert harness.init() == (FIRST_ID, 1)
 
 

@@ -37,7 +37,7 @@ NOW, BEFORE, LATER, OTHER = (7, 3), (7, 2), (7, 4), (6, 3)
 IN: Partition = ("in", 2)
 
 ADDED = [
-    # state, answers to the present producer, to one of another epoch, to one of another id
+    # state, responses to the current producer, to one with another epoch, to one with another id
     (EMPTY, OK, FENCED, MAPPING),
     (ONGOING, OK, FENCED, MAPPING),
     (PREPARE_COMMIT, CONCURRENT, CONCURRENT, CONCURRENT),
@@ -47,7 +47,7 @@ ADDED = [
 ]
 
 VERIFIED = [
-    # The same with verify_only, of a partition that is in it and of one that is not.
+    # The same with verify_only, for an added partition.
     (EMPTY, ABORTABLE, FENCED, MAPPING),
     (ONGOING, OK, FENCED, MAPPING),
     (PREPARE_COMMIT, CONCURRENT, FENCED, MAPPING),
@@ -59,19 +59,19 @@ VERIFIED = [
 
 @pytest.mark.parametrize("version", [3, 5])
 @pytest.mark.parametrize(("state", "now", "epoch", "other"), ADDED)
-def test_adding_in_each_state(
+def test_add_partitions_in_each_state(
     state: TransactionState, now: Errors, epoch: Errors, other: Errors, version: int
 ) -> None:
     for producer, answer in ((NOW, now), (BEFORE, epoch), (LATER, epoch), (OTHER, other)):
         harness = TransactionHarness()
         put(harness, state=state, start_ms=5)
-        before = harness.of()
+        before = harness.transaction()
         assert harness.add(producer, version=version) is answer
         if answer is not OK:
-            assert harness.of() == before
+            assert harness.transaction() == before
             assert harness.log == []
             continue
-        after = harness.of()
+        after = harness.transaction()
         assert (after.state, after.partitions) == (ONGOING, {OUT})
         assert after.start_ms == (5 if state is ONGOING else harness.now_ms)
         assert after.last_update_ms == harness.now_ms
@@ -80,16 +80,16 @@ def test_adding_in_each_state(
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize(("state", "now", "epoch", "other"), VERIFIED)
-def test_verifying_in_each_state(
+def test_verify_only_in_each_state(
     state: TransactionState, now: Errors, epoch: Errors, other: Errors, version: int
 ) -> None:
-    has = frozenset({OUT}) if state in (ONGOING, PREPARE_ABORT, PREPARE_COMMIT) else frozenset()
+    partitions = frozenset({OUT}) if state in (ONGOING, PREPARE_ABORT, PREPARE_COMMIT) else frozenset()
     for producer, answer in ((NOW, now), (BEFORE, epoch), (LATER, epoch), (OTHER, other)):
         harness = TransactionHarness()
-        put(harness, state=state, partitions=has)
+        put(harness, state=state, partitions=partitions)
         found = harness.add(producer, [OUT, IN], version, verify_only=True)
-        absent = ABORTABLE if answer is OK else answer
-        assert found == {OUT: answer, IN: absent}
+        missing_error = ABORTABLE if answer is OK else answer
+        assert found == {OUT: answer, IN: missing_error}
         assert harness.log == []
 
 
@@ -112,30 +112,30 @@ def test_old_versions_get_invalid_producer_epoch(version: int) -> None:
     assert harness.add_offsets(LATER, version=min(version, 4)) is fenced
 
 
-def test_what_is_in_it_is_not_written_again() -> None:
+def test_added_partitions_are_not_written_again() -> None:
     harness = TransactionHarness()
     producer = harness.init()
     harness.add(producer, [OUT, IN])
-    known, written = harness.of(), len(harness.log)
+    known, written = harness.transaction(), len(harness.log)
     harness.now_ms += 1
     assert harness.add(producer, [IN]) is OK
-    assert harness.of() is known
+    assert harness.transaction() is known
     assert harness.add(producer, [IN, ("in", 3)]) is OK
     assert len(harness.log) == written + 1
-    assert harness.of().partitions == {OUT, IN, ("in", 3)}
-    assert harness.of().start_ms == known.start_ms
+    assert harness.transaction().partitions == {OUT, IN, ("in", 3)}
+    assert harness.transaction().start_ms == known.start_ms
 
 
-def test_nothing_to_add_begins_a_transaction_too() -> None:
-    """As in Kafka; a broker that asks for no partition gets one without any."""
+def test_request_without_partitions_begins_a_transaction() -> None:
+    """As in Kafka; the transaction has no partitions."""
     harness = TransactionHarness()
     producer = harness.init()
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="t", v3_and_below_producer_id=producer[0]
     )
     assert harness.ask(request, 3) == AddPartitionsToTxnResponse()
-    assert harness.of().state is ONGOING
-    assert harness.of().partitions == frozenset()
+    assert harness.transaction().state is ONGOING
+    assert harness.transaction().partitions == frozenset()
 
 
 def transaction(
@@ -156,7 +156,7 @@ def result(name: str, partition: Partition, error: Errors) -> AddPartitionsToTxn
     return AddPartitionsToTxnResult(transactional_id=name, topic_results=(topic,))
 
 
-def test_several_transactions_are_decided_each_by_itself() -> None:
+def test_each_transaction_of_a_request_has_its_own_result() -> None:
     """Results have the order of the request; all changes are one batch."""
     harness = TransactionHarness()
     t, u = harness.init(), harness.init(transactional_id="u")
@@ -164,7 +164,7 @@ def test_several_transactions_are_decided_each_by_itself() -> None:
     request = AddPartitionsToTxnRequest(
         transactions=(
             transaction("t", t, OUT),
-            transaction("nobody", t, OUT),
+            transaction("unknown", t, OUT),
             transaction("u", t, OUT),
             transaction("u", u, IN, verify_only=True),
             transaction("u", u, IN),
@@ -174,7 +174,7 @@ def test_several_transactions_are_decided_each_by_itself() -> None:
     )
     assert harness.ask(request, 5).results_by_transaction == (
         result("t", OUT, OK),
-        result("nobody", OUT, MAPPING),
+        result("unknown", OUT, MAPPING),
         result("u", OUT, MAPPING),
         result("u", IN, ABORTABLE),
         result("u", IN, OK),
@@ -182,21 +182,21 @@ def test_several_transactions_are_decided_each_by_itself() -> None:
         result("t", IN, OK),
     )
     assert harness.batches[written:] == [2]
-    assert harness.of("t").partitions == {OUT, IN}
-    assert harness.of("u").partitions == {IN}
+    assert harness.transaction("t").partitions == {OUT, IN}
+    assert harness.transaction("u").partitions == {IN}
 
 
-def test_the_newer_form_for_an_older_client() -> None:
+def test_batched_request_of_an_older_client() -> None:
     """The request version determines the kind of client."""
     harness = TransactionHarness()
     producer = harness.init()
     request = AddPartitionsToTxnRequest(transactions=(transaction("t", producer, OUT),))
     assert harness.ask(request, 3).results_by_transaction == (result("t", OUT, OK),)
-    assert harness.of().client_transaction_version == 0
+    assert harness.transaction().client_transaction_version == 0
 
 
 @pytest.mark.parametrize("count", [1, 4, 50])
-def test_a_groups_offsets_are_in_one_partition(count: int) -> None:
+def test_add_offsets_adds_the_offsets_partition_of_the_group(count: int) -> None:
     harness = TransactionHarness(settings={"offsets.topic.num.partitions": "50"})
     if count != 50:
         harness.topics = Topics([Topic("__consumer_offsets", ZERO_UUID, count)])
@@ -205,12 +205,12 @@ def test_a_groups_offsets_are_in_one_partition(count: int) -> None:
     assert harness.add_offsets(producer, group_id) is OK
     assert harness.add_offsets(producer, "g") is OK
     wanted = {("__consumer_offsets", group_partition(g, count)) for g in (group_id, "g")}
-    assert harness.of().partitions == wanted
-    assert harness.of().client_transaction_version == 0
+    assert harness.transaction().partitions == wanted
+    assert harness.transaction().client_transaction_version == 0
 
 
 @pytest.mark.parametrize(("state", "now", "epoch", "other"), ADDED)
-def test_adding_offsets_in_each_state(
+def test_add_offsets_in_each_state(
     state: TransactionState, now: Errors, epoch: Errors, other: Errors
 ) -> None:
     for producer, answer in ((NOW, now), (BEFORE, epoch), (LATER, epoch), (OTHER, other)):
@@ -220,7 +220,7 @@ def test_adding_offsets_in_each_state(
 
 
 @pytest.mark.parametrize(
-    ("told", "enlisted"),
+    ("changed", "enlisted"),
     [
         ({}, True),
         ({"name": "u"}, False),
@@ -231,12 +231,12 @@ def test_adding_offsets_in_each_state(
         ({"partition": 1}, False),
     ],
 )
-def test_verified_partitions(told: dict[str, Any], enlisted: bool) -> None:
+def test_verified_partitions(changed: dict[str, Any], enlisted: bool) -> None:
     for state in (EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT):
         harness = TransactionHarness()
         put(harness, state=state, partitions=frozenset({OUT}))
-        asks = {"name": "t", "producer_id": 7, "epoch": 3, "topic": "out", "partition": 0} | told
-        assert harness.shard.is_enlisted(*asks.values()) is (enlisted and state is ONGOING)
+        arguments = {"name": "t", "producer_id": 7, "epoch": 3, "topic": "out", "partition": 0} | changed
+        assert harness.shard.is_enlisted(*arguments.values()) is (enlisted and state is ONGOING)
 
 
 def test_ending_transaction_has_no_verified_partitions() -> None:
@@ -256,7 +256,7 @@ def test_ending_transaction_has_no_verified_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "version", "synced", "enough"),
+    ("state", "version", "fsync", "is_durable"),
     [
         # An old client's next transaction waits until the end of its last one is on the disk.
         (COMPLETE_COMMIT, 3, "false", False),
@@ -264,14 +264,16 @@ def test_ending_transaction_has_no_verified_partitions() -> None:
         (COMPLETE_COMMIT, 5, "false", True),
         (EMPTY, 3, "false", True),
         (ONGOING, 3, "false", True),
-        # Where records wait for the disk, so does what lets them in.
+        # If records wait for the disk, so do the responses that admit them.
         (EMPTY, 5, "true", False),
         (ONGOING, 3, "true", False),
     ],
 )
-def test_what_waits_for_the_disk(state: TransactionState, version: int, synced: str, enough: bool) -> None:
-    """Its marker, written again after a power cut, would end both: they have one epoch."""
-    harness = TransactionHarness(settings={"konvene.log.fsync.topics": synced})
+def test_response_waits_for_fsync(
+    state: TransactionState, version: int, fsync: str, is_durable: bool
+) -> None:
+    """An old client's transactions share one epoch: a marker repeated after a power cut would end both."""
+    harness = TransactionHarness(settings={"konvene.log.fsync.topics": fsync})
     put(harness, state=state)
     request = add_request(NOW, [OUT], version)
-    assert harness.shard.handle(request, harness.context(version)).when_written is enough
+    assert harness.shard.handle(request, harness.context(version)).when_written is is_durable

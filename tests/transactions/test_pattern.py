@@ -1,4 +1,4 @@
-"""Expressions of ListTransactions: those that are understood mean what they mean elsewhere."""
+"""Regular expressions of ListTransactions: supported syntax, rejections, and linear run time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from konvene.transactions.pattern import MAX_CACHED, MAX_STATES, InvalidPattern,
         ("(a+)+b", ["ab", "aaab"], ["a" * 2000]),
     ],
 )
-def test_what_matches(pattern: str, yes: list[str], no: list[str]) -> None:
+def test_pattern_matches_whole_names(pattern: str, yes: list[str], no: list[str]) -> None:
     compiled = Pattern(pattern)
     assert [name for name in yes if not compiled.matches(name)] == []
     assert [name for name in no if compiled.matches(name)] == []
@@ -60,7 +60,7 @@ def test_what_matches(pattern: str, yes: list[str], no: list[str]) -> None:
         "a" * MAX_STATES, "(a{1000}){1000}",
     ],
 )  # fmt: skip
-def test_what_is_refused(pattern: str) -> None:
+def test_invalid_pattern_is_rejected(pattern: str) -> None:
     with pytest.raises(InvalidPattern, match="near index"):
         Pattern(pattern)
 
@@ -80,19 +80,19 @@ parts = st.recursive(
 
 @given(parts, st.lists(st.text("ab.-1", max_size=6), max_size=8))
 @example("(a){1,}", ["aaa", ""])
-def test_it_matches_what_python_matches(pattern: str, names: list[str]) -> None:
+def test_matches_equal_those_of_python(pattern: str, names: list[str]) -> None:
     compiled, other = Pattern(pattern), re.compile(pattern, re.ASCII)
     assert [compiled.matches(name) for name in names] == [bool(other.fullmatch(name)) for name in names]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_state_cache_is_bounded() -> None:
     compiled = Pattern(".*")
     assert compiled.matches("".join(map(chr, range(0x4E00, 0x4E00 + MAX_CACHED + 100))))
     assert 0 < len(compiled._cache) <= MAX_CACHED
 
 
-def test_no_expression_takes_long() -> None:
-    """A backtracking matcher would not end in our lifetimes."""
+def test_matching_takes_linear_time() -> None:
+    """A backtracking matcher would take exponential time."""
     began = process_time()
     assert not Pattern("(a*)*(a|aa)*(a?){50}b").matches("a" * 30_000)
     assert process_time() - began < 5

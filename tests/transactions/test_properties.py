@@ -1,7 +1,7 @@
-"""What holds whatever is asked, in any order, by clients of either generation, at each level of the cluster.
+"""Properties of random sequences of requests, by older and newer clients, at each feature level.
 
-Producers are drawn near the present one: it, the ones before and after, and the one it was before a rotation.
-Epochs begin just below their end in every other run, so that producer ids rotate.
+Producers are drawn near the current one: the same, the previous and the next epoch, and the producer id
+before a rotation. Epochs start near exhaustion in every other run, so that producer ids rotate.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from konvene.transactions.state import (
 
 Step = tuple[Any, ...]
 
-WHO = st.sampled_from(["now", "before", "after", "previous", "nobody"])
-INIT = st.tuples(st.just("init"), st.sampled_from(["now", "before", "previous", "unsaid", "unsaid"]))
-ADD = st.tuples(st.just("add"), WHO, st.sampled_from([3, 5]), st.sampled_from([OUT, ("in", 1)]))
-OFFSETS = st.tuples(st.just("offsets"), WHO)
-END = st.tuples(st.just("end"), WHO, st.sampled_from([OLD, NEW]), st.booleans())
-ELSE = st.sampled_from(
+PRODUCERS = st.sampled_from(["now", "before", "after", "previous", "unknown"])
+INIT = st.tuples(st.just("init"), st.sampled_from(["now", "before", "previous", "none", "none"]))
+ADD = st.tuples(st.just("add"), PRODUCERS, st.sampled_from([3, 5]), st.sampled_from([OUT, ("in", 1)]))
+OFFSETS = st.tuples(st.just("offsets"), PRODUCERS)
+END = st.tuples(st.just("end"), PRODUCERS, st.sampled_from([OLD, NEW]), st.booleans())
+EVENTS = st.sampled_from(
     [("markers",), ("markers",), ("timed-out",), ("expired",), ("restart",), ("wait", 70_000)]
 )
-STEPS = st.lists(st.one_of(INIT, ADD, ADD, END, END, OFFSETS, ELSE, ELSE), max_size=40)
+STEPS = st.lists(st.one_of(INIT, ADD, ADD, END, END, OFFSETS, EVENTS, EVENTS), max_size=40)
 
 
-def who(harness: TransactionHarness, name: str) -> tuple[int, int]:
+def producer_of(harness: TransactionHarness, name: str) -> tuple[int, int]:
     known = harness.shard.transactions.get("t")
-    if name == "unsaid":
+    if name == "none":
         return -1, -1
-    if known is None or name == "nobody":
+    if known is None or name == "unknown":
         return 999, 0
     if name == "previous":
         return known.previous_producer_id, LAST_EPOCH - 1
@@ -57,21 +57,21 @@ def who(harness: TransactionHarness, name: str) -> tuple[int, int]:
 
 
 def request_of(harness: TransactionHarness, step: Step) -> tuple[Struct, int] | None:
-    """What a step asks for and in which version; None where it asks for nothing."""
+    """Return the request of a step and its version, or None if the step sends none."""
     if step[0] == "init":
-        producer_id, epoch = who(harness, step[1])
-        told = {"transactional_id": "t", "producer_id": producer_id, "producer_epoch": epoch}
-        return InitProducerIdRequest(transaction_timeout_ms=60_000, **told), 5
+        producer_id, epoch = producer_of(harness, step[1])
+        fields = {"transactional_id": "t", "producer_id": producer_id, "producer_epoch": epoch}
+        return InitProducerIdRequest(transaction_timeout_ms=60_000, **fields), 5
     if step[0] == "add":
-        return add_request(who(harness, step[1]), [step[3]], step[2]), step[2]
+        return add_request(producer_of(harness, step[1]), [step[3]], step[2]), step[2]
     if step[0] == "offsets":
-        producer_id, epoch = who(harness, step[1])
+        producer_id, epoch = producer_of(harness, step[1])
         request = AddOffsetsToTxnRequest(
             transactional_id="t", producer_id=producer_id, producer_epoch=epoch, group_id="g"
         )
         return request, 3
     if step[0] == "end":
-        return end_request(who(harness, step[1]), step[3]), step[2]
+        return end_request(producer_of(harness, step[1]), step[3]), step[2]
     return None
 
 
@@ -83,8 +83,8 @@ def code_of(response: Any) -> Errors:
     return Errors(next((r.partition_error_code for t in topics for r in t.results_by_partition), 0))
 
 
-def go(harness: TransactionHarness, step: Step) -> TransactionHarness:
-    """Take a step. Whoever is refused changed nothing, but for a new producer that fenced another."""
+def take_step(harness: TransactionHarness, step: Step) -> TransactionHarness:
+    """Take a step. A rejected request changes nothing; only InitProducerId may fence another producer."""
     if step[0] == "restart":
         return harness.restarted()
     if step[0] == "wait":
@@ -95,10 +95,10 @@ def go(harness: TransactionHarness, step: Step) -> TransactionHarness:
         harness.expire(TIMED_OUT)
     elif step[0] == "expired":
         harness.expire(EXPIRED)
-    found = request_of(harness, step)
-    if found is not None:
+    request = request_of(harness, step)
+    if request is not None:
         before, length = dict(harness.shard.transactions), len(harness.log)
-        error = code_of(harness.ask(*found))
+        error = code_of(harness.ask(*request))
         fences = step[0] == "init" and error is Errors.CONCURRENT_TRANSACTIONS
         if error is not Errors.NONE and not fences:
             assert harness.shard.transactions == before
@@ -107,30 +107,32 @@ def go(harness: TransactionHarness, step: Step) -> TransactionHarness:
 
 
 def logged(harness: TransactionHarness) -> list[Transaction | None]:
-    found: list[Transaction | None] = []
+    request: list[Transaction | None] = []
     for pair in harness.log:
         record = decode_transaction_record(*pair)
         assert record is not None
         key, value = record
         assert isinstance(key, TransactionLogKey)
-        found.append(from_record(key, value) if isinstance(value, TransactionLogValue) else None)
-    return found
+        request.append(from_record(key, value) if isinstance(value, TransactionLogValue) else None)
+    return request
 
 
-def begun(level: int, *, late: bool) -> TransactionHarness:
+def started(level: int, *, near_exhaustion: bool) -> TransactionHarness:
     harness = TransactionHarness(level)
-    if late:
+    if near_exhaustion:
         put(harness, producer_id=FIRST_ID - 1, producer_epoch=LAST_EPOCH - 4)
     return harness
 
 
 @settings(max_examples=depth.examples(300))
 @given(st.sampled_from([0, 1, 2]), st.booleans(), STEPS)
-def test_epochs_never_go_back_and_ids_are_never_used_again(level: int, late: bool, steps: list[Step]) -> None:
-    """And no transaction moves but along the edges of its states."""
-    harness = begun(level, late=late)
+def test_epochs_never_decrease_and_producer_ids_are_not_reused(
+    level: int, near_exhaustion: bool, steps: list[Step]
+) -> None:
+    """And each state change of a transaction is a valid transition."""
+    harness = started(level, near_exhaustion=near_exhaustion)
     for step in steps:
-        harness = go(harness, step)
+        harness = take_step(harness, step)
     known: Transaction | None = None
     highest: dict[int, int] = {}
     for after in logged(harness):
@@ -146,51 +148,56 @@ def test_epochs_never_go_back_and_ids_are_never_used_again(level: int, late: boo
 
 @settings(max_examples=depth.examples(200))
 @given(st.sampled_from([1, 2]), st.booleans(), STEPS)
-def test_a_restart_forgets_the_last_epoch_and_nothing_else(level: int, late: bool, steps: list[Step]) -> None:
-    harness = begun(level, late=late)
-    if late:
-        harness.init((FIRST_ID - 1, LAST_EPOCH - 4))  # What was put there is not in the log.
+def test_restart_loses_only_the_last_epoch(level: int, near_exhaustion: bool, steps: list[Step]) -> None:
+    harness = started(level, near_exhaustion=near_exhaustion)
+    if near_exhaustion:
+        harness.init((FIRST_ID - 1, LAST_EPOCH - 4))  # The state set by `put` is not in the log.
     for step in steps:
-        harness = go(harness, step)
-        told = {name: replace(t, last_producer_epoch=-1) for name, t in harness.shard.transactions.items()}
+        harness = take_step(harness, step)
+        persisted = {
+            name: replace(t, last_producer_epoch=-1) for name, t in harness.shard.transactions.items()
+        }
         again = harness.restarted()
-        assert again.shard.transactions == told
-        ending = {name for name, t in told.items() if t.state in (PREPARE_COMMIT, PREPARE_ABORT)}
+        assert again.shard.transactions == persisted
+        ending = {name for name, t in persisted.items() if t.state in (PREPARE_COMMIT, PREPARE_ABORT)}
         assert {effect.subject.transactional_id for effect in again.effects} == ending
 
 
 @settings(max_examples=depth.examples(200))
 @given(st.booleans(), STEPS, st.booleans(), st.sampled_from([OLD, NEW]))
-def test_an_end_whose_answer_was_lost_is_asked_for_again(
-    late: bool, steps: list[Step], committed: bool, version: int
+def test_repeated_end_gets_the_lost_response(
+    near_exhaustion: bool, steps: list[Step], committed: bool, version: int
 ) -> None:
-    """Once its markers are written the answer is the one that was lost, and nothing more is written."""
-    harness = begun(2, late=late)
+    """After the markers are written, a repeated EndTxn gets the same response and writes nothing."""
+    harness = started(2, near_exhaustion=near_exhaustion)
     for step in steps:
-        harness = go(harness, step)
-    request = end_request(who(harness, "now"), committed)
-    lost = harness.ask(request, version)
-    if lost.error_code:
+        harness = take_step(harness, step)
+    request = end_request(producer_of(harness, "now"), committed)
+    lost_response = harness.ask(request, version)
+    if lost_response.error_code:
         return
     harness.write_markers()
     harness = harness.restarted()
     length = len(harness.log)
     again = harness.ask(request, version)
     if version == NEW:
-        assert (again.producer_id, again.producer_epoch) == (lost.producer_id, lost.producer_epoch)
+        assert (again.producer_id, again.producer_epoch) == (
+            lost_response.producer_id,
+            lost_response.producer_epoch,
+        )
     assert again.error_code == Errors.NONE
     assert len(harness.log) == length
 
 
 @settings(max_examples=depth.examples(200))
 @given(st.sampled_from([0, 1, 2]), st.booleans(), STEPS)
-def test_only_the_owner_is_enlisted(level: int, late: bool, steps: list[Step]) -> None:
-    """Once somebody was fenced no write of theirs is in a transaction again."""
-    harness = begun(level, late=late)
+def test_only_the_current_producer_is_enlisted(level: int, near_exhaustion: bool, steps: list[Step]) -> None:
+    """A fenced producer is never part of a transaction again."""
+    harness = started(level, near_exhaustion=near_exhaustion)
     fenced: set[tuple[int, int]] = set()
     for step in steps:
         known = harness.shard.transactions.get("t")
-        harness = go(harness, step)
+        harness = take_step(harness, step)
         after = harness.shard.transactions.get("t")
         if known is not None:
             before = known.producer_id, known.producer_epoch

@@ -1,12 +1,12 @@
-"""Both cores of transactions, the logs that they write to, and a shell that is as small as can be.
+"""The transaction coordinator, the group coordinator and their logs in a minimal shell for random tests.
 
-What the shell does is what `shard.contract` asks of one: records are appended and replayed; when they are
-durable effects are done and replies leave. Markers are carried to one partition at a time, so that anything
-may come in between, and a write that was let in is appended later (`arrive`), as in a broker that waited for
-the disk. A `Fate` says how far a request comes.
+The shell follows `shard.contract`: it appends and replays records, and performs effects and sends replies
+once the records are durable. Markers reach one partition at a time, so that other events may come in between.
+An accepted write is appended later (`append`), as in a broker that waits for the disk. A `Fate` selects the
+point at which a request fails.
 
-A ledger keeps what the logs said: which transaction each write was part of, and how that was decided. It
-never asks a core, and everything a core tells is held against it.
+A ledger records the transaction of each write and its outcome from the logs alone. The states of both
+coordinators are checked against it.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ SETTINGS = {"offsets.topic.num.partitions": "1", "transactional.id.expiration.ms
 OFFSETS = ("__consumer_offsets", 0)
 OUT = "orders"
 PARTITIONS = (0, 1)
-PLACES = (OFFSETS, *((OUT, partition) for partition in PARTITIONS))
+TOPIC_PARTITIONS = (OFFSETS, *((OUT, partition) for partition in PARTITIONS))
 FIRST_ID = 100
 LAST_EPOCHS = 32_764
-"""Some ids begin here, and have few epochs left."""
+"""First epoch of some transactional ids, which therefore have few epochs left."""
 
 
 class Fate(Enum):
-    """How far a request comes."""
+    """The point at which a request fails."""
 
-    FINE = "it is answered"
-    UNHEARD = "its answer is lost"
-    LOST = "the broker dies before it is durable"
-    DIED = "the broker dies when it is durable, before anything follows from it"
+    ANSWERED = "the request is answered"
+    RESPONSE_LOST = "the response is lost"
+    CRASH_BEFORE_WRITE = "the broker crashes before the records are durable"
+    CRASH_AFTER_WRITE = "the broker crashes after the records are durable, before their effects"
 
 
 @dataclass(eq=False)
 class Txn:
-    """A transaction, as the log of its coordinator told it."""
+    """A transaction, as recorded in the log of its coordinator."""
 
     transactional_id: str
     producer_id: int
@@ -83,17 +83,17 @@ class Txn:
 
 @dataclass(eq=False)
 class Entry:
-    """A record, or a commit of an offset, each with a number of its own; `counts` when that is decided."""
+    """A record or an offset commit with a unique number; `committed` is None until its outcome is decided."""
 
     number: int
-    place: tuple[str, int]
+    topic_partition: tuple[str, int]
     txn: Txn | None
-    counts: bool | None = None
+    committed: bool | None = None
 
 
 @dataclass(eq=False)
 class Write:
-    """What a producer wants in a partition: a record with a sequence, or else an offset."""
+    """A producer's write to a partition: a record with a sequence number, or an offset commit without one."""
 
     transactional_id: str
     producer: tuple[int, int]
@@ -103,27 +103,27 @@ class Write:
     sequence: int | None
 
     @property
-    def place(self) -> tuple[str, int]:
+    def topic_partition(self) -> tuple[str, int]:
         return OFFSETS if self.sequence is None else (OUT, self.partition)
 
 
 @dataclass(eq=False)
 class Delivery:
-    """Markers on their way."""
+    """Markers and the partitions that they have not reached yet."""
 
     markers: MarkersToWrite
-    missing: list[tuple[str, int]]
+    remaining: list[tuple[str, int]]
 
 
 class Log:
-    """Who has written what to a partition, by the rules of a broker's logs."""
+    """The producer state of a partition, by the rules of a broker's logs."""
 
     def __init__(self) -> None:
         self.producers = Producers()
         self.end = 0
 
     def append(self, producer: tuple[int, int], sequence: int | None) -> bool:
-        """Raises `Refused`; False for what stands here already."""
+        """Append a batch and return True, or False for a duplicate. Raises `Refused`."""
         data = rb.build_simple(
             [(None, b"v")], 0, base_offset=self.end, producer_id=producer[0], producer_epoch=producer[1],
             base_sequence=-1 if sequence is None else sequence, transactional=True,
@@ -137,11 +137,11 @@ class Log:
         return True
 
     def mark(self, ending: Ending) -> None:
-        """Raises `Refused`."""
-        who = ending.producer_id, ending.producer_epoch
-        self.producers.check_marker(*who, ending.coordinator_epoch, ending.transaction_version)
+        """Append a transaction marker. Raises `Refused`."""
+        producer = ending.producer_id, ending.producer_epoch
+        self.producers.check_marker(*producer, ending.coordinator_epoch, ending.transaction_version)
         data = rb.end_marker(
-            ending.committed, producer_id=who[0], producer_epoch=who[1], coordinator_epoch=0,
+            ending.committed, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0,
             timestamp_ms=0, base_offset=self.end,
         )  # fmt: skip
         self.producers.note_marker(rb.read_header(data), rb.EndMarker(ending.committed, 0))
@@ -153,36 +153,36 @@ class Log:
 
 
 class World:
-    """See the top of this file."""
+    """The coordinators, their logs and the ledger."""
 
     def __init__(self, level: int, seeded: dict[str, int]) -> None:
         self.level = level
         self.config, _ = BrokerConfig.load(overrides=list(SETTINGS.items()))
         self.shard = TransactionShard()
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.place = TransactionalHarness(offsets_topic_num_partitions="1")
-        self.logs = {place: Log() for place in PLACES}
+        self.offsets = TransactionalHarness(offsets_topic_num_partitions="1")
+        self.logs = {topic_partition: Log() for topic_partition in TOPIC_PARTITIONS}
         self.deliveries: list[Delivery] = []
-        self.waiting: list[Write] = []
+        self.accepted_writes: list[Write] = []
         self.next_id = FIRST_ID
         self.numbers = 0
         self.current: dict[str, Txn] = {}
         self.entries: dict[tuple[str, int], list[Entry]] = {}
-        """All writes in the order of their logs, by topic and partition; offsets by whose they are."""
+        """All writes in log order, by topic and partition; offset commits by the partition they refer to."""
         self.ids: dict[int, str] = {}
         for transactional_id, epoch in seeded.items():
             self._seed(transactional_id, epoch)
 
     def _seed(self, transactional_id: str, epoch: int) -> None:
         value = TransactionLogValue(
-            producer_id=self.fresh_id(), producer_epoch=epoch, transaction_timeout_ms=60_000,
+            producer_id=self.new_producer_id(), producer_epoch=epoch, transaction_timeout_ms=60_000,
             transaction_status=0, transaction_partitions=None,
-            transaction_last_update_timestamp_ms=self.place.now_ms, transaction_start_timestamp_ms=-1,
+            transaction_last_update_timestamp_ms=self.offsets.now_ms, transaction_start_timestamp_ms=-1,
         )  # fmt: skip
         self.ids[value.producer_id] = transactional_id
         self._append(Outcome(records=(Record(TransactionLogKey(transactional_id=transactional_id), value),)))
 
-    def fresh_id(self) -> int:
+    def new_producer_id(self) -> int:
         self.next_id += 1
         return self.next_id
 
@@ -191,30 +191,30 @@ class World:
         return self.numbers
 
     @property
-    def written(self) -> tuple[int, ...]:
-        """How much stands in each log."""
-        return (len(self.log), self.place.end_offset, *(log.end for log in self.logs.values()))
+    def log_ends(self) -> tuple[int, ...]:
+        """Return the end offset of each log."""
+        return (len(self.log), self.offsets.end_offset, *(log.end for log in self.logs.values()))
 
-    def of(self, transactional_id: str) -> Transaction | None:
+    def transaction(self, transactional_id: str) -> Transaction | None:
         return self.shard.transactions.get(transactional_id)
 
-    # --- the transactions' coordinator ---
+    # --- the transaction coordinator ---
 
-    def ask(self, request: Any, version: int, fate: Fate = Fate.FINE) -> Any:
-        """The response of the coordinator of transactions, or None where it never came."""
+    def ask(self, request: Any, version: int, fate: Fate = Fate.ANSWERED) -> Any:
+        """Return the response of the transaction coordinator, or None if it was lost."""
         request = decode(type(request), version, encode(request, version))
-        fresh = self.fresh_id() if self.shard.needs_producer_id(request, version) else -1
+        fresh = self.new_producer_id() if self.shard.needs_producer_id(request, version) else -1
         return self._decide(lambda context: self.shard.handle(request, context), fate, version, fresh)
 
-    def inform(self, news: Any, fate: Fate = Fate.FINE) -> None:
-        self._decide(lambda context: self.shard.handle(news, context), fate)
+    def inform(self, event: Any, fate: Fate = Fate.ANSWERED) -> None:
+        self._decide(lambda context: self.shard.handle(event, context), fate)
 
-    def ring(self, key: tuple[str], fate: Fate = Fate.FINE) -> None:
+    def expire(self, key: tuple[str], fate: Fate = Fate.ANSWERED) -> None:
         self._decide(lambda context: self.shard.expire(key, context), fate)
 
     def _context(self, version: int = 0, fresh: int = -1) -> Context:
         return Context(
-            self.place.now_ms, self.config, 1, version, fresh_producer_id=fresh,
+            self.offsets.now_ms, self.config, 1, version, fresh_producer_id=fresh,
             features={"transaction.version": self.level},
         )  # fmt: skip
 
@@ -222,22 +222,22 @@ class World:
         self, decide: Callable[[Context], Outcome], fate: Fate, version: int = 0, fresh: int = -1
     ) -> Any:
         outcome = decide(self._context(version, fresh))
-        if fate is Fate.LOST:
+        if fate is Fate.CRASH_BEFORE_WRITE:
             return self.crash()
         self._append(outcome)
-        if fate is Fate.DIED:
+        if fate is Fate.CRASH_AFTER_WRITE:
             return self.crash()
         self._perform(outcome)
-        return outcome.replies[0].response if outcome.replies and fate is Fate.FINE else None
+        return outcome.replies[0].response if outcome.replies and fate is Fate.ANSWERED else None
 
     def _append(self, outcome: Outcome) -> None:
         for record in outcome.records:
             pair = encode_transaction_record(record)
             self.log.append(pair)
             name = record.key.transactional_id
-            before = self.of(name)
+            before = self.transaction(name)
             self.shard.replay(decode_transaction_record(*pair))
-            self._observe(name, before, self.of(name))
+            self._check_transition(name, before, self.transaction(name))
         for record in outcome.soft_records:
             self.shard.replay(record)
 
@@ -247,142 +247,148 @@ class World:
                 self.deliveries.append(Delivery(effect.subject, list(effect.subject.partitions)))
             else:
                 assert effect.verb == FETCH_PRODUCER_ID
-                self.inform(ProducerIdFetched(effect.subject, self.fresh_id()))
+                self.inform(ProducerIdFetched(effect.subject, self.new_producer_id()))
 
-    def deliver(self, delivery: Delivery, fate: Fate = Fate.FINE) -> None:
-        """One marker more; with the last of them the coordinator hears that it is done."""
-        told = delivery.markers
-        if delivery.missing:
-            place = delivery.missing.pop(0)
+    def deliver(self, delivery: Delivery, fate: Fate = Fate.ANSWERED) -> None:
+        """Write one more marker; after the last one, inform the coordinator."""
+        markers = delivery.markers
+        if delivery.remaining:
+            topic_partition = delivery.remaining.pop(0)
             ending = Ending(
-                told.producer_id, told.producer_epoch, 0, told.committed, told.transaction_version
+                markers.producer_id, markers.producer_epoch, 0, markers.committed, markers.transaction_version
             )
-            self._mark(place, ending)
-        if delivery.missing:
+            self._mark(topic_partition, ending)
+        if delivery.remaining:
             return
         self.deliveries.remove(delivery)
-        self.inform(MarkersWritten(told.transactional_id, told.producer_id, told.producer_epoch), fate)
+        self.inform(
+            MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch), fate
+        )
 
-    def _mark(self, place: tuple[str, int], ending: Ending) -> None:
-        self.logs[place].mark(ending)
-        if place == OFFSETS:
-            self.place.ask(ending)
-        for entry in self.undecided(ending.producer_id):
-            if entry.place == place:
+    def _mark(self, topic_partition: tuple[str, int], ending: Ending) -> None:
+        self.logs[topic_partition].mark(ending)
+        if topic_partition == OFFSETS:
+            self.offsets.ask(ending)
+        for entry in self.undecided_entries(ending.producer_id):
+            if entry.topic_partition == topic_partition:
                 assert entry.txn is not None and ending.committed is entry.txn.outcome, entry
-                entry.counts = ending.committed
+                entry.committed = ending.committed
 
-    def undecided(self, producer_id: int) -> list[Entry]:
-        """What this producer has in a transaction that is open in some log."""
+    def undecided_entries(self, producer_id: int) -> list[Entry]:
+        """Return the writes of a producer whose transaction is open in their log."""
         return [
             entry
             for entries in self.entries.values()
             for entry in entries
-            if entry.counts is None and entry.txn is not None and entry.txn.producer_id == producer_id
+            if entry.committed is None and entry.txn is not None and entry.txn.producer_id == producer_id
         ]
 
     def crash(self) -> None:
-        """The process dies, and another one reads the logs."""
-        self.deliveries, self.waiting = [], []
-        before = {name: told_by_log(t, self.level) for name, t in self.shard.transactions.items()}
+        """Crash the broker and start another one from the logs."""
+        self.deliveries, self.accepted_writes = [], []
+        before = {name: as_logged(t, self.level) for name, t in self.shard.transactions.items()}
         self.shard = TransactionShard()
         for pair in self.log:
             self.shard.replay(decode_transaction_record(*pair))
-        assert {n: told_by_log(t, self.level) for n, t in self.shard.transactions.items()} == before
-        self.place.restart()
+        assert {n: as_logged(t, self.level) for n, t in self.shard.transactions.items()} == before
+        self.offsets.restart()
         self._perform(self.shard.load(self._context()))
 
     def compact(self) -> None:
-        """Of each id the log keeps the last record, and nothing of those that are gone."""
+        """Compact the log: keep the last record of each id, and drop tombstones."""
         last = dict(self.log)
         self.log = [(key, value) for key, value in last.items() if value is not None]
 
     # --- writes ---
 
-    def request(self, write: Write, fate: Fate = Fate.FINE) -> Errors | None:
-        """Let a write in, as a broker does before it appends anything: its error, or None where it waits."""
-        if self.logs[write.place].is_open(write.producer):
-            self.waiting.append(write)
+    def accept(self, write: Write, fate: Fate = Fate.ANSWERED) -> Errors | None:
+        """Accept a write, as a broker does before it appends it; return the error, or None on success."""
+        if self.logs[write.topic_partition].is_open(write.producer):
+            self.accepted_writes.append(write)
             return None
         is_enlisted = self._is_enlisted(write)
         error = self._enlist(write, fate)
-        if write.generation == 1 and fate is Fate.FINE:
-            assert (error is Errors.NONE) is is_enlisted, f"{write} is told {error.name}"
+        if write.generation == 1 and fate is Fate.ANSWERED:
+            assert (error is Errors.NONE) is is_enlisted, f"{write} is answered {error.name}"
         if error is not Errors.NONE:
             return error
-        assert self._is_enlisted(write), f"{write} is let in, and has no part in the transaction"
-        self.waiting.append(write)
+        assert self._is_enlisted(write), f"{write} is accepted but not part of the transaction"
+        self.accepted_writes.append(write)
         return None
 
     def _enlist(self, write: Write, fate: Fate) -> Errors:
-        """Add its partition to the transaction, or where older clients did that ask whether they have."""
+        """Add the partition of a write to the transaction; for older clients, verify that it was added."""
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=write.transactional_id,
             producer_id=write.producer[0],
             producer_epoch=write.producer[1],
             verify_only=write.generation == 1,
-            topics=(AddPartitionsToTxnTopic(name=write.place[0], partitions=(write.place[1],)),),
+            topics=(
+                AddPartitionsToTxnTopic(
+                    name=write.topic_partition[0], partitions=(write.topic_partition[1],)
+                ),
+            ),
         )
-        told = self.ask(AddPartitionsToTxnRequest(transactions=(transaction,)), 5, fate)
-        if told is None:
+        response = self.ask(AddPartitionsToTxnRequest(transactions=(transaction,)), 5, fate)
+        if response is None:
             return Errors.REQUEST_TIMED_OUT
-        result = told.results_by_transaction[0].topic_results[0].results_by_partition[0]
+        result = response.results_by_transaction[0].topic_results[0].results_by_partition[0]
         return Errors(result.partition_error_code)
 
     def _is_enlisted(self, write: Write) -> bool:
-        return self.shard.is_enlisted(write.transactional_id, *write.producer, *write.place)
+        return self.shard.is_enlisted(write.transactional_id, *write.producer, *write.topic_partition)
 
-    def arrive(self, write: Write, fate: Fate = Fate.FINE) -> Errors | None:
-        """What was let in is appended, if it still may; None where the answer never came."""
-        self.waiting.remove(write)
-        log = self.logs[write.place]
+    def append(self, write: Write, fate: Fate = Fate.ANSWERED) -> Errors | None:
+        """Append an accepted write if still allowed; return the error, or None if the response is lost."""
+        self.accepted_writes.remove(write)
+        log = self.logs[write.topic_partition]
         if not log.is_open(write.producer) and not self._is_enlisted(write):
             return Errors.INVALID_TXN_STATE
-        if fate is Fate.LOST:
+        if fate is Fate.CRASH_BEFORE_WRITE:
             return self.crash()
         try:
             is_new = log.append(write.producer, write.sequence)
-        except Refused as refused:
-            return Errors(refused.code)
+        except Refused as rejected:
+            return Errors(rejected.code)
         if is_new:
-            self._note(write)
-        if fate is Fate.DIED:
+            self._record_write(write)
+        if fate is Fate.CRASH_AFTER_WRITE:
             return self.crash()
-        return Errors.NONE if fate is Fate.FINE else None
+        return Errors.NONE if fate is Fate.ANSWERED else None
 
-    def _note(self, write: Write) -> None:
-        """A write stands in a log, and its transaction is not decided there yet."""
+    def _record_write(self, write: Write) -> None:
+        """Record an appended write in the ledger."""
         txn = self.current[write.transactional_id]
-        assert not txn.complete, f"{write} stands behind the end of its transaction"
-        known = self.of(write.transactional_id)
+        assert not txn.complete, f"{write} was appended after the end of its transaction"
+        known = self.transaction(write.transactional_id)
         assert known is not None
         owner = (known.producer_id, known.producer_epoch)
-        assert write.producer == owner or known.is_ending, f"{write} is not {owner}'s"
+        assert write.producer == owner or known.is_ending, f"{write} does not come from {owner}"
         if write.sequence is None:
             request = txn_commit_request(
                 write.number, write.producer[0], epoch=write.producer[1], partitions=(write.partition,)
             )
-            (topic,) = self.place.ask(request, 5).topics
+            (topic,) = self.offsets.ask(request, 5).topics
             assert topic.partitions[0].error_code == 0
-        entry = Entry(write.number, write.place, txn)
+        entry = Entry(write.number, write.topic_partition, txn)
         txn.entries.append(entry)
-        self.entries.setdefault((write.place[0], write.partition), []).append(entry)
+        self.entries.setdefault((write.topic_partition[0], write.partition), []).append(entry)
 
-    def commit_plainly(self, partition: int) -> None:
-        """An OffsetCommit that is in no transaction."""
+    def commit_outside_transactions(self, partition: int) -> None:
+        """Commit an offset outside of transactions."""
         number = self.number()
-        assert self.place.commit(number, partitions=(partition,)) is Errors.NONE
+        assert self.offsets.commit(number, partitions=(partition,)) is Errors.NONE
         entry = Entry(number, OFFSETS, None, True)
         self.entries.setdefault((OFFSETS[0], partition), []).append(entry)
 
     # --- the ledger ---
 
-    def _observe(self, name: str, before: Transaction | None, after: Transaction | None) -> None:
-        """Hold a record of the transactions' log against all before it."""
+    def _check_transition(self, name: str, before: Transaction | None, after: Transaction | None) -> None:
+        """Check a state change in the transaction log against the ones before it."""
         if after is None:
             assert before is not None and before.state in AT_REST, f"{before} is forgotten"
             return
-        self._owns(name, before, after)
+        self._check_ownership(name, before, after)
         if after.state is ONGOING and (before is None or before.state in AT_REST):
             self.current[name] = Txn(name, after.producer_id)
         elif after.is_ending:
@@ -392,54 +398,56 @@ class World:
             assert txn.outcome is None, f"{after} was decided before"
             txn.outcome = after.state is PREPARE_COMMIT
         elif after.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
-            self._completed(self.current[name], after)
+            self._check_completed(self.current[name], after)
 
-    def _owns(self, name: str, before: Transaction | None, after: Transaction) -> None:
-        """Epochs and producer ids never go back, and no producer id is anybody else's."""
-        assert self.ids.setdefault(after.producer_id, name) == name, f"{after} has another's producer id"
+    def _check_ownership(self, name: str, before: Transaction | None, after: Transaction) -> None:
+        """Epochs and producer ids never decrease, and each producer id belongs to one transactional id."""
+        assert self.ids.setdefault(after.producer_id, name) == name, (
+            f"{after} has the producer id of another transactional id"
+        )
         assert 0 <= after.producer_epoch <= 32_767
         if before is not None:
-            told = (after.producer_id, after.producer_epoch)
-            assert told >= (before.producer_id, before.producer_epoch), f"{before!r} becomes {after!r}"
+            owner = (after.producer_id, after.producer_epoch)
+            assert owner >= (before.producer_id, before.producer_epoch), f"{before!r} becomes {after!r}"
 
-    def _completed(self, txn: Txn, after: Transaction) -> None:
-        """Nothing of it lingers anywhere."""
+    def _check_completed(self, txn: Txn, after: Transaction) -> None:
+        """A complete transaction is closed in every log and pending in no coordinator."""
         assert not txn.complete and txn.outcome is (after.state is COMPLETE_COMMIT), after
-        assert not after.partitions, f"{after!r} has partitions, which the next one would begin with"
+        assert not after.partitions, f"{after!r} still has partitions"
         txn.complete = True
         for entry in txn.entries:
-            assert entry.counts is txn.outcome, f"{entry} of {txn}"
-        for place, log in self.logs.items():
+            assert entry.committed is txn.outcome, f"{entry} of {txn}"
+        for topic_partition, log in self.logs.items():
             known = log.producers.by_id.get(txn.producer_id)
-            assert known is None or known.transaction_start is None, f"{txn} is open in {place}"
-        assert txn.producer_id not in self.place.shard.pending.by_producer, txn
+            assert known is None or known.transaction_start is None, f"{txn} is open in {topic_partition}"
+        assert txn.producer_id not in self.offsets.shard.pending.by_producer, txn
 
     def check_offsets(self) -> None:
-        """The offset that counts is the last in the log of those that do; what is not decided is unstable."""
+        """The committed offset is the last committed one in the log; undecided commits make it unstable."""
         for partition in PARTITIONS:
             entries = self.entries.get((OFFSETS[0], partition), [])
-            counting = [entry.number for entry in entries if entry.counts]
+            counting = [entry.number for entry in entries if entry.committed]
             expected = counting[-1] if counting else -1
-            assert self.place.fetch_offset(partition) == expected
-            is_open = any(entry.counts is None for entry in entries)
-            assert self.place.fetch_offset(partition, stable=True) == (UNSTABLE if is_open else expected)
+            assert self.offsets.fetch_offset(partition) == expected
+            is_open = any(entry.committed is None for entry in entries)
+            assert self.offsets.fetch_offset(partition, stable=True) == (UNSTABLE if is_open else expected)
 
     def settle(self) -> None:
-        """Let everything come to its end: what waits arrives, markers too, and time runs out for the rest."""
-        for write in tuple(self.waiting):
-            self.arrive(write)
+        """Append all accepted writes, deliver all markers, and let open transactions time out."""
+        for write in tuple(self.accepted_writes):
+            self.append(write)
         for _ in range(2):
             while self.deliveries:
                 self.deliver(self.deliveries[0])
-            self.place.now_ms += 120_000
-            self.ring(("timed-out",))
+            self.offsets.now_ms += 120_000
+            self.expire(("timed-out",))
         assert not self.deliveries
         for name, txn in self.current.items():
-            assert txn.complete, f"{name} is {self.of(name)!r} for ever"
+            assert txn.complete, f"{name} never completes: {self.transaction(name)!r}"
 
 
-def told_by_log(transaction: Transaction, level: int) -> Transaction:
-    """What of a transaction a restart remembers."""
+def as_logged(transaction: Transaction, level: int) -> Transaction:
+    """Return the part of a transaction that survives a restart."""
     found = replace(transaction, last_producer_epoch=NO_EPOCH)
     if level < 1:
         found = replace(found, previous_producer_id=-1, next_producer_id=-1, client_transaction_version=0)
