@@ -1,11 +1,11 @@
-"""Share sessions: who may ask when, what a request is about, and what of the answer has to be said."""
+"""Share sessions: epochs, partitions of a request, limits, and the partitions in a response."""
 
 from __future__ import annotations
 
 import pytest
 
 from konvene.codec.uuid import Uuid
-from konvene.delivery import sessions as module
+from konvene.delivery import sessions as sessions_module
 from konvene.delivery.sessions import (
     FINAL_EPOCH,
     MAX_INT,
@@ -23,31 +23,33 @@ NOTHING, RECORDS, WRONG = (False, False), (True, False), (False, True)
 
 
 def opened(
-    sessions: ShareSessions, *places: TopicIdPartition, member: str = "a", connection: object = 1
+    sessions: ShareSessions, *partitions: TopicIdPartition, member: str = "a", connection: object = 1
 ) -> SessionFetch:
-    return sessions.fetch("g", member, 0, places, connection=connection)
+    return sessions.fetch("g", member, 0, partitions, connection=connection)
 
 
-def refusal(sessions: ShareSessions, epoch: int, *, member: str = "a", acknowledges: bool = False) -> Errors:
-    with pytest.raises(SessionError) as refused:
+def session_error(
+    sessions: ShareSessions, epoch: int, *, member: str = "a", acknowledges: bool = False
+) -> Errors:
+    with pytest.raises(SessionError) as rejected:
         sessions.fetch("g", member, epoch, (A,), acknowledges=acknowledges)
-    return refused.value.error
+    return rejected.value.error
 
 
-def test_epochs_follow_each_other() -> None:
+def test_next_epoch() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, MAX_INT - 1, MAX_INT, -1)] == [1, 2, MAX_INT, 1, -1]
 
 
 def test_the_first_fetch_opens_a_session() -> None:
     sessions = ShareSessions(10)
-    turn = opened(sessions, A, B)
-    assert turn.partitions == (A, B)
-    assert (turn.is_open, turn.is_final) == (True, False)
+    fetch = opened(sessions, A, B)
+    assert fetch.partitions == (A, B)
+    assert (fetch.is_open, fetch.is_final) == (True, False)
     assert (len(sessions), sessions.partitions, sessions.of_group("g")) == (1, 2, 1)
-    assert turn.answer({A: NOTHING, B: RECORDS}) == (Errors.NONE, (A, B))
+    assert fetch.answer({A: NOTHING, B: RECORDS}) == (Errors.NONE, (A, B))
 
 
-def test_later_ones_only_say_what_changed() -> None:
+def test_later_fetches_have_only_changes() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A, B)
     assert sessions.fetch("g", "a", 1, ()).partitions == (A, B)
@@ -59,41 +61,41 @@ def test_later_ones_only_say_what_changed() -> None:
 def test_the_epoch_has_to_be_the_next_one() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
-    assert refusal(sessions, 2) is Errors.INVALID_SHARE_SESSION_EPOCH
-    assert refusal(sessions, -2) is Errors.INVALID_SHARE_SESSION_EPOCH
+    assert session_error(sessions, 2) is Errors.INVALID_SHARE_SESSION_EPOCH
+    assert session_error(sessions, -2) is Errors.INVALID_SHARE_SESSION_EPOCH
     sessions.fetch("g", "a", 1, ())
-    assert refusal(sessions, 1) is Errors.INVALID_SHARE_SESSION_EPOCH
+    assert session_error(sessions, 1) is Errors.INVALID_SHARE_SESSION_EPOCH
     sessions.fetch("g", "a", 2, ())
 
 
-def test_after_the_largest_epoch_comes_one() -> None:
+def test_epoch_wraps_around_to_one() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
     session = sessions.get("g", "a")
     assert session is not None
     session.epoch = MAX_INT
-    turn = sessions.fetch("g", "a", MAX_INT, ())
-    assert turn.answer({A: RECORDS}) == (Errors.NONE, (A,))
+    fetch = sessions.fetch("g", "a", MAX_INT, ())
+    assert fetch.answer({A: RECORDS}) == (Errors.NONE, (A,))
     sessions.fetch("g", "a", 1, ())
 
 
 @pytest.mark.parametrize("epoch", [1, 7, FINAL_EPOCH, -2])
-def test_nobody_has_a_session_that_was_not_opened(epoch: int) -> None:
+def test_unopened_session_is_not_found(epoch: int) -> None:
     sessions = ShareSessions(10)
     opened(sessions, A, member="b")
-    assert refusal(sessions, epoch) is Errors.SHARE_SESSION_NOT_FOUND
+    assert session_error(sessions, epoch) is Errors.SHARE_SESSION_NOT_FOUND
 
 
 def test_a_first_fetch_has_nothing_to_acknowledge() -> None:
     """Bug 76 (KAFKA-19485): after a restart of the broker, members opened a session with acknowledgements."""
     sessions = ShareSessions(10)
-    assert refusal(sessions, 0, acknowledges=True) is Errors.INVALID_REQUEST
+    assert session_error(sessions, 0, acknowledges=True) is Errors.INVALID_REQUEST
     opened(sessions, A)
-    assert refusal(sessions, 0, acknowledges=True) is Errors.INVALID_REQUEST
+    assert session_error(sessions, 0, acknowledges=True) is Errors.INVALID_REQUEST
     sessions.fetch("g", "a", 1, (), acknowledges=True)
 
 
-def test_a_new_session_takes_the_place_of_the_old_one() -> None:
+def test_new_session_replaces_the_old_one() -> None:
     sessions = ShareSessions(1)
     first = opened(sessions, A, B)
     second = opened(sessions, C, connection=2)
@@ -104,28 +106,28 @@ def test_a_new_session_takes_the_place_of_the_old_one() -> None:
     assert sessions.of_connection(2) == (("g", "a"),)
 
 
-def test_there_are_so_many_at_most() -> None:
+def test_number_of_sessions_is_limited() -> None:
     sessions = ShareSessions(2)
     opened(sessions, A)
     opened(sessions, A, member="b")
-    assert refusal(sessions, 0, member="c") is Errors.SHARE_SESSION_LIMIT_REACHED
+    assert session_error(sessions, 0, member="c") is Errors.SHARE_SESSION_LIMIT_REACHED
     opened(sessions, B, member="b")
     sessions.remove("g", "a")
     opened(sessions, A, member="c")
 
 
-def test_there_are_so_many_partitions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_PARTITIONS", 2)
+def test_number_of_partitions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_module, "MAX_PARTITIONS", 2)
     sessions = ShareSessions(10)
     opened(sessions, A, B)
-    assert refusal(sessions, 0, member="b") is Errors.SHARE_SESSION_LIMIT_REACHED
-    with pytest.raises(SessionError) as refused:
+    assert session_error(sessions, 0, member="b") is Errors.SHARE_SESSION_LIMIT_REACHED
+    with pytest.raises(SessionError) as rejected:
         sessions.fetch("g", "a", 1, (C,))
-    assert refused.value.error is Errors.SHARE_SESSION_LIMIT_REACHED
+    assert rejected.value.error is Errors.SHARE_SESSION_LIMIT_REACHED
     assert sessions.fetch("g", "a", 1, (A,), (B,)).partitions == (A,)
 
 
-def test_a_last_fetch_is_about_nothing_and_leaves_the_session_until_it_is_answered() -> None:
+def test_final_fetch_has_no_partitions_and_keeps_the_session_until_its_response() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
     last = sessions.fetch("g", "a", FINAL_EPOCH, (B,), acknowledges=True)
@@ -136,29 +138,29 @@ def test_a_last_fetch_is_about_nothing_and_leaves_the_session_until_it_is_answer
     assert len(sessions) == 0 and sessions.partitions == 0
 
 
-def test_what_an_answer_tells() -> None:
+def test_response_has_changed_partitions() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
-    turn = sessions.fetch("g", "a", 1, (B,))
-    assert turn.answer({A: NOTHING, B: NOTHING}) == (Errors.NONE, (B,)), "it was added"
-    turn = sessions.fetch("g", "a", 2, ())
-    assert turn.answer({A: WRONG, B: NOTHING}) == (Errors.NONE, (A,))
-    turn = sessions.fetch("g", "a", 3, ())
-    assert turn.answer({A: NOTHING, B: NOTHING}) == (Errors.NONE, (A,)), "it had an error"
-    turn = sessions.fetch("g", "a", 4, ())
-    assert turn.answer({A: NOTHING, B: NOTHING}) == (Errors.NONE, ())
-    turn = sessions.fetch("g", "a", 5, (), (B,))
-    assert turn.answer({A: RECORDS, B: NOTHING, C: WRONG}) == (Errors.NONE, (A, C))
+    fetch = sessions.fetch("g", "a", 1, (B,))
+    assert fetch.answer({A: NOTHING, B: NOTHING}) == (Errors.NONE, (B,)), "B was added"
+    fetch = sessions.fetch("g", "a", 2, ())
+    assert fetch.answer({A: WRONG, B: NOTHING}) == (Errors.NONE, (A,))
+    fetch = sessions.fetch("g", "a", 3, ())
+    assert fetch.answer({A: NOTHING, B: NOTHING}) == (Errors.NONE, (A,)), "A had an error before"
+    fetch = sessions.fetch("g", "a", 4, ())
+    assert fetch.answer({A: NOTHING, B: NOTHING}) == (Errors.NONE, ())
+    fetch = sessions.fetch("g", "a", 5, (), (B,))
+    assert fetch.answer({A: RECORDS, B: NOTHING, C: WRONG}) == (Errors.NONE, (A, C))
 
 
-def test_partitions_with_records_go_behind_the_others() -> None:
+def test_partitions_with_records_move_to_the_end() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A, B, C)
     sessions.fetch("g", "a", 1, ()).answer({A: RECORDS, B: NOTHING})
     assert sessions.fetch("g", "a", 2, ()).partitions == (B, C, A)
 
 
-def test_a_fetch_that_was_overtaken_is_told_so() -> None:
+def test_overtaken_fetch_is_rejected() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
     slow = sessions.fetch("g", "a", 1, ())
@@ -167,7 +169,7 @@ def test_a_fetch_that_was_overtaken_is_told_so() -> None:
     assert fast.answer({A: RECORDS}) == (Errors.NONE, (A,))
 
 
-def test_acknowledgements_count_as_fetches_do() -> None:
+def test_acknowledgements_advance_the_epoch() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
     sessions.acknowledge("g", "a", 1)
@@ -181,9 +183,9 @@ def test_acknowledgements_count_as_fetches_do() -> None:
         ("b", 1, Errors.SHARE_SESSION_NOT_FOUND),
         ("b", FINAL_EPOCH, Errors.SHARE_SESSION_NOT_FOUND),
     ):
-        with pytest.raises(SessionError) as refused:
+        with pytest.raises(SessionError) as rejected:
             sessions.acknowledge("g", member, epoch)
-        assert refused.value.error is error
+        assert rejected.value.error is error
 
 
 def test_a_connection_may_have_the_sessions_of_several_members() -> None:
@@ -193,8 +195,8 @@ def test_a_connection_may_have_the_sessions_of_several_members() -> None:
     opened(sessions, A, member="c", connection=2)
     assert sessions.of_connection(1) == (("g", "a"), ("g", "b"))
     assert sessions.of_connection(3) == ()
-    turn = sessions.fetch("g", "c", 1, ())
+    fetch = sessions.fetch("g", "c", 1, ())
     sessions.clear()
-    assert not turn.is_open
+    assert not fetch.is_open
     assert len(sessions) == 0
     assert sessions.of_connection(2) == ()
