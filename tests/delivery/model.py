@@ -1,4 +1,4 @@
-"""What the model of a share partition knows: offsets, the log, and what is to become of records."""
+"""Model of a share partition: the state of each offset, and the effect of acknowledgements on it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LOCK_MS = 100
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 
-class Known(NamedTuple):
-    """What the model has of an offset."""
+class Offset(NamedTuple):
+    """Expected state of one offset."""
 
     state: RecordState
     count: int
     member: str = ""
     lock_end: int = -1
     write: object = None
-    """The change that is being written about it."""
-    lapsed: bool = False
+    """The pending write of this state, if any."""
+    lock_expired: bool = False
 
 
 class Batch(NamedTuple):
@@ -32,8 +32,8 @@ class Batch(NamedTuple):
     attributes: int = 0
 
 
-def after(terms: Terms, kind: int, count: int) -> RecordState:
-    """What a record is that was delivered so often, when a member has said this of it."""
+def state_after(terms: Terms, kind: int, count: int) -> RecordState:
+    """Return the state after an acknowledgement of `kind` for a record that was delivered `count` times."""
     if kind == ACCEPT:
         return ACKNOWLEDGED
     if kind == REJECT:
@@ -43,33 +43,33 @@ def after(terms: Terms, kind: int, count: int) -> RecordState:
     return AVAILABLE if count < terms.delivery_count_limit else ARCHIVING
 
 
-def held_by(known: dict[int, Known], member: str) -> list[int]:
-    """The offsets that it has, in order."""
-    return [each for each in sorted(known) if known[each].member == member]
+def offsets_of(offsets: dict[int, Offset], member: str) -> list[int]:
+    """Return the offsets that a member has acquired, in order."""
+    return [offset for offset in sorted(offsets) if offsets[offset].member == member]
 
 
-def judged(
-    known: dict[int, Known], start: int, terms: Terms, member: str, acks: list[Acknowledged]
+def expected_states(
+    offsets: dict[int, Offset], start: int, terms: Terms, member: str, acks: list[Acknowledged]
 ) -> tuple[dict[int, RecordState], set[int], bool]:
-    """What becomes of each offset, which locks begin anew, and whether it is all refused."""
+    """Return the new states by offset, the offsets with renewed locks, and True if the request is invalid."""
     expected: dict[int, RecordState] = {}
     renewed: set[int] = set()
     for first, last, types in acks:
         if last < start:
             continue
-        if not any(each <= max(first, start) for each in known):
+        if not any(offset <= max(first, start) for offset in offsets):
             return {}, set(), True
-        if last not in known:
+        if last not in offsets:
             return {}, set(), True
-        for each in range(max(first, start), last + 1):
-            has = known.get(each)
-            if has is None:
+        for offset in range(max(first, start), last + 1):
+            current = offsets.get(offset)
+            if current is None:
                 continue
-            if has.state is not ACQUIRED or has.member != member or each in expected:
+            if current.state is not ACQUIRED or current.member != member or offset in expected:
                 return {}, set(), True
-            kind = types[0] if len(types) == 1 else types[each - first]
+            kind = types[0] if len(types) == 1 else types[offset - first]
             if kind == RENEW:
-                renewed.add(each)
+                renewed.add(offset)
             else:
-                expected[each] = after(terms, kind, has.count)
+                expected[offset] = state_after(terms, kind, current.count)
     return expected, renewed, False

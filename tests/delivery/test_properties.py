@@ -1,7 +1,7 @@
-"""Whatever happens to a share partition, each offset is where a model that knows them one by one has it.
+"""A share partition under random events has the same state for each offset as a simple model.
 
-The model does not know how much a member is given at once; it checks that what it was given could be given,
-and follows. All else it says beforehand: what becomes of acknowledgements, locks, failed writes, restarts.
+The model does not predict how many records a member acquires at once; it checks that they were available and
+follows. It predicts the effects of acknowledgements, lock timeouts, failed writes and restarts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tests.delivery.model import (
     REJECT,
     RELEASE,
     Batch,
-    Known,
-    after,
-    held_by,
-    judged,
+    Offset,
+    expected_states,
+    offsets_of,
+    state_after,
 )  # fmt: skip
 from tests.delivery.playing import CONTROL, KEY, TRANSACTIONAL, header
 
@@ -55,8 +55,8 @@ class Deliveries(RuleBasedStateMachine):
         self.log_end = 0
         self.log_start = 0
         self.aborted: list[tuple[int, int, int]] = []
-        """Producer id, first offset, and that of the marker."""
-        self.now = 0
+        """Aborted transactions: producer id, first offset, and offset of the marker."""
+        self.now_ms = 0
         self.terms = Terms(
             lock_ms=LOCK_MS,
             delivery_count_limit=3,
@@ -66,23 +66,23 @@ class Deliveries(RuleBasedStateMachine):
         )
         self.core = SharePartition(KEY, self.terms)
         self.core.load(StateAnswer(), 0, 0)
-        self.known: dict[int, Known] = {}
+        self.offsets: dict[int, Offset] = {}
         self.read_to = 0
-        """Offsets from here on are unknown; before it those that are neither known nor lost are not there."""
+        """End of the window; an offset below it that is in neither `offsets` nor `gaps` has no record."""
         self.gaps: set[int] = set()
         self.start = 0
         self.writes: list[tuple[Change, str]] = []
         self.letters: list[DeadLetter] = []
         self.durable_start = 0
         self.durable: tuple[StateBatch, ...] = ()
-        self.promised: dict[int, RecordState] = {}
-        """What members were told is written."""
+        self.acknowledged: dict[int, RecordState] = {}
+        """Final states of which the write was confirmed to members."""
 
     # --- the log ---
 
     @initialize(sizes=st.lists(st.integers(1, 6), max_size=4))
     def begin(self, sizes: list[int]) -> None:
-        """Most that can go wrong needs some records."""
+        """Produce some records, which most faults need."""
         for size in sizes:
             self.produce(size)
 
@@ -92,7 +92,7 @@ class Deliveries(RuleBasedStateMachine):
         self.log_end += size
 
     @rule(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3), aborts=st.booleans())
-    def transact(self, sizes: list[int], aborts: bool) -> None:
+    def produce_transaction(self, sizes: list[int], aborts: bool) -> None:
         producer_id = 7
         if aborts:
             self.aborted.append((producer_id, self.log_end, self.log_end + sum(sizes)))
@@ -105,7 +105,7 @@ class Deliveries(RuleBasedStateMachine):
     @precondition(lambda self: len(self.log) > 2)
     @rule(data=st.data())
     def compact(self, data: st.DataObject) -> None:
-        """A batch vanishes, but for the last one and transactions."""
+        """Remove a batch other than the last one or one of a transaction."""
         at = data.draw(st.integers(0, len(self.log) - 2))
         if self.log[at].producer_id < 0:
             del self.log[at]
@@ -119,48 +119,54 @@ class Deliveries(RuleBasedStateMachine):
         if self.log_start > self.start:
             self.start = self.log_start
             self.read_to = max(self.read_to, self.start)
-            self.known = {offset: has for offset, has in self.known.items() if offset >= self.start}
+            self.offsets = {
+                offset: current for offset, current in self.offsets.items() if offset >= self.start
+            }
             self.gaps = {offset for offset in self.gaps if offset >= self.start}
-        self.moved()
-        self.wrote(change, "nobody")
+        self.move_start()
+        self.expect_write(change, "")
 
     # --- members ---
 
     @rule(
         member=st.sampled_from(MEMBERS),
-        most=st.integers(0, 8),
+        max_records=st.integers(0, 8),
         batches=st.integers(1, 4),
         size=st.integers(1, 6),
         limited=st.booleans(),
     )
-    def take(self, member: str, most: int, batches: int, size: int, limited: bool) -> None:
-        self.take_from_log(member, most, batches, size, limited)
+    def acquire(self, member: str, max_records: int, batches: int, size: int, limited: bool) -> None:
+        self.acquire_from_log(member, max_records, batches, size, limited)
 
-    def take_from_log(self, member: str, most: int, batches: int, size: int, limited: bool) -> int:
+    def acquire_from_log(self, member: str, max_records: int, batches: int, size: int, limited: bool) -> int:
         if not self.core.can_acquire:
             return 0
         offset = self.core.next_fetch_offset
         read = [batch for batch in self.log if batch.last >= offset][:batches]
-        if not read or most == 0:
+        if not read or max_records == 0:
             return 0
-        room = self.terms.max_record_locks - (self.read_to - self.start if self.known else 0)
+        free_locks = self.terms.max_record_locks - (self.read_to - self.start if self.offsets else 0)
         acquired, change = self.core.acquire(
             member,
             [header(*batch) for batch in read],
-            [(who, first) for who, first, end in self.aborted if first <= read[-1].last and end >= offset],
+            [
+                (producer_id, first)
+                for producer_id, first, end in self.aborted
+                if first <= read[-1].last and end >= offset
+            ],
             fetch_offset=offset,
             mode=AcquireMode.RECORD_LIMIT if limited else AcquireMode.BATCH_OPTIMIZED,
-            max_records=most,
+            max_records=max_records,
             batch_size=size,
-            now_ms=self.now,
+            now_ms=self.now_ms,
         )
         note(f"read {read} at {offset}: {acquired} {change}")
-        hidden = self.hidden()
+        aborted_offsets = self.aborted_offsets()
         count = 0
         for first, last, delivered in acquired:
             for each in range(first, last + 1):
-                before = self.known.get(each)
-                assert each >= self.start and each not in hidden
+                before = self.offsets.get(each)
+                assert each >= self.start and each not in aborted_offsets
                 assert each >= read[0].first and each <= read[-1].last
                 if before is None:
                     assert delivered == 1 and (each in self.gaps or each >= self.read_to)
@@ -169,46 +175,48 @@ class Deliveries(RuleBasedStateMachine):
                     assert delivered == before.count + 1 <= self.terms.delivery_count_limit
                 count += 1
         if limited:
-            assert count <= most
-        self.followed(member, offset, read, acquired)
+            assert count <= max_records
+        self.update_model(member, offset, read, acquired)
         new = [each for first, last, _ in acquired for each in range(first, last + 1)]
-        if room <= 0 and new:
-            assert max(new) < self.read_to or not self.known
-        self.wrote(change, "nobody")
+        if free_locks <= 0 and new:
+            assert max(new) < self.read_to or not self.offsets
+        self.expect_write(change, "")
         return count
 
-    def followed(self, member: str, offset: int, read: list[Batch], acquired: object) -> None:
-        """Take over what is in the window now, which can be explained by what was read."""
+    def update_model(self, member: str, offset: int, read: list[Batch], acquired: object) -> None:
+        """Update the model from the window, checking that the read batches explain each change."""
         cells = {each: cell for cell in self.core._window.cells for each in range(cell.first, cell.last + 1)}
-        hidden = self.hidden()
-        taken = {each for first, last, _ in acquired for each in range(first, last + 1)}  # type: ignore[attr-defined]
+        aborted_offsets = self.aborted_offsets()
+        acquired_offsets = {each for first, last, _ in acquired for each in range(first, last + 1)}  # type: ignore[attr-defined]
         passed = range(offset, read[0].first)
         for each in range(self.start, max([self.read_to, *cells]) + 1):
-            has, cell = self.known.get(each), cells.get(each)
-            if each in taken:
-                delivered = has.count + 1 if has is not None else 1
-                self.known[each] = Known(ACQUIRED, delivered, member, self.now + LOCK_MS)
-            elif has is not None and has.state is AVAILABLE and each in passed:
-                self.known[each] = Known(ARCHIVED, has.count)
-            elif has is not None and has.state is AVAILABLE and each in hidden:
+            current, cell = self.offsets.get(each), cells.get(each)
+            if each in acquired_offsets:
+                delivered = current.count + 1 if current is not None else 1
+                self.offsets[each] = Offset(ACQUIRED, delivered, member, self.now_ms + LOCK_MS)
+            elif current is not None and current.state is AVAILABLE and each in passed:
+                self.offsets[each] = Offset(ARCHIVED, current.count)
+            elif current is not None and current.state is AVAILABLE and each in aborted_offsets:
                 if cell is None or cell.state is ARCHIVED:
-                    self.known[each] = Known(ARCHIVED, has.count + 1)
-            elif has is None and cell is not None:
-                # Part of a batch that was too much for the member, or aborted.
+                    self.offsets[each] = Offset(ARCHIVED, current.count + 1)
+            elif current is None and cell is not None:
+                # The rest of a batch above the record limit, or an aborted record.
                 assert each in self.gaps or each >= self.read_to
-                state = ARCHIVED if each in hidden and cell.state is ARCHIVED else AVAILABLE
-                self.known[each] = Known(state, cell.count)
-        over = self.core.start_offset
+                state = ARCHIVED if each in aborted_offsets and cell.state is ARCHIVED else AVAILABLE
+                self.offsets[each] = Offset(state, cell.count)
+        start = self.core.start_offset
         self.gaps = {
             each
             for each in self.gaps
-            if each not in self.known and each not in passed and not (each in hidden and each < over)
+            if each not in self.offsets
+            and each not in passed
+            and not (each in aborted_offsets and each < start)
         }
-        self.read_to = max([self.read_to, *(each + 1 for each in self.known)])
-        self.moved()
+        self.read_to = max([self.read_to, *(each + 1 for each in self.offsets)])
+        self.move_start()
 
-    def hidden(self) -> set[int]:
-        """The offsets of aborted transactions."""
+    def aborted_offsets(self) -> set[int]:
+        """Return the offsets of aborted transactions."""
         return {each for _, first, end in self.aborted for each in range(first, end)}
 
     @rule(member=st.sampled_from(MEMBERS), data=st.data())
@@ -222,116 +230,122 @@ class Deliveries(RuleBasedStateMachine):
             else:
                 types = tuple(data.draw(st.integers(0, 4)) for _ in range(first, last + 1))
             acks.append(Acknowledged(first, last, types))
-        self.say(member, acks)
+        self.send_acknowledgements(member, acks)
 
     @precondition(lambda self: self.core._window.held)
-    @rule(data=st.data(), kind=st.integers(0, 4), most=st.integers(1, 6), last=st.booleans())
-    def acknowledge_held(self, data: st.DataObject, kind: int, most: int, last: bool) -> None:
+    @rule(data=st.data(), kind=st.integers(0, 4), max_records=st.integers(1, 6), last=st.booleans())
+    def acknowledge_held(self, data: st.DataObject, kind: int, max_records: int, last: bool) -> None:
         member = data.draw(st.sampled_from(sorted(self.core._window.held)))
-        held = held_by(self.known, member)
-        some = held[-most:] if last else held[:most]
-        self.say(member, [Acknowledged(each, each, (kind,)) for each in some])
+        held = offsets_of(self.offsets, member)
+        some = held[-max_records:] if last else held[:max_records]
+        self.send_acknowledgements(member, [Acknowledged(each, each, (kind,)) for each in some])
 
     @precondition(lambda self: self.core._window.held)
-    @rule(data=st.data(), kind=st.integers(0, 4), most=st.integers(1, 6), member=st.sampled_from(MEMBERS))
-    def acknowledge_what_somebody_has(self, data: st.DataObject, kind: int, most: int, member: str) -> None:
-        """Mostly somebody else, who is refused."""
+    @rule(
+        data=st.data(), kind=st.integers(0, 4), max_records=st.integers(1, 6), member=st.sampled_from(MEMBERS)
+    )
+    def acknowledge_records_of_another(
+        self, data: st.DataObject, kind: int, max_records: int, member: str
+    ) -> None:
+        """Acknowledge records of a member, mostly as another one, which is rejected."""
         holder = data.draw(st.sampled_from(sorted(self.core._window.held)))
-        held = held_by(self.known, holder)
-        self.say(member, [Acknowledged(each, each, (kind,)) for each in held[:most]])
+        held = offsets_of(self.offsets, holder)
+        self.send_acknowledgements(member, [Acknowledged(each, each, (kind,)) for each in held[:max_records]])
 
     @rule(
         member=st.sampled_from(MEMBERS),
         times=st.integers(1, 4),
         kind=st.sampled_from((RELEASE, RELEASE, ACCEPT)),
     )
-    def come_again(self, member: str, times: int, kind: int) -> None:
-        """Records go round until they are at their limit, which single steps seldom bring about."""
+    def redeliver(self, member: str, times: int, kind: int) -> None:
+        """Deliver records repeatedly up to the delivery limit, which single steps seldom reach."""
         for _ in range(times):
-            self.take_from_log(member, 8, 4, 6, False)
-            held = held_by(self.known, member)
-            self.say(member, [Acknowledged(each, each, (kind,)) for each in held])
+            self.acquire_from_log(member, 8, 4, 6, False)
+            held = offsets_of(self.offsets, member)
+            self.send_acknowledgements(member, [Acknowledged(each, each, (kind,)) for each in held])
             while self.writes:
-                self.answer(False)
+                self.complete_write(False)
 
     @rule(one=st.sampled_from(MEMBERS), other=st.sampled_from(MEMBERS), answers=st.booleans())
-    def take_beside_what_is_being_written(self, one: str, other: str, answers: bool) -> None:
-        """What is free lies before what is about to be: who takes the first must not have the second."""
-        self.take_from_log(one, 8, 4, 6, False)
-        held = held_by(self.known, one)
+    def acquire_during_a_write(self, one: str, other: str, answers: bool) -> None:
+        """Acquire available records while the release of later ones is being written."""
+        self.acquire_from_log(one, 8, 4, 6, False)
+        held = offsets_of(self.offsets, one)
         if len(held) < 2:
             return
-        self.say(one, [Acknowledged(held[0], held[0], (RELEASE,))])
+        self.send_acknowledgements(one, [Acknowledged(held[0], held[0], (RELEASE,))])
         while answers and self.writes:
-            self.answer(False)
-        self.say(one, [Acknowledged(each, each, (RELEASE,)) for each in held[1:]])
-        self.take_from_log(other, 8, 4, 6, False)
+            self.complete_write(False)
+        self.send_acknowledgements(one, [Acknowledged(each, each, (RELEASE,)) for each in held[1:]])
+        self.acquire_from_log(other, 8, 4, 6, False)
 
     @rule(
         member=st.sampled_from(MEMBERS), kind=st.sampled_from((ACCEPT, RELEASE, REJECT)), fails=st.booleans()
     )
-    def outlive_a_lock(self, member: str, kind: int, fails: bool) -> None:
-        """A lock ends while what its holder said is being written, which may fail."""
-        self.take_from_log(member, 8, 4, 6, False)
-        held = held_by(self.known, member)
-        self.say(member, [Acknowledged(each, each, (kind,)) for each in held])
+    def expire_lock_during_a_write(self, member: str, kind: int, fails: bool) -> None:
+        """Let a lock expire while an acknowledgement of its owner is being written; the write may fail."""
+        self.acquire_from_log(member, 8, 4, 6, False)
+        held = offsets_of(self.offsets, member)
+        self.send_acknowledgements(member, [Acknowledged(each, each, (kind,)) for each in held])
         self.pass_time(LOCK_MS + 1)
         for _ in range(len(self.writes)):
-            self.answer(fails)
+            self.complete_write(fails)
 
-    def say(self, member: str, acks: list[Acknowledged]) -> None:
-        expected, renewed, refused = judged(self.known, self.start, self.terms, member, acks)
+    def send_acknowledgements(self, member: str, acks: list[Acknowledged]) -> None:
+        expected, renewed, is_invalid = expected_states(self.offsets, self.start, self.terms, member, acks)
         try:
-            change = self.core.acknowledge(member, acks, self.now)
+            change = self.core.acknowledge(member, acks, self.now_ms)
         except DeliveryError as error:
-            assert refused, (error, acks)
+            assert is_invalid, (error, acks)
             assert error.error in (Errors.INVALID_RECORD_STATE, Errors.INVALID_REQUEST)
             return
-        assert not refused, acks
+        assert not is_invalid, acks
         assert change is not None or not expected
-        if change is not None and not expected:  # The start alone has to be written, for it has passed these.
+        if (
+            change is not None and not expected
+        ):  # Only the start offset is written: it has passed these offsets.
             assert not change.batches and min(ack.first_offset for ack in acks) < self.start
         for each in renewed:
             if each not in expected:
-                self.known[each] = self.known[each]._replace(lock_end=self.now + LOCK_MS)
+                self.offsets[each] = self.offsets[each]._replace(lock_end=self.now_ms + LOCK_MS)
         for each, state in expected.items():
-            has = self.known[each]
-            self.known[each] = Known(state, has.count, "", has.lock_end, change)
-        self.wrote(change, member)
+            current = self.offsets[each]
+            self.offsets[each] = Offset(state, current.count, "", current.lock_end, change)
+        self.expect_write(change, member)
 
     @rule(member=st.sampled_from(MEMBERS))
     def leave(self, member: str) -> None:
-        """SH12: all that a member has is released at once."""
+        """SH12: a leaving member releases all of its records."""
         change = self.core.release(member)
-        held = [each for each, has in self.known.items() if has.member == member]
+        held = [each for each, current in self.offsets.items() if current.member == member]
         assert (change is None) == (not held)
         for each in held:
-            has = self.known[each]
-            self.known[each] = Known(
-                after(self.terms, RELEASE, has.count), has.count, "", has.lock_end, change
+            current = self.offsets[each]
+            self.offsets[each] = Offset(
+                state_after(self.terms, RELEASE, current.count), current.count, "", current.lock_end, change
             )
-        self.wrote(change, member)
+        self.expect_write(change, member)
 
     @rule(ms=st.sampled_from((1, 10, 60, 150)))
     def pass_time(self, ms: int) -> None:
-        self.now += ms
-        change = self.core.expire(self.now)
-        for each, has in self.known.items():
-            if has.lock_end < 0 or has.lock_end > self.now:
+        self.now_ms += ms
+        change = self.core.expire(self.now_ms)
+        for each, current in self.offsets.items():
+            if current.lock_end < 0 or current.lock_end > self.now_ms:
                 continue
-            if has.write is not None:
-                self.known[each] = has._replace(lapsed=True, lock_end=-1)
+            if current.write is not None:
+                self.offsets[each] = current._replace(lock_expired=True, lock_end=-1)
             else:
-                self.known[each] = Known(after(self.terms, RELEASE, has.count), has.count)
-        self.wrote(change, "nobody")
+                self.offsets[each] = Offset(state_after(self.terms, RELEASE, current.count), current.count)
+        self.expect_write(change, "")
 
     # --- writing ---
 
-    def wrote(self, change: Change | None, member: str) -> None:
+    def expect_write(self, change: Change | None, member: str) -> None:
         if change is None:
             return
         each = [offset for b in change.batches for offset in range(b.first_offset, b.last_offset + 1)]
-        assert len(each) == len(set(each)), "nothing is written twice"
+        assert len(each) == len(set(each)), "no offset is written twice"
         assert change.start_offset >= self.durable_start, "the start never moves back"
         if self.writes:
             assert change.start_offset >= self.writes[-1][0].start_offset
@@ -339,45 +353,47 @@ class Deliveries(RuleBasedStateMachine):
 
     @precondition(lambda self: self.writes)
     @rule(fails=st.booleans())
-    def answer(self, fails: bool) -> None:
+    def complete_write(self, fails: bool) -> None:
         change, _ = self.writes.pop(0)
         if not fails:
-            self.keep(change)
+            self.persist(change)
         follow = self.core.finished(change, Errors.COORDINATOR_NOT_AVAILABLE if fails else Errors.NONE)
         if not fails:
             self.letters += change.dead_letters
-        for each, has in self.known.items():
-            if has.write is not change:
+        for each, current in self.offsets.items():
+            if current.write is not change:
                 continue
             if not fails:
-                self.known[each] = Known(has.state, has.count)
-                if has.state in DONE:
-                    self.promised[each] = has.state
-            elif has.lapsed:
-                self.known[each] = Known(after(self.terms, RELEASE, has.count), has.count)
+                self.offsets[each] = Offset(current.state, current.count)
+                if current.state in DONE:
+                    self.acknowledged[each] = current.state
+            elif current.lock_expired:
+                self.offsets[each] = Offset(state_after(self.terms, RELEASE, current.count), current.count)
             else:
-                self.known[each] = Known(ACQUIRED, has.count, change.ticket.member_id, has.lock_end)
-        self.moved()
+                self.offsets[each] = Offset(
+                    ACQUIRED, current.count, change.ticket.member_id, current.lock_end
+                )
+        self.move_start()
         if follow is not None and follow.start_offset < 0:
             assert not follow.batches and follow.dead_letters
             self.letters += follow.dead_letters
             assert self.core.finished(follow, Errors.NONE) is None
         else:
-            self.wrote(follow, "nobody")
+            self.expect_write(follow, "")
 
-    def keep(self, change: Change) -> None:
+    def persist(self, change: Change) -> None:
         self.durable_start = max(self.durable_start, change.start_offset)
         self.durable = combine(self.durable, change.batches, self.durable_start)
 
-    def moved(self) -> None:
-        """SH4: the start moves over what is done, never back; only the model of it may lag behind."""
+    def move_start(self) -> None:
+        """SH4: the start offset moves over completed records and never back."""
         start = self.core.start_offset
         assert start >= self.start
         for each in range(self.start, start):
-            has = self.known.pop(each, None)
-            assert has is None or (has.state in DONE and has.write is None), (each, has)
+            current = self.offsets.pop(each, None)
+            assert current is None or (current.state in DONE and current.write is None), (each, current)
             assert each not in self.gaps
-            self.promised.pop(each, None)
+            self.acknowledged.pop(each, None)
         self.start = start
         self.read_to = max(self.read_to, start)
 
@@ -387,43 +403,43 @@ class Deliveries(RuleBasedStateMachine):
         letter = self.letters.pop(0)
         change = self.core.archived(letter)
         for each in range(letter.first_offset, letter.last_offset + 1):
-            has = self.known.get(each)
-            if has is not None and has.state is ARCHIVING:
-                self.known[each] = Known(ARCHIVED, has.count)
-        self.wrote(change, "nobody")
+            current = self.offsets.get(each)
+            if current is not None and current.state is ARCHIVING:
+                self.offsets[each] = Offset(ARCHIVED, current.count)
+        self.expect_write(change, "")
 
     @rule(data=st.data())
     def restart(self, data: st.DataObject) -> None:
-        """SH6: what was answered is kept; of what was being written any first part may be."""
+        """SH6: confirmed writes survive a restart; of the pending writes any prefix does."""
         for change, _ in self.writes[: data.draw(st.integers(0, len(self.writes)))]:
-            self.keep(change)
+            self.persist(change)
         self.writes, self.letters = [], []
         self.core = SharePartition(KEY, self.terms)
         answer = StateAnswer(start_offset=self.durable_start, batches=self.durable)
         self.core.load(answer, 0, self.durable_start)
         self.letters = list(self.core.dead_letters)
-        self.start, self.known, self.gaps = self.durable_start, {}, set()
+        self.start, self.offsets, self.gaps = self.durable_start, {}, set()
         for first, last, state, count in self.durable:
             for each in range(first, last + 1):
-                self.known[each] = Known(RecordState(state), count)
-        self.read_to = max(self.known, default=self.start - 1) + 1
-        self.gaps = {each for each in range(self.start, self.read_to) if each not in self.known}
-        for each, state in self.promised.items():
-            assert each < self.start or self.known[each].state is state, f"{each} was {state} for good"
-        self.moved()
+                self.offsets[each] = Offset(RecordState(state), count)
+        self.read_to = max(self.offsets, default=self.start - 1) + 1
+        self.gaps = {each for each in range(self.start, self.read_to) if each not in self.offsets}
+        for each, state in self.acknowledged.items():
+            assert each < self.start or self.offsets[each].state is state, f"{each} was {state} for good"
+        self.move_start()
         if self.log_start > self.start:
             change = self.core.log_start_moved(self.log_start)
             self.start = self.log_start
             self.read_to = max(self.read_to, self.start)
-            self.known = {each: has for each, has in self.known.items() if each >= self.start}
+            self.offsets = {each: current for each, current in self.offsets.items() if each >= self.start}
             self.gaps = {each for each in self.gaps if each >= self.start}
-            self.moved()
-            self.wrote(change, "nobody")
+            self.move_start()
+            self.expect_write(change, "")
 
-    # --- what always holds ---
+    # --- invariants ---
 
     @invariant()
-    def each_offset_is_where_the_model_has_it(self) -> None:
+    def each_offset_equals_the_model(self) -> None:
         """SH1, SH2, SH3: one state, one holder with one lock, a count within the limit."""
         window = self.core._window
         found = {
@@ -432,30 +448,34 @@ class Deliveries(RuleBasedStateMachine):
             for each in range(cell.first, cell.last + 1)
         }
         expected = {
-            each: (has.state, has.count, has.member, has.write is not None)
-            for each, has in self.known.items()
+            each: (current.state, current.count, current.member, current.write is not None)
+            for each, current in self.offsets.items()
         }
         assert found == expected
         assert sum(cell.last - cell.first + 1 for cell in window.cells) == len(found)
         for state, _, member, _ in found.values():
             assert (state is ACQUIRED) == bool(member)
-        held = [has for has in self.known.values() if has.state is ACQUIRED]
+        held = [current for current in self.offsets.values() if current.state is ACQUIRED]
         assert sum(window.held.values()) == len(held)
-        locks = [has.lock_end for has in self.known.values() if has.lock_end >= 0]
+        locks = [current.lock_end for current in self.offsets.values() if current.lock_end >= 0]
         assert self.core.lock_end_ms == min(locks, default=None)
 
     @invariant()
-    def sums_are_right(self) -> None:
+    def counters_are_right(self) -> None:
         window = self.core._window
-        states = [(has.state, has.write) for has in self.known.values()]
+        states = [(current.state, current.write) for current in self.offsets.values()]
         assert window.complete == sum(state in DONE for state, _ in states)
-        assert window.free == sum(has == (AVAILABLE, None) for has in states)
+        assert window.free == sum(current == (AVAILABLE, None) for current in states)
         assert {each for first, last in window.gaps for each in range(first, last + 1)} == self.gaps
 
     @invariant()
-    def the_next_offset_is_the_first_one_for_somebody(self) -> None:
-        """L6: what can be acquired is where the log is read next."""
-        free = [each for each, has in self.known.items() if (has.state, has.write) == (AVAILABLE, None)]
+    def next_fetch_offset_is_the_first_available(self) -> None:
+        """L6: the next fetch offset is the first available offset."""
+        free = [
+            each
+            for each, current in self.offsets.items()
+            if (current.state, current.write) == (AVAILABLE, None)
+        ]
         wanted = min([*free, *self.gaps], default=self.core._window.frontier)
         assert self.core.next_fetch_offset == wanted
         assert self.core.start_offset == self.start
@@ -464,33 +484,33 @@ class Deliveries(RuleBasedStateMachine):
             assert self.core.can_acquire
 
     def teardown(self) -> None:
-        """SH7: when all is well again, everything is delivered and the window is empty."""
+        """SH7: without further faults, every record is delivered and the window becomes empty."""
         for _ in range(400):
             while self.writes:
-                self.answer(False)
+                self.complete_write(False)
             while self.letters:
                 self.copy()
                 while self.writes:
-                    self.answer(False)
-            if self.take_from_log("z", 8, 4, 500, False):
-                held = held_by(self.known, "z")
-                self.say("z", [Acknowledged(each, each, (ACCEPT,)) for each in held])
+                    self.complete_write(False)
+            if self.acquire_from_log("z", 8, 4, 500, False):
+                held = offsets_of(self.offsets, "z")
+                self.send_acknowledgements("z", [Acknowledged(each, each, (ACCEPT,)) for each in held])
                 continue
             if self.writes:
                 continue
-            rest = [batch for batch in self.log if batch.last >= self.core.next_fetch_offset]
-            if self.core.can_acquire and rest:
+            unread = [batch for batch in self.log if batch.last >= self.core.next_fetch_offset]
+            if self.core.can_acquire and unread:
                 continue
-            if any(has.member for has in self.known.values()):
+            if any(current.member for current in self.offsets.values()):
                 for member in MEMBERS:
                     self.leave(member)
                 continue
             break
         else:
             raise AssertionError(f"never done: {self.core}")
-        left = [each for each in self.known if any(b.first <= each <= b.last for b in self.log)]
-        done = [each for each in left if self.known[each].state in DONE]
-        assert left == done, f"not delivered: {self.core} of {self.log}"
+        remaining = [each for each in self.offsets if any(b.first <= each <= b.last for b in self.log)]
+        completed = [each for each in remaining if self.offsets[each].state in DONE]
+        assert remaining == completed, f"not delivered: {self.core} of {self.log}"
 
 
 TestDeliveries = Deliveries.TestCase

@@ -1,8 +1,7 @@
-"""All that can happen to a few records and two members, with writes that fail and crashes at each step.
+"""Model checking of a share partition: a few records, two members, failed writes, and crashes at each step.
 
-Every state that can be reached is looked at once: what was promised holds, nobody has what another has, and
-from each of them the group gets all of its records in the end. The time is not looked at: a lock ends when it
-is said to, and then all of them do.
+Each reachable state is checked once: confirmed acknowledgements hold, no record has two owners, and all
+records can still be delivered. Time is abstracted: one action expires all locks.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ LOCK_MS = 10
 Action = tuple[Any, ...]
 Log = tuple[tuple[int, int], ...]
 
-WORLDS: list[tuple[Log, int, bool]] = [
+CONFIGURATIONS: list[tuple[Log, int, bool]] = [
     # batches of the log, writes at the same time, dead letters
     (((0, 1), (2, 2)), 1, False),
     (((0, 1),), 2, True),
 ]
 if os.environ.get("KONVENE_DELIVERY_WORLDS") == "all":
-    WORLDS += [(((0, 1), (2, 2)), 1, True), (((0, 0), (1, 1)), 2, False), (((0, 2),), 1, True)]
+    CONFIGURATIONS += [(((0, 1), (2, 2)), 1, True), (((0, 0), (1, 1)), 2, False), (((0, 2),), 1, True)]
 
 
 class World:
-    """Some records, a share partition, and what its coordinator has written."""
+    """A log, a share partition, and its persisted state."""
 
     def __init__(self, log: Log, most_writes: int, dead_letters: bool) -> None:
         self.log = log
@@ -49,133 +48,137 @@ class World:
         self.terms = Terms(lock_ms=LOCK_MS, delivery_count_limit=LIMIT, dead_letters=dead_letters)
         self.now_ms = 0
         self.durable: tuple[int, tuple[StateBatch, ...]] = (0, ())
-        self.promised: dict[int, int] = {}
+        self.acknowledged: dict[int, int] = {}
         self.holders: dict[int, str] = {}
-        self.start_was = 0
+        self.previous_start = 0
         self.restart(0)
 
-    # --- what can happen ---
+    # --- actions ---
 
     def actions(self) -> Iterator[Action]:
         busy = len(self.writes) >= self.most_writes
         for member in MEMBERS:
             if self.core.can_acquire and self.core.next_fetch_offset < self.end:
-                yield "take", member, AcquireMode.BATCH_OPTIMIZED
-                yield "take", member, AcquireMode.RECORD_LIMIT
+                yield "acquire", member, AcquireMode.BATCH_OPTIMIZED
+                yield "acquire", member, AcquireMode.RECORD_LIMIT
             if busy or member not in self.holders.values():
                 continue
             yield "release", member
             for offset, holder in self.holders.items():
                 if holder == member:
-                    for said in (ACCEPT, RELEASE, REJECT):
-                        yield "say", member, offset, said
+                    for kind in (ACCEPT, RELEASE, REJECT):
+                        yield "acknowledge", member, offset, kind
         if self.core.lock_end_ms is not None and not busy:
             yield ("expire",)
-        if self.letters and not busy:
-            yield ("copied",)
+        if self.dead_letters and not busy:
+            yield ("complete_copy",)
         if self.writes:
-            yield "answer", Errors.NONE
-            yield "answer", Errors.COORDINATOR_NOT_AVAILABLE
+            yield "complete_write", Errors.NONE
+            yield "complete_write", Errors.COORDINATOR_NOT_AVAILABLE
         for kept in range(len(self.writes) + 1):
             yield "restart", kept
 
-    def do(self, action: Action) -> None:
+    def perform(self, action: Action) -> None:
         name, *arguments = action
         getattr(self, name)(*arguments)
 
-    def take(self, member: str, mode: AcquireMode) -> None:
+    def acquire(self, member: str, mode: AcquireMode) -> None:
         offset = self.core.next_fetch_offset
         read = [header(*batch) for batch in self.log if batch[1] >= offset]
         acquired, change = self.core.acquire(
             member, read, (), fetch_offset=offset, mode=mode, max_records=1, batch_size=1, now_ms=self.now_ms
         )
         assert change is None
-        assert acquired, "there was something for this member"
+        assert acquired, "a record was available for this member"
         for first, last, count in acquired:
             assert count <= LIMIT
-            for each in range(first, last + 1):
-                assert each not in self.holders, "another member has it"
-                assert each not in self.promised, "it is done"
-                self.holders[each] = member
+            for offset in range(first, last + 1):
+                assert offset not in self.holders, "another member owns the record"
+                assert offset not in self.acknowledged, "the record is completed"
+                self.holders[offset] = member
 
-    def say(self, member: str, offset: int, said: int) -> None:
-        self.write(self.core.acknowledge(member, [Acknowledged(offset, offset, (said,))], self.now_ms))
+    def acknowledge(self, member: str, offset: int, kind: int) -> None:
+        self.write(self.core.acknowledge(member, [Acknowledged(offset, offset, (kind,))], self.now_ms))
         del self.holders[offset]
 
     def release(self, member: str) -> None:
         self.write(self.core.release(member))
-        self.holders = {each: holder for each, holder in self.holders.items() if holder != member}
+        self.holders = {offset: holder for offset, holder in self.holders.items() if holder != member}
 
     def expire(self) -> None:
         self.now_ms += LOCK_MS
         self.write(self.core.expire(self.now_ms))
         self.holders = {}
 
-    def copied(self) -> None:
-        self.write(self.core.archived(self.letters.pop(0)))
+    def complete_copy(self) -> None:
+        self.write(self.core.archived(self.dead_letters.pop(0)))
 
     def write(self, change: Change | None) -> None:
         if change is not None:
             assert change.start_offset >= self.durable[0]
             self.writes.append(change)
 
-    def answer(self, error: Errors) -> None:
+    def complete_write(self, error: Errors) -> None:
         change = self.writes.pop(0)
         follow = self.core.finished(change, error)
         if error:
             for cell in self.core.in_flight():
                 if cell.member_id:
-                    for each in range(cell.first_offset, cell.last_offset + 1):
-                        assert self.holders.setdefault(each, cell.member_id) == cell.member_id
+                    for offset in range(cell.first_offset, cell.last_offset + 1):
+                        assert self.holders.setdefault(offset, cell.member_id) == cell.member_id
         else:
-            self.keep(change)
-            self.letters += change.dead_letters
+            self.persist(change)
+            self.dead_letters += change.dead_letters
             for first, last, state, _ in change.batches:
                 if state in DONE:
-                    self.promised.update(dict.fromkeys(range(first, last + 1), state))
+                    self.acknowledged.update(dict.fromkeys(range(first, last + 1), state))
         if follow is not None and follow.start_offset < 0:
-            self.letters += follow.dead_letters
+            self.dead_letters += follow.dead_letters
             self.core.finished(follow, Errors.NONE)
         else:
             self.write(follow)
 
-    def keep(self, change: Change) -> None:
+    def persist(self, change: Change) -> None:
         start = max(self.durable[0], change.start_offset)
         self.durable = start, combine(self.durable[1], change.batches, start)
 
     def restart(self, kept: int) -> None:
-        """A crash: of what was being written, the first ones may be on the disk."""
+        """Crash and restart with the first `kept` of the pending writes persisted."""
         for change in getattr(self, "writes", [])[:kept]:
-            self.keep(change)
+            self.persist(change)
         self.writes: list[Change] = []
         self.holders = {}
         self.core = SharePartition(KEY, self.terms)
         start, batches = self.durable
         self.core.load(StateAnswer(start_offset=start, batches=batches), 0, start)
-        self.letters: list[DeadLetter] = list(self.core.dead_letters)
-        self.start_was = start
+        self.dead_letters: list[DeadLetter] = list(self.core.dead_letters)
+        self.previous_start = start
 
-    # --- what has to hold ---
+    # --- invariants ---
 
     def check(self) -> None:
         core, window = self.core, self.core._window
-        assert self.start_was <= core.start_offset <= self.end
-        self.start_was = core.start_offset
-        states = {each: cell for cell in window.cells for each in range(cell.first, cell.last + 1)}
-        held = {each: cell.member_id for each, cell in states.items() if cell.state is RecordState.ACQUIRED}
+        assert self.previous_start <= core.start_offset <= self.end
+        self.previous_start = core.start_offset
+        states = {offset: cell for cell in window.cells for offset in range(cell.first, cell.last + 1)}
+        held = {
+            offset: cell.member_id for offset, cell in states.items() if cell.state is RecordState.ACQUIRED
+        }
         assert held == self.holders
         assert core.delivery_complete_count == sum(cell.state in DONE for cell in states.values())
-        for each, state in self.promised.items():
-            assert each < core.start_offset or states[each].state == state, "it was promised"
-        free = [each for each, cell in states.items() if cell.state == 0 and cell.change is None]
-        gaps = [each for first, last in window.gaps for each in range(first, last + 1)]
-        assert core.next_fetch_offset == min(free + gaps, default=window.frontier)
+        for offset, state in self.acknowledged.items():
+            assert offset < core.start_offset or states[offset].state == state, (
+                "the acknowledgement was confirmed"
+            )
+        available = [offset for offset, cell in states.items() if cell.state == 0 and cell.change is None]
+        gaps = [offset for first, last in window.gaps for offset in range(first, last + 1)]
+        assert core.next_fetch_offset == min(available + gaps, default=window.frontier)
         assert (core.lock_end_ms is not None) == any(cell.lock_end_ms >= 0 for cell in states.values())
         assert all(cell.lock_end_ms >= 0 for cell in states.values() if cell.state is RecordState.ACQUIRED)
 
-    def key(self) -> object:
-        """What tells this state from others; that the members have changed places does not."""
-        names = {"": ""}
+    def fingerprint(self) -> object:
+        """Return a hashable form of the state, equal for states that differ only in the names of members."""
+        member_names = {"": ""}
         tickets = [change.ticket for change in self.writes]
         return (
             tuple(
@@ -183,7 +186,7 @@ class World:
                     cell.first,
                     int(cell.state),
                     cell.count,
-                    names.setdefault(cell.member_id, f"member {len(names)}"),
+                    member_names.setdefault(cell.member_id, f"member {len(member_names)}"),
                     min(cell.lock_end_ms, 0),
                     -1 if cell.change is None else tickets.index(cell.change),
                     cell.batch is None,
@@ -193,25 +196,25 @@ class World:
             self.core.start_offset,
             tuple(self.core._window.gaps),
             tuple(
-                (change[:4], names.setdefault(change.ticket.member_id, f"member {len(names)}"))
+                (change[:4], member_names.setdefault(change.ticket.member_id, f"member {len(member_names)}"))
                 for change in self.writes
             ),
-            tuple(self.letters),
+            tuple(self.dead_letters),
             self.durable,
-            tuple(sorted(self.promised.items())),
+            tuple(sorted(self.acknowledged.items())),
         )
 
-    def finish(self) -> None:
-        """All goes well from here on: everything is delivered, and done."""
+    def deliver_all(self) -> None:
+        """Deliver and accept all records without further faults."""
         for _ in range(40):
             if self.writes:
-                self.do(("answer", Errors.NONE))
-            elif self.letters:
-                self.do(("copied",))
+                self.perform(("complete_write", Errors.NONE))
+            elif self.dead_letters:
+                self.perform(("complete_copy",))
             elif self.holders:
-                self.do(("say", *reversed(next(iter(self.holders.items()))), ACCEPT))
+                self.perform(("acknowledge", *reversed(next(iter(self.holders.items()))), ACCEPT))
             elif self.core.start_offset < self.end:
-                self.do(("take", "b", AcquireMode.BATCH_OPTIMIZED))
+                self.perform(("acquire", "b", AcquireMode.BATCH_OPTIMIZED))
             else:
                 break
         self.check()
@@ -219,24 +222,26 @@ class World:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("log, most_writes, dead_letters", WORLDS)
-def test_every_state_is_sound_and_leads_to_the_end(log: Log, most_writes: int, dead_letters: bool) -> None:
+@pytest.mark.parametrize("log, most_writes, dead_letters", CONFIGURATIONS)
+def test_every_state_satisfies_the_invariants_and_can_complete(
+    log: Log, most_writes: int, dead_letters: bool
+) -> None:
     def after(path: tuple[Action, ...]) -> World:
         world = World(log, most_writes, dead_letters)
         for action in path:
-            world.do(action)
+            world.perform(action)
         return world
 
-    seen = {after(()).key()}
+    seen = {after(()).fingerprint()}
     waiting: deque[tuple[Action, ...]] = deque([()])
     while waiting:
         path = waiting.popleft()
         for action in tuple(after(path).actions()):
             world = after((*path, action))
             world.check()
-            key = world.key()
-            if key not in seen:
-                seen.add(key)
+            fingerprint = world.fingerprint()
+            if fingerprint not in seen:
+                seen.add(fingerprint)
                 waiting.append((*path, action))
-                world.finish()
+                world.deliver_all()
     assert len(seen) > 1000
