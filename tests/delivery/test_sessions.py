@@ -40,7 +40,7 @@ def test_next_epoch() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, MAX_INT - 1, MAX_INT, -1)] == [1, 2, MAX_INT, 1, -1]
 
 
-def test_the_first_fetch_opens_a_session() -> None:
+def test_first_fetch_opens_a_session() -> None:
     sessions = ShareSessions(10)
     fetch = opened(sessions, A, B)
     assert fetch.partitions == (A, B)
@@ -58,7 +58,7 @@ def test_later_fetches_have_only_changes() -> None:
     assert sessions.partitions == 2
 
 
-def test_the_epoch_has_to_be_the_next_one() -> None:
+def test_epoch_must_be_the_next_one() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
     assert session_error(sessions, 2) is Errors.INVALID_SHARE_SESSION_EPOCH
@@ -86,7 +86,7 @@ def test_unopened_session_is_not_found(epoch: int) -> None:
     assert session_error(sessions, epoch) is Errors.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_first_fetch_has_nothing_to_acknowledge() -> None:
+def test_first_fetch_with_acknowledgements_is_rejected() -> None:
     """Bug 76 (KAFKA-19485): after a restart of the broker, members opened a session with acknowledgements."""
     sessions = ShareSessions(10)
     assert session_error(sessions, 0, acknowledges=True) is Errors.INVALID_REQUEST
@@ -188,7 +188,7 @@ def test_acknowledgements_advance_the_epoch() -> None:
         assert rejected.value.error is error
 
 
-def test_a_connection_may_have_the_sessions_of_several_members() -> None:
+def test_one_connection_has_sessions_of_several_members() -> None:
     sessions = ShareSessions(10)
     opened(sessions, A)
     opened(sessions, A, member="b")

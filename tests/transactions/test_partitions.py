@@ -127,7 +127,7 @@ def test_added_partitions_are_not_written_again() -> None:
 
 
 def test_request_without_partitions_begins_a_transaction() -> None:
-    """As in Kafka; the transaction has no partitions."""
+    """The transaction has no partitions, as in Kafka."""
     harness = TransactionHarness()
     producer = harness.init()
     request = AddPartitionsToTxnRequest(
@@ -240,7 +240,7 @@ def test_verified_partitions(changed: dict[str, Any], enlisted: bool) -> None:
 
 
 def test_ending_transaction_has_no_verified_partitions() -> None:
-    """From the decision on, before any marker is written."""
+    """Partitions stop being verified when the end is decided, before any marker is written."""
     harness = TransactionHarness()
     producer = harness.init()
     harness.add(producer)

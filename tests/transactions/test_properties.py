@@ -129,7 +129,7 @@ def started(level: int, *, near_exhaustion: bool) -> TransactionHarness:
 def test_epochs_never_decrease_and_producer_ids_are_not_reused(
     level: int, near_exhaustion: bool, steps: list[Step]
 ) -> None:
-    """And each state change of a transaction is a valid transition."""
+    """Each state change of a transaction is a valid transition, too."""
     harness = started(level, near_exhaustion=near_exhaustion)
     for step in steps:
         harness = take_step(harness, step)
