@@ -45,6 +45,8 @@ from konvene.errors import Errors
 from konvene.share_state.combine import combine
 from konvene.share_state.requests import StateAnswer, StateBatch
 
+members = st.sampled_from(MEMBERS)
+
 
 class Deliveries(RuleBasedStateMachine):
     """A log, a share partition that reads it, and the model."""
@@ -57,13 +59,7 @@ class Deliveries(RuleBasedStateMachine):
         self.aborted: list[tuple[int, int, int]] = []
         """Aborted transactions: producer id, first offset, and offset of the marker."""
         self.now_ms = 0
-        self.terms = Terms(
-            lock_ms=LOCK_MS,
-            delivery_count_limit=3,
-            max_record_locks=12,
-            dead_letters=True,
-            read_committed=True,
-        )
+        self.terms = Terms(LOCK_MS, 3, max_record_locks=12, dead_letters=True, read_committed=True)
         self.core = SharePartition(KEY, self.terms)
         self.core.load(StateAnswer(), 0, 0)
         self.offsets: dict[int, Offset] = {}
@@ -117,19 +113,20 @@ class Deliveries(RuleBasedStateMachine):
         self.log = [batch for batch in self.log if batch.last >= self.log_start]
         change = self.core.log_start_moved(self.log_start)
         if self.log_start > self.start:
-            self.start = self.log_start
-            self.read_to = max(self.read_to, self.start)
-            self.offsets = {
-                offset: current for offset, current in self.offsets.items() if offset >= self.start
-            }
-            self.gaps = {offset for offset in self.gaps if offset >= self.start}
+            self.drop_below_log_start()
         self.move_start()
         self.expect_write(change, "")
+
+    def drop_below_log_start(self) -> None:
+        self.start = self.log_start
+        self.read_to = max(self.read_to, self.start)
+        self.offsets = {each: entry for each, entry in self.offsets.items() if each >= self.start}
+        self.gaps = {each for each in self.gaps if each >= self.start}
 
     # --- members ---
 
     @rule(
-        member=st.sampled_from(MEMBERS),
+        member=members,
         max_records=st.integers(0, 8),
         batches=st.integers(1, 4),
         size=st.integers(1, 6),
@@ -146,14 +143,11 @@ class Deliveries(RuleBasedStateMachine):
         if not read or max_records == 0:
             return 0
         free_locks = self.terms.max_record_locks - (self.read_to - self.start if self.offsets else 0)
+        aborted = [each[:2] for each in self.aborted if each[1] <= read[-1].last and each[2] >= offset]
         acquired, change = self.core.acquire(
             member,
             [header(*batch) for batch in read],
-            [
-                (producer_id, first)
-                for producer_id, first, end in self.aborted
-                if first <= read[-1].last and end >= offset
-            ],
+            aborted,
             fetch_offset=offset,
             mode=AcquireMode.RECORD_LIMIT if limited else AcquireMode.BATCH_OPTIMIZED,
             max_records=max_records,
@@ -186,31 +180,29 @@ class Deliveries(RuleBasedStateMachine):
     def update_model(self, member: str, offset: int, read: list[Batch], acquired: object) -> None:
         """Update the model from the window, checking that the read batches explain each change."""
         cells = {each: cell for cell in self.core._window.cells for each in range(cell.first, cell.last + 1)}
-        aborted_offsets = self.aborted_offsets()
+        aborted = self.aborted_offsets()
         acquired_offsets = {each for first, last, _ in acquired for each in range(first, last + 1)}  # type: ignore[attr-defined]
         passed = range(offset, read[0].first)
         for each in range(self.start, max([self.read_to, *cells]) + 1):
-            current, cell = self.offsets.get(each), cells.get(each)
+            entry, cell = self.offsets.get(each), cells.get(each)
             if each in acquired_offsets:
-                delivered = current.count + 1 if current is not None else 1
+                delivered = entry.count + 1 if entry is not None else 1
                 self.offsets[each] = Offset(ACQUIRED, delivered, member, self.now_ms + LOCK_MS)
-            elif current is not None and current.state is AVAILABLE and each in passed:
-                self.offsets[each] = Offset(ARCHIVED, current.count)
-            elif current is not None and current.state is AVAILABLE and each in aborted_offsets:
+            elif entry is not None and entry.state is AVAILABLE and each in passed:
+                self.offsets[each] = Offset(ARCHIVED, entry.count)
+            elif entry is not None and entry.state is AVAILABLE and each in aborted:
                 if cell is None or cell.state is ARCHIVED:
-                    self.offsets[each] = Offset(ARCHIVED, current.count + 1)
-            elif current is None and cell is not None:
+                    self.offsets[each] = Offset(ARCHIVED, entry.count + 1)
+            elif entry is None and cell is not None:
                 # The rest of a batch above the record limit, or an aborted record.
                 assert each in self.gaps or each >= self.read_to
-                state = ARCHIVED if each in aborted_offsets and cell.state is ARCHIVED else AVAILABLE
+                state = ARCHIVED if each in aborted and cell.state is ARCHIVED else AVAILABLE
                 self.offsets[each] = Offset(state, cell.count)
         start = self.core.start_offset
         self.gaps = {
             each
             for each in self.gaps
-            if each not in self.offsets
-            and each not in passed
-            and not (each in aborted_offsets and each < start)
+            if each not in self.offsets and each not in passed and not (each in aborted and each < start)
         }
         self.read_to = max([self.read_to, *(each + 1 for each in self.offsets)])
         self.move_start()
@@ -219,7 +211,7 @@ class Deliveries(RuleBasedStateMachine):
         """Return the offsets of aborted transactions."""
         return {each for _, first, end in self.aborted for each in range(first, end)}
 
-    @rule(member=st.sampled_from(MEMBERS), data=st.data())
+    @rule(member=members, data=st.data())
     def acknowledge(self, member: str, data: st.DataObject) -> None:
         acks = []
         for _ in range(data.draw(st.integers(1, 2))):
@@ -241,9 +233,7 @@ class Deliveries(RuleBasedStateMachine):
         self.send_acknowledgements(member, [Acknowledged(each, each, (kind,)) for each in some])
 
     @precondition(lambda self: self.core._window.held)
-    @rule(
-        data=st.data(), kind=st.integers(0, 4), max_records=st.integers(1, 6), member=st.sampled_from(MEMBERS)
-    )
+    @rule(data=st.data(), kind=st.integers(0, 4), max_records=st.integers(1, 6), member=members)
     def acknowledge_records_of_another(
         self, data: st.DataObject, kind: int, max_records: int, member: str
     ) -> None:
@@ -252,11 +242,7 @@ class Deliveries(RuleBasedStateMachine):
         held = offsets_of(self.offsets, holder)
         self.send_acknowledgements(member, [Acknowledged(each, each, (kind,)) for each in held[:max_records]])
 
-    @rule(
-        member=st.sampled_from(MEMBERS),
-        times=st.integers(1, 4),
-        kind=st.sampled_from((RELEASE, RELEASE, ACCEPT)),
-    )
+    @rule(member=members, times=st.integers(1, 4), kind=st.sampled_from((RELEASE, RELEASE, ACCEPT)))
     def redeliver(self, member: str, times: int, kind: int) -> None:
         """Deliver records repeatedly up to the delivery limit, which single steps seldom reach."""
         for _ in range(times):
@@ -266,7 +252,7 @@ class Deliveries(RuleBasedStateMachine):
             while self.writes:
                 self.complete_write(False)
 
-    @rule(one=st.sampled_from(MEMBERS), other=st.sampled_from(MEMBERS), answers=st.booleans())
+    @rule(one=members, other=members, answers=st.booleans())
     def acquire_during_a_write(self, one: str, other: str, answers: bool) -> None:
         """Acquire available records while the release of later ones is being written."""
         self.acquire_from_log(one, 8, 4, 6, False)
@@ -279,9 +265,7 @@ class Deliveries(RuleBasedStateMachine):
         self.send_acknowledgements(one, [Acknowledged(each, each, (RELEASE,)) for each in held[1:]])
         self.acquire_from_log(other, 8, 4, 6, False)
 
-    @rule(
-        member=st.sampled_from(MEMBERS), kind=st.sampled_from((ACCEPT, RELEASE, REJECT)), fails=st.booleans()
-    )
+    @rule(member=members, kind=st.sampled_from((ACCEPT, RELEASE, REJECT)), fails=st.booleans())
     def expire_lock_during_a_write(self, member: str, kind: int, fails: bool) -> None:
         """Let a lock expire while an acknowledgement of its owner is being written; the write may fail."""
         self.acquire_from_log(member, 8, 4, 6, False)
@@ -309,20 +293,20 @@ class Deliveries(RuleBasedStateMachine):
             if each not in expected:
                 self.offsets[each] = self.offsets[each]._replace(lock_end=self.now_ms + LOCK_MS)
         for each, state in expected.items():
-            current = self.offsets[each]
-            self.offsets[each] = Offset(state, current.count, "", current.lock_end, change)
+            entry = self.offsets[each]
+            self.offsets[each] = Offset(state, entry.count, "", entry.lock_end, change)
         self.expect_write(change, member)
 
-    @rule(member=st.sampled_from(MEMBERS))
+    @rule(member=members)
     def leave(self, member: str) -> None:
         """SH12: a leaving member releases all of its records."""
         change = self.core.release(member)
-        held = [each for each, current in self.offsets.items() if current.member == member]
+        held = [each for each, entry in self.offsets.items() if entry.member == member]
         assert (change is None) == (not held)
         for each in held:
-            current = self.offsets[each]
+            entry = self.offsets[each]
             self.offsets[each] = Offset(
-                state_after(self.terms, RELEASE, current.count), current.count, "", current.lock_end, change
+                state_after(self.terms, RELEASE, entry.count), entry.count, "", entry.lock_end, change
             )
         self.expect_write(change, member)
 
@@ -330,13 +314,13 @@ class Deliveries(RuleBasedStateMachine):
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
         change = self.core.expire(self.now_ms)
-        for each, current in self.offsets.items():
-            if current.lock_end < 0 or current.lock_end > self.now_ms:
+        for each, entry in self.offsets.items():
+            if entry.lock_end < 0 or entry.lock_end > self.now_ms:
                 continue
-            if current.write is not None:
-                self.offsets[each] = current._replace(lock_expired=True, lock_end=-1)
+            if entry.write is not None:
+                self.offsets[each] = entry._replace(lock_expired=True, lock_end=-1)
             else:
-                self.offsets[each] = Offset(state_after(self.terms, RELEASE, current.count), current.count)
+                self.offsets[each] = Offset(state_after(self.terms, RELEASE, entry.count), entry.count)
         self.expect_write(change, "")
 
     # --- writing ---
@@ -360,19 +344,17 @@ class Deliveries(RuleBasedStateMachine):
         follow = self.core.finished(change, Errors.COORDINATOR_NOT_AVAILABLE if fails else Errors.NONE)
         if not fails:
             self.letters += change.dead_letters
-        for each, current in self.offsets.items():
-            if current.write is not change:
+        for each, entry in self.offsets.items():
+            if entry.write is not change:
                 continue
             if not fails:
-                self.offsets[each] = Offset(current.state, current.count)
-                if current.state in DONE:
-                    self.acknowledged[each] = current.state
-            elif current.lock_expired:
-                self.offsets[each] = Offset(state_after(self.terms, RELEASE, current.count), current.count)
+                self.offsets[each] = Offset(entry.state, entry.count)
+                if entry.state in DONE:
+                    self.acknowledged[each] = entry.state
+            elif entry.lock_expired:
+                self.offsets[each] = Offset(state_after(self.terms, RELEASE, entry.count), entry.count)
             else:
-                self.offsets[each] = Offset(
-                    ACQUIRED, current.count, change.ticket.member_id, current.lock_end
-                )
+                self.offsets[each] = Offset(ACQUIRED, entry.count, change.ticket.member_id, entry.lock_end)
         self.move_start()
         if follow is not None and follow.start_offset < 0:
             assert not follow.batches and follow.dead_letters
@@ -390,8 +372,8 @@ class Deliveries(RuleBasedStateMachine):
         start = self.core.start_offset
         assert start >= self.start
         for each in range(self.start, start):
-            current = self.offsets.pop(each, None)
-            assert current is None or (current.state in DONE and current.write is None), (each, current)
+            entry = self.offsets.pop(each, None)
+            assert entry is None or (entry.state in DONE and entry.write is None), (each, entry)
             assert each not in self.gaps
             self.acknowledged.pop(each, None)
         self.start = start
@@ -403,9 +385,9 @@ class Deliveries(RuleBasedStateMachine):
         letter = self.letters.pop(0)
         change = self.core.archived(letter)
         for each in range(letter.first_offset, letter.last_offset + 1):
-            current = self.offsets.get(each)
-            if current is not None and current.state is ARCHIVING:
-                self.offsets[each] = Offset(ARCHIVED, current.count)
+            entry = self.offsets.get(each)
+            if entry is not None and entry.state is ARCHIVING:
+                self.offsets[each] = Offset(ARCHIVED, entry.count)
         self.expect_write(change, "")
 
     @rule(data=st.data())
@@ -429,10 +411,7 @@ class Deliveries(RuleBasedStateMachine):
         self.move_start()
         if self.log_start > self.start:
             change = self.core.log_start_moved(self.log_start)
-            self.start = self.log_start
-            self.read_to = max(self.read_to, self.start)
-            self.offsets = {each: current for each, current in self.offsets.items() if each >= self.start}
-            self.gaps = {each for each in self.gaps if each >= self.start}
+            self.drop_below_log_start()
             self.move_start()
             self.expect_write(change, "")
 
@@ -448,33 +427,31 @@ class Deliveries(RuleBasedStateMachine):
             for each in range(cell.first, cell.last + 1)
         }
         expected = {
-            each: (current.state, current.count, current.member, current.write is not None)
-            for each, current in self.offsets.items()
+            each: (entry.state, entry.count, entry.member, entry.write is not None)
+            for each, entry in self.offsets.items()
         }
         assert found == expected
         assert sum(cell.last - cell.first + 1 for cell in window.cells) == len(found)
         for state, _, member, _ in found.values():
             assert (state is ACQUIRED) == bool(member)
-        held = [current for current in self.offsets.values() if current.state is ACQUIRED]
+        held = [entry for entry in self.offsets.values() if entry.state is ACQUIRED]
         assert sum(window.held.values()) == len(held)
-        locks = [current.lock_end for current in self.offsets.values() if current.lock_end >= 0]
+        locks = [entry.lock_end for entry in self.offsets.values() if entry.lock_end >= 0]
         assert self.core.lock_end_ms == min(locks, default=None)
 
     @invariant()
     def counters_are_right(self) -> None:
         window = self.core._window
-        states = [(current.state, current.write) for current in self.offsets.values()]
+        states = [(entry.state, entry.write) for entry in self.offsets.values()]
         assert window.complete == sum(state in DONE for state, _ in states)
-        assert window.free == sum(current == (AVAILABLE, None) for current in states)
+        assert window.free == sum(entry == (AVAILABLE, None) for entry in states)
         assert {each for first, last in window.gaps for each in range(first, last + 1)} == self.gaps
 
     @invariant()
     def next_fetch_offset_is_the_first_available(self) -> None:
         """L6: the next fetch offset is the first available offset."""
         free = [
-            each
-            for each, current in self.offsets.items()
-            if (current.state, current.write) == (AVAILABLE, None)
+            each for each, entry in self.offsets.items() if (entry.state, entry.write) == (AVAILABLE, None)
         ]
         wanted = min([*free, *self.gaps], default=self.core._window.frontier)
         assert self.core.next_fetch_offset == wanted
@@ -501,7 +478,7 @@ class Deliveries(RuleBasedStateMachine):
             unread = [batch for batch in self.log if batch.last >= self.core.next_fetch_offset]
             if self.core.can_acquire and unread:
                 continue
-            if any(current.member for current in self.offsets.values()):
+            if any(entry.member for entry in self.offsets.values()):
                 for member in MEMBERS:
                     self.leave(member)
                 continue
