@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.broker.handlers.broker_client import BrokerClient
 from tests.broker.metrics.scraping import measured, scrape, value
-from tests.broker.shares.test_groups import AT_ONCE, beats, joined, ready
+from tests.broker.shares.test_groups import AT_ONCE, heartbeat, joined, ready
 
 KAFKAS = "kafka_server_group_coordinator_metrics_"
 
@@ -20,8 +20,8 @@ def test_share_groups_are_counted_with_their_rebalances_and_causes(tmp_path: Pat
             client = BrokerClient(broker)
             await ready(client)
             epoch = (await joined(client, "ann")).member_epoch
-            await client.send(beats(0, "bob"))
-            await client.send(beats(epoch, "ann"))
+            await client.send(heartbeat(0, "bob"))
+            await client.send(heartbeat(epoch, "ann"))
             found = await scrape(port)
             assert value(found, KAFKAS + "share_group_count", state="Stable") == 1
             assert value(found, KAFKAS + "share_group_count", state="Empty") == 0
@@ -35,8 +35,8 @@ def test_share_groups_are_counted_with_their_rebalances_and_causes(tmp_path: Pat
                 count_of_cause = value(found, "konvene_rebalance_causes_total", protocol="share", cause=cause)
                 assert count_of_cause == count, cause
             assert value(found, "konvene_rebalance_seconds_count", group="g", protocol="share") == 3
-            await client.send(beats(-1, "ann"))
-            await client.send(beats(-1, "bob"))
+            await client.send(heartbeat(-1, "ann"))
+            await client.send(heartbeat(-1, "bob"))
             found = await scrape(port)
             assert value(found, KAFKAS + "share_group_count", state="Empty") == 1
             assert value(found, KAFKAS + "share_group_rebalance_count") == 5

@@ -1,4 +1,4 @@
-"""A member that leaves its group may still say what became of its records, for a moment."""
+"""A member that leaves its share group may acknowledge its records during a grace period."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SETTINGS = {"share.coordinator.state.topic.num.partitions": "2"}
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_partitions, "LEAVE_GRACE_S", 0.2)
 
 
-async def has_three(broker_client: BrokerClient, count: int) -> list[Member]:
+async def join_and_acquire_three(broker_client: BrokerClient, count: int) -> list[Member]:
     members = await joined(broker_client, count)
     for value in (b"a", b"b", b"c"):
         broker_client.write(TOPIC, value)
@@ -38,29 +38,29 @@ async def has_three(broker_client: BrokerClient, count: int) -> list[Member]:
     return members
 
 
-async def leaves(broker_client: BrokerClient, member: Member) -> None:
+async def leave(broker_client: BrokerClient, member: Member) -> None:
     request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id=member.member_id, member_epoch=-1)
     assert not (await broker_client.send(request)).error_code
 
 
-def test_who_has_left_may_still_answer(tmp_path: Path) -> None:
-    """What it accepts is nobody else's, and the rest is, at once."""
+def test_a_member_that_left_may_still_acknowledge(tmp_path: Path) -> None:
+    """Accepted records are completed; the others become available at once."""
 
     async def scenario(broker_client: BrokerClient) -> None:
-        one, other = await has_three(broker_client, 2)
-        await leaves(broker_client, one)
+        one, other = await join_and_acquire_three(broker_client, 2)
+        await leave(broker_client, one)
         assert errors(await one.acknowledge([(1, 1, ACCEPT)], epoch=FINAL_EPOCH)) == [0]
         assert acquired(await other.fetch(wait_ms=900)) == [(0, 0, 2), (2, 2, 2)]
 
     run_with_broker(tmp_path, scenario, SETTINGS)
 
 
-def test_the_last_one_may_too(tmp_path: Path, short: None) -> None:
-    """Then nothing of the group is kept in memory, and who comes later begins behind what was accepted."""
+def test_the_last_member_may_acknowledge_after_leaving(tmp_path: Path, short_grace: None) -> None:
+    """The group's share partitions are then unloaded; a new member starts after the accepted records."""
 
     async def scenario(broker_client: BrokerClient) -> None:
-        (one,) = await has_three(broker_client, 1)
-        await leaves(broker_client, one)
+        (one,) = await join_and_acquire_three(broker_client, 1)
+        await leave(broker_client, one)
         assert errors(await one.acknowledge([(0, 1, ACCEPT)], epoch=FINAL_EPOCH)) == [0]
         await asyncio.sleep(0.6)
         assert not broker_client.broker.share_partitions.served
@@ -71,22 +71,26 @@ def test_the_last_one_may_too(tmp_path: Path, short: None) -> None:
     run_with_broker(tmp_path, scenario, SETTINGS)
 
 
-def test_what_nobody_answers_for_comes_to_others(tmp_path: Path, short: None) -> None:
-    """Its connection stays, and its locks would last for 30 s."""
+def test_unacknowledged_records_are_released_after_the_grace_period(
+    tmp_path: Path, short_grace: None
+) -> None:
+    """Even though the connection stays open and the locks would last 30 s."""
 
     async def scenario(broker_client: BrokerClient) -> None:
-        one, other = await has_three(broker_client, 2)
-        await leaves(broker_client, one)
+        one, other = await join_and_acquire_three(broker_client, 2)
+        await leave(broker_client, one)
         assert acquired(await other.fetch(wait_ms=9000)) == [(0, 2, 2)]
         assert broker_client.broker.share_partitions.sessions.get(GROUP, one.member_id) is None
 
     run_with_broker(tmp_path, scenario, SETTINGS)
 
 
-def test_who_is_back_in_time_keeps_what_it_has(tmp_path: Path, short: None) -> None:
+def test_a_member_that_rejoins_within_the_grace_period_keeps_its_records(
+    tmp_path: Path, short_grace: None
+) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        (one,) = await has_three(broker_client, 1)
-        await leaves(broker_client, one)
+        (one,) = await join_and_acquire_three(broker_client, 1)
+        await leave(broker_client, one)
         await until_assigned(broker_client, one.member_id, 1)
         assert acquired(await one.fetch()) == []
         await asyncio.sleep(0.6)

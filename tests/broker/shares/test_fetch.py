@@ -1,4 +1,4 @@
-"""ShareFetch and ShareAcknowledge over a connection: who gets which records, when, and what is kept of it."""
+"""ShareFetch and ShareAcknowledge over a connection: delivery, locks, sessions and durable state."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ QUICK = {
 }
 GROUP_CONFIG = 32
 
-Said = Sequence[tuple[int, int, int]]
-"""First offset, last offset, type."""
+Acknowledgements = Sequence[tuple[int, int, int]]
+"""First offset, last offset and acknowledge type of each batch."""
 
 
 class Member:
-    """A member of a share group with a connection of its own, which does what it is told."""
+    """A scripted member of a share group, with its own connection."""
 
     def __init__(self, line: Line, topic_id: Uuid, member_id: str) -> None:
         self.line, self.topic_id, self.member_id = line, topic_id, member_id
         self.epoch = 0
 
     async def fetch(
-        self, said: Said = (), *, wait_ms: int = 0, epoch: int | None = None, most: int = 500,
-        version: int = 2, partitions: Sequence[int] = (0,), forget: Sequence[int] = (),
+        self, acknowledgements: Acknowledgements = (), *, wait_ms: int = 0, epoch: int | None = None,
+        most: int = 500, version: int = 2, partitions: Sequence[int] = (0,), forget: Sequence[int] = (),
         group: str = GROUP, **more: Any,
     ) -> Any:  # fmt: skip
         batches = tuple(
             FetchBatch(first_offset=first, last_offset=last, acknowledge_types=(kind,))
-            for first, last, kind in said
+            for first, last, kind in acknowledgements
         )
-        asked = ShareFetchRequest(
+        request = ShareFetchRequest(
             group_id=group,
             member_id=self.member_id,
             share_session_epoch=self.epoch if epoch is None else epoch,
@@ -90,24 +90,31 @@ class Member:
             else (),
             **more,
         )
-        answer = await self._ask(SHARE_FETCH, version, asked)
+        answer = await self._exchange(SHARE_FETCH, version, request)
         if not answer.error_code:
             self.epoch += 1
         return answer
 
     async def acknowledge(
-        self, said: Said, *, epoch: int | None = None, renew: bool = False, unsaid: Sequence[int] = ()
+        self,
+        acknowledgements: Acknowledgements,
+        *,
+        epoch: int | None = None,
+        renew: bool = False,
+        without_batches: Sequence[int] = (),
     ) -> Any:
-        """Of partition 0; the others are named, and nothing is said of them."""
+        """Send a ShareAcknowledge for partition 0; `without_batches` are listed without batches."""
         batches = tuple(
             AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(kind,))
-            for first, last, kind in said
+            for first, last, kind in acknowledgements
         )
         partitions = (
-            [AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)] if said else []
+            [AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)]
+            if acknowledgements
+            else []
         )
-        partitions += [AcknowledgePartition(partition_index=index) for index in unsaid]
-        asked = ShareAcknowledgeRequest(
+        partitions += [AcknowledgePartition(partition_index=index) for index in without_batches]
+        request = ShareAcknowledgeRequest(
             group_id=GROUP,
             member_id=self.member_id,
             share_session_epoch=self.epoch if epoch is None else epoch,
@@ -116,18 +123,18 @@ class Member:
             if partitions
             else (),
         )
-        answer = await self._ask(SHARE_ACKNOWLEDGE, 2, asked)
+        answer = await self._exchange(SHARE_ACKNOWLEDGE, 2, request)
         if not answer.error_code:
             self.epoch += 1
         return answer
 
-    async def _ask(self, key: int, version: int, asked: Any) -> Any:
-        self.line.send(key, version, asked)
+    async def _exchange(self, key: int, version: int, request: Any) -> Any:
+        self.line.send(key, version, request)
         return (await self.line.answer(10))[1]
 
 
 def acquired(answer: Any, index: int = 0) -> list[tuple[int, int, int]]:
-    """First and last offset and delivery count of what was given of a partition."""
+    """Return first offset, last offset and delivery count of each batch acquired from a partition."""
     assert answer.error_code == 0, Errors(answer.error_code)
     return [
         (batch.first_offset, batch.last_offset, batch.delivery_count)
@@ -145,7 +152,7 @@ def values(answer: Any) -> list[bytes]:
 
 
 def errors(answer: Any) -> list[Errors]:
-    """Of all partitions."""
+    """Return the error of each partition."""
     return [Errors(p.error_code) for topic in answer.responses for p in topic.partitions]
 
 
@@ -154,7 +161,7 @@ def acknowledge_errors(answer: Any) -> list[Errors]:
 
 
 async def configured(broker_client: BrokerClient, **settings: str) -> None:
-    """Set what the group runs with."""
+    """Set configs of the group."""
     wanted = {"share.auto.offset.reset": "earliest"} | {k.replace("_", "."): v for k, v in settings.items()}
     resource = AlterConfigsResource(
         resource_type=GROUP_CONFIG,
@@ -170,7 +177,7 @@ async def configured(broker_client: BrokerClient, **settings: str) -> None:
 async def joined(
     broker_client: BrokerClient, count: int = 1, partitions: int = 1, **settings: str
 ) -> list[Member]:
-    """A topic, a group that begins at its start, and members that have it."""
+    """Create a topic and a group reading from its start; return members that own all its partitions."""
     topic_id = await broker_client.topic(TOPIC, partitions)
     await configured(broker_client, **settings)
     await broker_client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)))
@@ -184,11 +191,11 @@ async def joined(
 async def until_assigned(broker_client: BrokerClient, member_id: str, partitions: int) -> None:
     epoch = 0
     for _ in range(200):
-        asked = ShareGroupHeartbeatRequest(
+        request = ShareGroupHeartbeatRequest(
             group_id=GROUP, member_id=member_id, member_epoch=epoch,
             subscribed_topic_names=(TOPIC,) if epoch == 0 else None,
         )  # fmt: skip
-        answer = await broker_client.send(asked)
+        answer = await broker_client.send(request)
         assert not answer.error_code, answer
         epoch = answer.member_epoch
         if (
@@ -197,10 +204,10 @@ async def until_assigned(broker_client: BrokerClient, member_id: str, partitions
         ):
             return
         await asyncio.sleep(0.05)
-    raise AssertionError("nothing was assigned")
+    raise AssertionError(f"{member_id} has no assignment of {partitions} partitions")
 
 
-def test_a_record_is_given_to_one_member_and_is_done_when_accepted(tmp_path: Path) -> None:
+def test_a_record_is_delivered_to_one_member_and_completed_when_accepted(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         one, other = await joined(broker_client, 2)
         broker_client.write(TOPIC, b"a", b"b")
@@ -220,7 +227,7 @@ def test_a_record_is_given_to_one_member_and_is_done_when_accepted(tmp_path: Pat
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_what_is_accepted_outlives_the_broker_and_what_is_held_does_not(tmp_path: Path) -> None:
+def test_acceptances_survive_a_restart_and_acquisition_locks_do_not(tmp_path: Path) -> None:
     topic_id: list[Uuid] = []
 
     async def before(broker_client: BrokerClient) -> None:
@@ -242,8 +249,8 @@ def test_what_is_accepted_outlives_the_broker_and_what_is_held_does_not(tmp_path
     run_with_broker(tmp_path, after, QUICK)
 
 
-def test_a_fetch_that_waits_gets_what_is_released(tmp_path: Path) -> None:
-    """Bug 72: acknowledgements that came with a fetch woke nobody."""
+def test_a_waiting_fetch_receives_released_records(tmp_path: Path) -> None:
+    """Bug 72: acknowledgements inside a ShareFetch did not wake waiting fetches."""
 
     async def scenario(broker_client: BrokerClient) -> None:
         one, other = await joined(broker_client, 2)
@@ -257,7 +264,7 @@ def test_a_fetch_that_waits_gets_what_is_released(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_a_lock_that_ends_gives_the_record_to_who_waits(tmp_path: Path) -> None:
+def test_a_waiting_fetch_receives_a_record_whose_lock_expires(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         one, other = await joined(broker_client, 2)
         broker_client.write(TOPIC, b"a")
@@ -284,7 +291,7 @@ def test_a_renewed_lock_lasts_longer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["closed by a fetch", "closed by an acknowledgement", "disconnected"])
-def test_a_session_that_ends_gives_back_what_it_held(tmp_path: Path, how: str) -> None:
+def test_the_end_of_a_session_releases_its_records(tmp_path: Path, how: str) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         one, other = await joined(broker_client, 2)
         broker_client.write(TOPIC, b"a")
@@ -302,7 +309,7 @@ def test_a_session_that_ends_gives_back_what_it_held(tmp_path: Path, how: str) -
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_sessions_are_held_to_their_epochs(tmp_path: Path) -> None:
+def test_session_epochs_are_validated(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         (one,) = await joined(broker_client)
         assert (await one.fetch(epoch=1)).error_code == Errors.SHARE_SESSION_NOT_FOUND
@@ -317,38 +324,42 @@ def test_sessions_are_held_to_their_epochs(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_acknowledgements_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_acknowledgements_are_rejected(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         (one,) = await joined(broker_client)
         broker_client.write(TOPIC, b"a", b"b")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 1, 1)]
-        for said in (
+        for acknowledgements in (
             [(1, 0, ACCEPT)],
             [(0, 0, 9)],
             [(0, 0, -1)],
             [(0, 0, RENEW)],
             [(1, 1, ACCEPT), (0, 0, ACCEPT)],
         ):
-            assert errors(await one.acknowledge(said)) == [Errors.INVALID_REQUEST], said
+            assert errors(await one.acknowledge(acknowledgements)) == [Errors.INVALID_REQUEST], (
+                acknowledgements
+            )
         assert errors(await one.acknowledge([(5, 5, ACCEPT)])) == [Errors.INVALID_REQUEST]
         assert errors(await one.acknowledge([(0, 1, ACCEPT)])) == [0]
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_partitions_of_which_nothing_is_said(tmp_path: Path) -> None:
-    """Kafka 4.4: fine beside others of which something is said, served or not; else they are left out."""
+def test_partitions_without_acknowledgements(tmp_path: Path) -> None:
+    """Kafka 4.4 answers them only if another partition has acknowledgements, else omits them."""
 
     async def scenario(broker_client: BrokerClient) -> None:
         (one,) = await joined(broker_client, partitions=2)
         broker_client.write(TOPIC, b"a", b"b")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 1, 1)]
         assert not [key for key in broker_client.broker.share_partitions.served if key.partition == 1]
-        answer = await one.acknowledge([(0, 0, ACCEPT)], unsaid=(1, 7))
+        answer = await one.acknowledge([(0, 0, ACCEPT)], without_batches=(1, 7))
         found = {p.partition_index: p.error_code for topic in answer.responses for p in topic.partitions}
         assert found == {0: 0, 1: 0, 7: Errors.UNKNOWN_TOPIC_OR_PARTITION}
-        assert errors(await one.acknowledge((), unsaid=(0, 1))) == []
-        assert errors(await one.acknowledge((), unsaid=(1, 7))) == [Errors.UNKNOWN_TOPIC_OR_PARTITION]
+        assert errors(await one.acknowledge((), without_batches=(0, 1))) == []
+        assert errors(await one.acknowledge((), without_batches=(1, 7))) == [
+            Errors.UNKNOWN_TOPIC_OR_PARTITION
+        ]
 
     run_with_broker(tmp_path, scenario, QUICK)
 
@@ -368,7 +379,7 @@ def test_a_fetch_that_renews_fetches_nothing(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_topics_and_partitions_that_are_not_there(tmp_path: Path) -> None:
+def test_unknown_topics_partitions_and_groups_are_rejected(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         (one,) = await joined(broker_client)
         unknown = Member(one.line, Uuid(b"\7" * 16), one.member_id)
@@ -380,7 +391,7 @@ def test_topics_and_partitions_that_are_not_there(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_a_topic_that_is_deleted_under_a_waiting_fetch(tmp_path: Path) -> None:
+def test_the_deletion_of_a_topic_completes_a_waiting_fetch(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         (one,) = await joined(broker_client)
         waiting = asyncio.ensure_future(one.fetch(wait_ms=9000))
@@ -398,49 +409,49 @@ def segment(tmp_path: Path) -> Path:
     return next(tmp_path.rglob(f"{TOPIC}-0/*.log"))
 
 
-def size_of(tmp_path: Path) -> int:
+def log_size(tmp_path: Path) -> int:
     return segment(tmp_path).stat().st_size
 
 
-def spoil(tmp_path: Path, at: int) -> None:
-    """Make nonsense of the batch that begins there."""
+def corrupt(tmp_path: Path, at: int) -> None:
+    """Corrupt the magic byte of the batch at this position of the segment."""
     with segment(tmp_path).open("r+b") as file:
         file.seek(at + MAGIC_AT)
         file.write(b"\x7f")
 
 
-def test_kafka_17844_a_fetch_is_answered_though_what_it_waited_for_cannot_be_read(tmp_path: Path) -> None:
-    """Bug 71: nobody answered it, and its member waited in vain."""
+def test_kafka_17844_a_waiting_fetch_is_answered_when_a_batch_is_corrupt(tmp_path: Path) -> None:
+    """Bug 71: the fetch was never answered."""
 
     async def scenario(broker_client: BrokerClient) -> None:
         (one,) = await joined(broker_client)
         waiting = asyncio.ensure_future(one.fetch(wait_ms=500, min_bytes=10_000))
         await asyncio.sleep(0.1)
         broker_client.write(TOPIC, b"a")
-        spoil(tmp_path, 0)
+        corrupt(tmp_path, 0)
         assert errors(await waiting) == [Errors.CORRUPT_MESSAGE]
         assert errors(await one.fetch(wait_ms=500)) == [Errors.CORRUPT_MESSAGE]
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_what_could_be_read_before_what_cannot_is_given_to_the_member(tmp_path: Path) -> None:
-    """It was acquired, and nobody heard of it until its lock was over."""
+def test_records_before_a_corrupt_batch_are_delivered(tmp_path: Path) -> None:
+    """Otherwise the records would be acquired but not delivered until their locks expire."""
 
     async def scenario(broker_client: BrokerClient) -> None:
         (one,) = await joined(broker_client)
         broker_client.write(TOPIC, b"a" * 5000)
-        size = size_of(tmp_path)
+        size = log_size(tmp_path)
         broker_client.write(TOPIC, b"b" * 5000)
-        spoil(tmp_path, size)
+        corrupt(tmp_path, size)
         assert acquired(await one.fetch(wait_ms=1000, most=2)) == [(0, 0, 1)]
         assert errors(await one.fetch(wait_ms=500)) == [Errors.CORRUPT_MESSAGE]
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_kafka_17483_a_fetch_that_waits_ends_with_the_broker(tmp_path: Path) -> None:
-    """Bug 71: a broker that stopped left fetches behind that it never completed."""
+def test_kafka_17483_a_waiting_fetch_is_answered_when_the_broker_stops(tmp_path: Path) -> None:
+    """Bug 71: a stopping broker did not complete waiting fetches."""
 
     async def main() -> None:
         async with running(tmp_path, QUICK) as broker:
@@ -455,7 +466,7 @@ def test_kafka_17483_a_fetch_that_waits_ends_with_the_broker(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-def test_records_that_were_given_up_go_to_the_dead_letter_topic(tmp_path: Path) -> None:
+def test_rejected_records_are_copied_to_the_dead_letter_topic(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         dlq = {
             "errors_deadletterqueue_topic_name": "dlq.orders",

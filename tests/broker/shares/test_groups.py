@@ -1,4 +1,4 @@
-"""Share groups over a connection: members join, are given partitions, leave; an administrator looks on."""
+"""Share groups over a connection: membership, assignment, offsets, group configs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesReq
 AT_ONCE = {"group.share.assignment.interval.ms": "0", "share.coordinator.state.topic.num.partitions": "4"}
 
 
-def beats(
+def heartbeat(
     epoch: int, member: str = "m", names: tuple[str, ...] | None = None, group: str = "g", **more: Any
 ) -> ShareGroupHeartbeatRequest:
     if epoch == 0 and names is None:
@@ -50,7 +50,7 @@ def beats(
 
 
 async def ready(client: BrokerClient, **topics: int) -> None:
-    """There are coordinators, and topics to read."""
+    """Wait until the group coordinators have loaded, and create topics."""
     await client.broker.groups.make_ready()
     await client.broker.groups.loaded()
     for name, partitions in (topics or {"orders": 3}).items():
@@ -58,7 +58,7 @@ async def ready(client: BrokerClient, **topics: int) -> None:
 
 
 async def until(client: BrokerClient, request: Any, found: Callable[[Any], bool]) -> Any:
-    """The first answer of which that is true."""
+    """Repeat a request until `found` accepts the response; return it."""
     for _ in range(1000):
         answer = await client.send(request)
         if found(answer):
@@ -72,31 +72,31 @@ def assigned(answer: Any) -> list[int]:
 
 
 async def joined(client: BrokerClient, member: str = "m", **more: Any) -> Any:
-    """The answer with which the member hears of its partitions."""
-    answer = await client.send(beats(0, member, **more))
+    """Join, send heartbeats until partitions are assigned, and return that response."""
+    answer = await client.send(heartbeat(0, member, **more))
     assert answer.error_code == Errors.NONE, answer
     if answer.assignment.topic_partitions:
         return answer
     group = more.get("group", "g")
     for _ in range(1000):
         epoch = answer.member_epoch
-        answer = await client.send(beats(epoch, member, group=group))
+        answer = await client.send(heartbeat(epoch, member, group=group))
         if answer.assignment is not None and answer.assignment.topic_partitions:
             return answer
         await asyncio.sleep(0.005)
     raise AssertionError(answer)
 
 
-def test_a_member_joins_and_has_all_partitions_once_they_have_begun(tmp_path: Path) -> None:
+def test_a_member_is_assigned_all_partitions_once_they_are_initialized(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        first = await client.send(beats(0))
+        first = await client.send(heartbeat(0))
         assert (first.error_code, first.member_id, first.member_epoch) == (0, "m", 2)
         assert assigned(first) == []
         second = await joined(client, "m")
         assert assigned(second) == [0, 1, 2]
         assert second.member_epoch == 3
-        other = await client.send(beats(0, "n"))
+        other = await client.send(heartbeat(0, "n"))
         assert other.member_epoch == 4
         assert len(assigned(other)) == 1
         listed = await client.send(ListGroupsRequest(types_filter=("share",)))
@@ -106,33 +106,33 @@ def test_a_member_joins_and_has_all_partitions_once_they_have_begun(tmp_path: Pa
         (group,) = (await client.send(ShareGroupDescribeRequest(group_ids=("g",)))).groups
         assert (group.group_state, group.group_epoch, group.assignor_name) == ("Stable", 4, "simple")
         assert [m.member_id for m in group.members] == ["m", "n"]
-        assert (await client.send(beats(-1, "m"))).member_epoch == -1
-        assert (await client.send(beats(-1, "n"))).error_code == 0
+        assert (await client.send(heartbeat(-1, "m"))).member_epoch == -1
+        assert (await client.send(heartbeat(-1, "n"))).error_code == 0
         (group,) = (await client.send(ShareGroupDescribeRequest(group_ids=("g",)))).groups
         assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Empty", 6, 6)
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_a_broker_that_stops_while_share_partitions_begin_goes_on_with_them(tmp_path: Path) -> None:
-    """SH11, SH14: members, epochs and assignments are there again, and what had to begin begins."""
+def test_initialization_of_share_partitions_continues_after_a_restart(tmp_path: Path) -> None:
+    """SH11, SH14: members, epochs and assignments are restored, and pending initializations complete."""
 
     async def first(client: BrokerClient) -> None:
         await ready(client)
-        assert (await client.send(beats(0))).member_epoch == 2
+        assert (await client.send(heartbeat(0))).member_epoch == 2
 
     async def second(client: BrokerClient) -> None:
         await client.broker.groups.loaded()
-        answer = await client.send(beats(2))
+        answer = await client.send(heartbeat(2))
         while answer.assignment is None:
             assert answer.error_code == Errors.NONE
             await asyncio.sleep(0.005)
-            answer = await client.send(beats(answer.member_epoch))
+            answer = await client.send(heartbeat(answer.member_epoch))
         assert (answer.member_epoch, assigned(answer)) == (3, [0, 1, 2])
 
     async def third(client: BrokerClient) -> None:
         await client.broker.groups.loaded()
-        quiet = await client.send(beats(3))
+        quiet = await client.send(heartbeat(3))
         assert (quiet.error_code, quiet.member_epoch, quiet.assignment) == (Errors.NONE, 3, None)
         (group,) = (await client.send(ShareGroupDescribeRequest(group_ids=("g",)))).groups
         (member,) = group.members
@@ -145,16 +145,16 @@ def test_a_broker_that_stops_while_share_partitions_begin_goes_on_with_them(tmp_
 # --- offsets ---------------------------------------------------------------------------------------
 
 
-def stands(group: str = "g", **topics: tuple[int, ...]) -> DescribeShareGroupOffsetsRequest:
+def describe_offsets(group: str = "g", **topics: tuple[int, ...]) -> DescribeShareGroupOffsetsRequest:
     named = tuple(
         DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=some)
         for name, some in topics.items()
     )
-    asked = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=named or None)
-    return DescribeShareGroupOffsetsRequest(groups=(asked,))
+    requested = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=named or None)
+    return DescribeShareGroupOffsetsRequest(groups=(requested,))
 
 
-def moves(group: str = "g", **topics: dict[int, int]) -> AlterShareGroupOffsetsRequest:
+def alter_offsets(group: str = "g", **topics: dict[int, int]) -> AlterShareGroupOffsetsRequest:
     return AlterShareGroupOffsetsRequest(
         group_id=group,
         topics=tuple(
@@ -170,13 +170,13 @@ def moves(group: str = "g", **topics: dict[int, int]) -> AlterShareGroupOffsetsR
     )
 
 
-def quits(*topics: str, group: str = "g") -> DeleteShareGroupOffsetsRequest:
+def delete_offsets(*topics: str, group: str = "g") -> DeleteShareGroupOffsetsRequest:
     named = tuple(DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics)
     return DeleteShareGroupOffsetsRequest(group_id=group, topics=named)
 
 
-def told_offsets(answer: Any) -> dict[str, dict[int, tuple[int, int]]]:
-    """Start offset and lag by topic and partition, of the one group."""
+def described_offsets(answer: Any) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return start offset and lag by topic and partition of the only group in the response."""
     (group,) = answer.groups
     assert group.error_code == Errors.NONE, group
     return {
@@ -185,56 +185,60 @@ def told_offsets(answer: Any) -> dict[str, dict[int, tuple[int, int]]]:
     }
 
 
-def test_offsets_of_an_empty_group_are_altered_described_and_deleted(tmp_path: Path) -> None:
+def test_offsets_of_an_empty_group_can_be_altered_described_and_deleted(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await ready(client, orders=2)
         client.write("orders", b"a", b"b", b"c")
-        assert told_offsets(await client.send(stands())) == {}
+        assert described_offsets(await client.send(describe_offsets())) == {}
         await joined(client)
-        assert told_offsets(await client.send(stands())) == {"orders": {0: (-1, -1), 1: (-1, -1)}}
-        refused = await client.send(moves(orders={0: 1}))
+        assert described_offsets(await client.send(describe_offsets())) == {
+            "orders": {0: (-1, -1), 1: (-1, -1)}
+        }
+        refused = await client.send(alter_offsets(orders={0: 1}))
         assert (refused.error_code, refused.error_message) == (
             Errors.NON_EMPTY_GROUP, "The group is not empty.",
         )  # fmt: skip
-        refused = await client.send(quits("orders"))
+        refused = await client.send(delete_offsets("orders"))
         assert (refused.error_code, refused.responses) == (Errors.NON_EMPTY_GROUP, ())
         (result,) = (await client.send(DeleteGroupsRequest(groups_names=("g",)))).results
         assert result.error_code == Errors.NON_EMPTY_GROUP
-        await client.send(beats(-1))
-        altered = await client.send(moves(orders={0: 1, 7: 0}, nowhere={0: 0}))
+        await client.send(heartbeat(-1))
+        altered = await client.send(alter_offsets(orders={0: 1, 7: 0}, nowhere={0: 0}))
         assert altered.error_code == Errors.NONE
         assert [(t.topic_name, [p.error_code for p in t.partitions]) for t in altered.responses] == [
             ("nowhere", [Errors.UNKNOWN_TOPIC_OR_PARTITION]),
             ("orders", [Errors.NONE, Errors.UNKNOWN_TOPIC_OR_PARTITION]),
         ]
-        assert told_offsets(await client.send(stands())) == {"orders": {0: (1, 2), 1: (-1, -1)}}
-        named = told_offsets(await client.send(stands(nowhere=(0,), orders=(0,))))
+        assert described_offsets(await client.send(describe_offsets())) == {
+            "orders": {0: (1, 2), 1: (-1, -1)}
+        }
+        named = described_offsets(await client.send(describe_offsets(nowhere=(0,), orders=(0,))))
         assert named == {"orders": {0: (1, 2)}, "nowhere": {0: (-1, -1)}}
-        gone = await client.send(quits("orders", "nowhere"))
-        assert [(t.topic_name, t.error_code) for t in gone.responses] == [
+        deleted = await client.send(delete_offsets("orders", "nowhere"))
+        assert [(t.topic_name, t.error_code) for t in deleted.responses] == [
             ("orders", Errors.NONE), ("nowhere", Errors.UNKNOWN_TOPIC_OR_PARTITION),
         ]  # fmt: skip
-        assert told_offsets(await client.send(stands())) == {}
-        (again,) = (await client.send(quits("orders"))).responses
+        assert described_offsets(await client.send(describe_offsets())) == {}
+        (again,) = (await client.send(delete_offsets("orders"))).responses
         assert again.error_message == "There is no offset information to delete."
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_altered_offsets_raise_the_groups_epoch_and_last(tmp_path: Path) -> None:
-    """Who serves a share partition from before is fenced by it. Offsets may be set before anybody joins."""
+def test_altered_offsets_bump_the_group_epoch_and_survive_a_restart(tmp_path: Path) -> None:
+    """Servers of the old state epoch are fenced. Offsets can be altered before the first member joins."""
 
     async def first(client: BrokerClient) -> None:
         await ready(client, orders=1)
         client.write("orders", b"a", b"b", b"c")
-        assert (await client.send(moves(orders={0: 2}))).error_code == Errors.NONE
+        assert (await client.send(alter_offsets(orders={0: 2}))).error_code == Errors.NONE
         (group,) = (await client.send(ShareGroupDescribeRequest(group_ids=("g",)))).groups
         assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Empty", 2, 2)
 
     async def second(client: BrokerClient) -> None:
         await client.broker.groups.loaded()
-        assert told_offsets(await client.send(stands())) == {"orders": {0: (2, 1)}}
-        assert assigned(await client.send(beats(0))) == [0]
+        assert described_offsets(await client.send(describe_offsets())) == {"orders": {0: (2, 1)}}
+        assert assigned(await client.send(heartbeat(0))) == [0]
         (group,) = (await client.send(ShareGroupDescribeRequest(group_ids=("g",)))).groups
         assert group.group_epoch == 3
 
@@ -242,43 +246,45 @@ def test_altered_offsets_raise_the_groups_epoch_and_last(tmp_path: Path) -> None
     run_with_broker(tmp_path, second, AT_ONCE)
 
 
-def test_a_deleted_group_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
+def test_a_deleted_group_leaves_no_state(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await ready(client, orders=1)
         client.write("orders", b"a", b"b", b"c")
         await joined(client)
-        await client.send(beats(-1))
-        await client.send(moves(orders={0: 2}))
+        await client.send(heartbeat(-1))
+        await client.send(alter_offsets(orders={0: 2}))
         (result,) = (await client.send(DeleteGroupsRequest(groups_names=("g",)))).results
         assert result.error_code == Errors.NONE
         (group,) = (await client.send(ShareGroupDescribeRequest(group_ids=("g",)))).groups
         assert (group.error_code, group.error_message) == (Errors.GROUP_ID_NOT_FOUND, "Group g not found.")
-        assert told_offsets(await client.send(stands(orders=(0,)))) == {"orders": {0: (-1, -1)}}
+        assert described_offsets(await client.send(describe_offsets(orders=(0,)))) == {
+            "orders": {0: (-1, -1)}
+        }
         assert (await joined(client)).member_epoch == 3
-        assert told_offsets(await client.send(stands())) == {"orders": {0: (-1, -1)}}
+        assert described_offsets(await client.send(describe_offsets())) == {"orders": {0: (-1, -1)}}
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_a_topic_that_is_made_again_under_its_name_begins_anew(tmp_path: Path) -> None:
-    """Bug 88: state is kept by the topic's id. SH13."""
+def test_a_recreated_topic_starts_without_state(tmp_path: Path) -> None:
+    """Bug 88, SH13: state is keyed by topic id."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client, orders=1)
         client.write("orders", b"a", b"b", b"c")
-        await client.send(moves(orders={0: 2}))
+        await client.send(alter_offsets(orders={0: 2}))
         await client.drop("orders")
         again = await client.topic("orders")
-        assert told_offsets(await client.send(stands())) == {}
+        assert described_offsets(await client.send(describe_offsets())) == {}
         answer = await joined(client)
         assert [t.topic_id for t in answer.assignment.topic_partitions] == [again]
-        assert told_offsets(await client.send(stands())) == {"orders": {0: (-1, -1)}}
+        assert described_offsets(await client.send(describe_offsets())) == {"orders": {0: (-1, -1)}}
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_partitions_that_are_added_begin_at_their_beginning(tmp_path: Path) -> None:
-    """Bug 81: with `latest` nobody would have read what was written before a member heard of them. SH7."""
+def test_added_partitions_start_at_their_first_offset(tmp_path: Path) -> None:
+    """Bug 81, SH7: with `latest`, records written before the assignment would not be delivered."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client, orders=1)
@@ -288,28 +294,30 @@ def test_partitions_that_are_added_begin_at_their_beginning(tmp_path: Path) -> N
         client.write("orders", b"early", index=1)
         epoch = 3
         for _ in range(1000):
-            answer = await client.send(beats(epoch))
+            answer = await client.send(heartbeat(epoch))
             epoch = answer.member_epoch
             if answer.assignment is not None and assigned(answer) == [0, 1]:
                 break
             await asyncio.sleep(0.005)
-        assert told_offsets(await client.send(stands())) == {"orders": {0: (-1, -1), 1: (0, 1)}}
+        assert described_offsets(await client.send(describe_offsets())) == {
+            "orders": {0: (-1, -1), 1: (0, 1)}
+        }
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_without_the_feature_nobody_shares(tmp_path: Path) -> None:
+def test_share_requests_are_rejected_without_the_feature(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
         off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
         assert (await client.send(UpdateFeaturesRequest(feature_updates=(off,)))).error_code == Errors.NONE
         no = Errors.UNSUPPORTED_VERSION
-        assert (await client.send(beats(0))).error_code == no
+        assert (await client.send(heartbeat(0))).error_code == no
         (group,) = (await client.send(ShareGroupDescribeRequest(group_ids=("g",)))).groups
         assert group.error_code == no
-        assert (await client.send(stands())).groups[0].error_code == no
-        assert (await client.send(moves(orders={0: 0}))).error_code == no
-        assert (await client.send(quits("orders"))).error_code == no
+        assert (await client.send(describe_offsets())).groups[0].error_code == no
+        assert (await client.send(alter_offsets(orders={0: 0}))).error_code == no
+        assert (await client.send(delete_offsets("orders"))).error_code == no
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
@@ -317,36 +325,36 @@ def test_without_the_feature_nobody_shares(tmp_path: Path) -> None:
 # --- settings --------------------------------------------------------------------------------------
 
 
-def test_there_may_be_a_limit_to_share_groups(tmp_path: Path) -> None:
+def test_the_number_of_share_groups_is_limited(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        assert (await client.send(beats(0, group="one"))).error_code == Errors.NONE
-        assert (await client.send(beats(0, group="two"))).error_code == Errors.GROUP_MAX_SIZE_REACHED
-        assert (await client.send(beats(0, "n", group="one"))).error_code == Errors.NONE
+        assert (await client.send(heartbeat(0, group="one"))).error_code == Errors.NONE
+        assert (await client.send(heartbeat(0, group="two"))).error_code == Errors.GROUP_MAX_SIZE_REACHED
+        assert (await client.send(heartbeat(0, "n", group="one"))).error_code == Errors.NONE
 
     run_with_broker(tmp_path, scenario, {**AT_ONCE, "group.share.max.groups": "1"})
 
 
-def test_the_limit_holds_for_groups_that_are_made_by_altering_offsets(tmp_path: Path) -> None:
-    """As by Kafka a group that is not there is made: it is in the list, though it never had a member."""
+def test_the_limit_includes_groups_created_by_altering_offsets(tmp_path: Path) -> None:
+    """Altering offsets creates an unknown group, as in Kafka; it is listed without ever having a member."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client, orders=1)
-        assert (await client.send(moves(orders={0: 2}))).error_code == Errors.NONE
-        refused = await client.send(moves(orders={0: 2}).replace(group_id="two"))
+        assert (await client.send(alter_offsets(orders={0: 2}))).error_code == Errors.NONE
+        refused = await client.send(alter_offsets(orders={0: 2}).replace(group_id="two"))
         assert (refused.error_code, refused.responses) == (Errors.GROUP_MAX_SIZE_REACHED, ())
         assert (
             refused.error_message == "The maximum number of share groups (group.share.max.groups) is reached."
         )
         groups = (await client.send(ListGroupsRequest())).groups
         assert [(g.group_id, g.group_type, g.group_state) for g in groups] == [("g", "share", "Empty")]
-        assert (await client.send(moves(orders={0: 1}))).error_code == Errors.NONE
-        assert (await client.send(beats(0, group="two"))).error_code == Errors.GROUP_MAX_SIZE_REACHED
+        assert (await client.send(alter_offsets(orders={0: 1}))).error_code == Errors.NONE
+        assert (await client.send(heartbeat(0, group="two"))).error_code == Errors.GROUP_MAX_SIZE_REACHED
 
     run_with_broker(tmp_path, scenario, {**AT_ONCE, "group.share.max.groups": "1"})
 
 
-def test_a_group_is_told_its_settings_by_kafkas_names_and_by_those_of_the_kip(tmp_path: Path) -> None:
+def test_group_configs_are_accepted_by_kafkas_names_and_by_those_of_the_kip(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
         for name, value in (
@@ -358,6 +366,6 @@ def test_a_group_is_told_its_settings_by_kafkas_names_and_by_those_of_the_kip(tm
             )
             (result,) = (await client.send(IncrementalAlterConfigsRequest(resources=(wanted,)))).responses
             assert result.error_code == Errors.NONE, result
-            assert (await client.send(beats(0))).heartbeat_interval_ms == int(value)
+            assert (await client.send(heartbeat(0))).heartbeat_interval_ms == int(value)
 
     run_with_broker(tmp_path, scenario, {**AT_ONCE, "konvene.heartbeat.policy": "kafka"})

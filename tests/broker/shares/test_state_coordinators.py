@@ -1,4 +1,4 @@
-"""Share states as the broker has them: asked before there is a topic, kept over restarts, gone with one."""
+"""The broker's share coordinators: topic creation, loading, durability, pruning, deletion with the topic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOPIC, STATE = "orders", "__share_group_state"
 QUICK = {"share.coordinator.state.topic.num.partitions": "3"}
 
 
-def test_whoever_asks_first_has_the_topic_made(tmp_path: Path) -> None:
+def test_the_first_request_creates_the_topic(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         key = SharePartitionKey("g", await broker_client.topic(TOPIC), 0)
         states = broker_client.broker.share_coordinators
@@ -54,7 +54,7 @@ def test_whoever_asks_first_has_the_topic_made(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_a_restart(tmp_path: Path) -> None:
     keys = []
 
     async def before(broker_client: BrokerClient) -> None:
@@ -74,8 +74,8 @@ def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
     run_with_broker(tmp_path, after, QUICK)
 
 
-class Failing:
-    """A coordinator's log that fails when it is told to."""
+class FailingJournal:
+    """A coordinator's journal whose next appends or syncs fail."""
 
     def __init__(self, journal: Any) -> None:
         self.journal = journal
@@ -98,10 +98,10 @@ class Failing:
         await self.journal.sync()
 
 
-async def begun(broker_client: BrokerClient, between: Any = None) -> SharePartitionKey:
-    """A share partition that nobody has read of yet."""
-    if between is not None:
-        broker_client.broker.share_coordinators.wrap_journal = between
+async def initialized(broker_client: BrokerClient, wrap_journal: Any = None) -> SharePartitionKey:
+    """Create a topic and initialize the state of its partition 0."""
+    if wrap_journal is not None:
+        broker_client.broker.share_coordinators.wrap_journal = wrap_journal
     key = SharePartitionKey("g", await broker_client.topic(TOPIC, 3), 0)
     assert await broker_client.broker.share_coordinators.submit(Initialize(key, 1, 0)) == Answer()
     return key
@@ -113,17 +113,17 @@ def accept(key: SharePartitionKey, first: int, last: int, count: int = 0) -> Wri
 
 @pytest.mark.parametrize("synced", ["true", "false"])
 @pytest.mark.parametrize("fails", ["appends_fail", "syncs_fail"])
-def test_what_a_disk_has_lost_is_written_again(tmp_path: Path, synced: str, fails: str) -> None:
-    """SH6: nobody hears that it is written before it is, and who asked does not have to ask again."""
+def test_writes_that_the_disk_lost_are_retried(tmp_path: Path, synced: str, fails: str) -> None:
+    """SH6: writes are acknowledged only once durable; the coordinator retries after a disk error."""
 
     async def scenario(broker_client: BrokerClient) -> None:
-        logs: list[Failing] = []
+        logs: list[FailingJournal] = []
 
-        def between(journal: Any) -> Any:
-            logs.append(Failing(journal))
+        def wrap_journal(journal: Any) -> Any:
+            logs.append(FailingJournal(journal))
             return logs[-1]
 
-        key = await begun(broker_client, between)
+        key = await initialized(broker_client, wrap_journal)
         states = broker_client.broker.share_coordinators
         await states.submit(accept(key, 0, 9, 10))
         for journal in logs:
@@ -133,60 +133,60 @@ def test_what_a_disk_has_lost_is_written_again(tmp_path: Path, synced: str, fail
         assert (await states.submit(Read(key, 0))).batches == (StateBatch(0, 39, 2, 1),)
         assert (await states.submit(ReadSummary(key, 0))).delivery_complete_count == 40
         if fails == "appends_fail" or synced == "true":
-            assert sum(getattr(journal, fails) for journal in logs) == len(logs) - 1, "it did fail"
+            assert sum(getattr(journal, fails) for journal in logs) == len(logs) - 1, "no fault was injected"
 
     run_with_broker(tmp_path, scenario, QUICK | {"konvene.log.fsync.internal": synced})
 
 
-def test_who_comes_while_a_coordinator_loads_waits_in_line(tmp_path: Path) -> None:
+def test_requests_during_loading_are_queued_in_order(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        key = await begun(broker_client)
+        key = await initialized(broker_client)
         states = broker_client.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload(after_ms=30)
-        heard: list[str] = []
-        asked = {
+        completed: list[str] = []
+        requests = {
             "later": Write(key, 1, 0, 20, 0, ()),
             "earlier": Write(key, 1, 0, 5, 3, ()),
             "summary": ReadSummary(key, 0),
         }
         answers = []
-        for name, request in asked.items():
+        for name, request in requests.items():
             answer = states.submit(request)
-            answer.listen(lambda value, name=name: heard.append(name))
+            answer.listen(lambda value, name=name: completed.append(name))
             answers.append(answer)
-        assert heard == []
-        await until(lambda: len(heard) == 3)
-        assert heard == ["later", "earlier", "summary"]
+        assert completed == []
+        await until(lambda: len(completed) == 3)
+        assert completed == ["later", "earlier", "summary"]
         assert answers[2].value == SummaryAnswer(state_epoch=1, start_offset=20, delivery_complete_count=0)
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_nobody_overtakes_who_waits(tmp_path: Path) -> None:
-    """The coordinator is ready again, and somebody comes before those who wait were asked again."""
+def test_new_requests_do_not_overtake_queued_ones(tmp_path: Path) -> None:
+    """A request arrives after the coordinator became active and before it ran the queued ones."""
 
     async def scenario(broker_client: BrokerClient) -> None:
-        key = await begun(broker_client)
+        key = await initialized(broker_client)
         states = broker_client.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload()
-        waits = states.submit(Write(key, 1, 0, 20, 0, ()))
-        while coordinator.state != "active":  # noqa: ASYNC110 - it says so to nobody
+        queued = states.submit(Write(key, 1, 0, 20, 0, ()))
+        while coordinator.state != "active":  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
-        assert not waits.done
-        comes = states.submit(ReadSummary(key, 0))
-        assert not comes.done
-        assert (await comes).start_offset == 20
+        assert not queued.done
+        later = states.submit(ReadSummary(key, 0))
+        assert not later.done
+        assert (await later).start_offset == 20
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_nobody_waits_for_what_cannot_come(tmp_path: Path) -> None:
+def test_a_failed_coordinator_rejects_requests_at_once(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        key = await begun(broker_client)
+        key = await initialized(broker_client)
         coordinator = broker_client.broker.share_coordinators.of(str(key))
         assert coordinator is not None
         coordinator.state = "failed"
@@ -197,9 +197,9 @@ def test_nobody_waits_for_what_cannot_come(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_nobody_waits_for_ever(tmp_path: Path) -> None:
+def test_queued_requests_time_out(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        key = await begun(broker_client)
+        key = await initialized(broker_client)
         states = broker_client.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
@@ -214,25 +214,25 @@ def test_nobody_waits_for_ever(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK | {"share.coordinator.write.timeout.ms": "2000"})
 
 
-def test_who_waits_when_the_broker_stops_is_told(tmp_path: Path) -> None:
+def test_queued_requests_are_rejected_when_the_broker_stops(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        key = await begun(broker_client)
+        key = await initialized(broker_client)
         states = broker_client.broker.share_coordinators
         coordinator = states.of(str(key))
         assert coordinator is not None
         coordinator.reload(after_ms=60_000)
         answer = states.submit(accept(key, 0, 9))
         await states.close()
-        gone = Answer(Errors.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
-        assert answer.value == gone
-        assert await states.submit(accept(key, 0, 9)) == gone
+        unavailable = Answer(Errors.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+        assert answer.value == unavailable
+        assert await states.submit(accept(key, 0, 9)) == unavailable
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_what_does_not_fit_into_a_batch_changes_nothing(tmp_path: Path) -> None:
+def test_a_write_too_large_for_a_batch_changes_nothing(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        key = await begun(broker_client)
+        key = await initialized(broker_client)
         states = broker_client.broker.share_coordinators
         many = tuple(StateBatch(offset * 2, offset * 2, 2, 1) for offset in range(60_000))
         answer = await states.submit(Write(key, 1, 0, 0, 0, many))
@@ -242,11 +242,11 @@ def test_what_does_not_fit_into_a_batch_changes_nothing(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_the_log_is_cut_and_loads_as_before(tmp_path: Path) -> None:
+def test_the_log_is_pruned_and_loads_the_same_state(tmp_path: Path) -> None:
     keys: list[SharePartitionKey] = []
 
     async def before(broker_client: BrokerClient) -> None:
-        broker, key = broker_client.broker, await begun(broker_client)
+        broker, key = broker_client.broker, await initialized(broker_client)
         keys.append(key)
         for first in range(0, 100, 10):
             await broker.share_coordinators.submit(accept(key, first, first + 9, first + 10))
@@ -271,11 +271,11 @@ def test_the_log_is_cut_and_loads_as_before(tmp_path: Path) -> None:
     run_with_broker(tmp_path, after, settings)
 
 
-def test_what_is_superfluous_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_redundant_offsets_are_known_after_a_restart(tmp_path: Path) -> None:
     keys: list[SharePartitionKey] = []
 
     async def before(broker_client: BrokerClient) -> None:
-        keys.append(await begun(broker_client))
+        keys.append(await initialized(broker_client))
         await broker_client.broker.share_coordinators.submit(accept(keys[0], 0, 9, 10))
         await broker_client.broker.share_coordinators.submit(Initialize(keys[0], 2, 5))
 
@@ -292,51 +292,51 @@ def test_what_is_superfluous_is_known_after_a_restart(tmp_path: Path) -> None:
     run_with_broker(tmp_path, after, QUICK)
 
 
-def test_nothing_is_cut_before_what_makes_it_superfluous_is_on_the_disk(tmp_path: Path) -> None:
+def test_records_are_pruned_only_after_their_successors_are_synced(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        logs: list[Held] = []
+        logs: list[BlockedJournal] = []
 
-        def between(journal: Any) -> Any:
-            logs.append(Held(journal))
+        def wrap_journal(journal: Any) -> Any:
+            logs.append(BlockedJournal(journal))
             return logs[-1]
 
-        broker, key = broker_client.broker, await begun(broker_client, between)
+        broker, key = broker_client.broker, await initialized(broker_client, wrap_journal)
         index = broker.share_coordinators.index_of(str(key))
         coordinator, partition = broker.share_coordinators.at(index), broker.partitions.get(STATE, index)
         assert coordinator is not None and partition is not None
         for journal in logs:
-            journal.goes.clear()
+            journal.unblocked.clear()
         again = broker.share_coordinators.submit(Initialize(key, 2, 5))
         assert coordinator.fire_timer(PRUNE)
         await asyncio.sleep(0.05)
         assert not again.done
         assert partition.log.start_offset == 0
         for journal in logs:
-            journal.goes.set()
+            journal.unblocked.set()
         assert await again == Answer()
         await until(lambda: partition.log.start_offset == 1)
 
     run_with_broker(tmp_path, scenario, QUICK | {"konvene.log.fsync.internal": "true"})
 
 
-class Held(Failing):
-    """A log whose syncs wait until they may go."""
+class BlockedJournal(FailingJournal):
+    """A journal whose syncs block until `unblocked` is set."""
 
     def __init__(self, journal: Any) -> None:
         super().__init__(journal)
-        self.goes = asyncio.Event()
-        self.goes.set()
+        self.unblocked = asyncio.Event()
+        self.unblocked.set()
 
     async def sync(self) -> None:
-        await self.goes.wait()
+        await self.unblocked.wait()
         await self.journal.sync()
 
 
-def test_a_topic_takes_its_state_along_and_its_namesake_begins_with_nothing(tmp_path: Path) -> None:
-    """Bug 88, SH13: state is kept by the topic's id, and goes when the topic does."""
+def test_the_deletion_of_a_topic_deletes_its_share_state(tmp_path: Path) -> None:
+    """Bug 88, SH13: state is keyed by topic id, so a new topic of the same name starts without state."""
 
     async def scenario(broker_client: BrokerClient) -> None:
-        key = await begun(broker_client)
+        key = await initialized(broker_client)
         states = broker_client.broker.share_coordinators
         await states.submit(accept(key, 0, 9))
         await broker_client.drop(TOPIC)
@@ -350,12 +350,12 @@ def test_a_topic_takes_its_state_along_and_its_namesake_begins_with_nothing(tmp_
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_state_of_a_topic_that_went_unheard_goes_at_the_next_start(tmp_path: Path) -> None:
-    """The broker dies between the deletion of a topic and that of its state."""
+def test_state_of_a_deleted_topic_is_deleted_after_a_restart(tmp_path: Path) -> None:
+    """The broker stopped between the deletion of the topic and that of its state."""
     keys: list[SharePartitionKey] = []
 
     async def before(broker_client: BrokerClient) -> None:
-        key = await begun(broker_client)
+        key = await initialized(broker_client)
         keys.append(key)
         broker_client.broker.share_coordinators.topic_deleted = lambda topic_id: None  # type: ignore[method-assign]
         await broker_client.drop(TOPIC)
@@ -373,9 +373,9 @@ def test_state_of_a_topic_that_went_unheard_goes_at_the_next_start(tmp_path: Pat
     run_with_broker(tmp_path, after, QUICK)
 
 
-def test_the_topic_has_kafkas_settings(tmp_path: Path) -> None:
+def test_the_state_topic_has_kafkas_configs(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        await begun(broker_client)
+        await initialized(broker_client)
         broker = broker_client.broker
         assert dict(broker.catalogue.settings_of(ResourceType.TOPIC, STATE)) == {
             "cleanup.policy": "delete",
@@ -388,15 +388,15 @@ def test_the_topic_has_kafkas_settings(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     for _ in range(500):
-        if holds():
+        if condition():
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("it never came to be")
+    raise AssertionError("the condition did not become true within 5 s")
 
 
-def test_a_topic_that_cannot_be_made_is_not_tried_all_the_time(
+def test_a_failed_topic_creation_is_retried_after_a_delay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(broker_client: BrokerClient) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of records while their state is being written, cannot be written, or is another's by now."""
+"""Delivery while a state write is pending, after it failed, and after it was fenced."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from konvene.runtime.deferred import Deferred
 from konvene.share_state.requests import Answer, SharePartitionKey, Write
 
 
-class Keeper:
-    """Stands before the share coordinators: writes fail, or wait until they are let go."""
+class StateWriteFaults:
+    """Wraps the share coordinators: state writes fail with `error`, or are held until `finish`."""
 
     def __init__(self, broker_client: BrokerClient) -> None:
         self._states: Any = broker_client.broker.share_coordinators
         self._submit = self._states.submit
         self._states.submit = self.submit
         self.error = Errors.NONE
-        self.waits = False
+        self.hold = False
         self.held: list[tuple[Write, Deferred[Answer]]] = []
 
     def submit(self, request: Any) -> Deferred[Any]:
         answer: Deferred[Any] = Deferred()
         if not isinstance(request, Write):
             return self._submit(request)  # type: ignore[no-any-return]
-        if self.waits:
+        if self.hold:
             self.held.append((request, answer))
             return answer
         if self.error:
@@ -48,9 +48,9 @@ class Keeper:
             return answer
         return self._submit(request)  # type: ignore[no-any-return]
 
-    def let_go(self, error: Errors) -> None:
-        """Answer what waits."""
-        self.waits = False
+    def finish(self, error: Errors) -> None:
+        """Complete the held writes with an error, or by writing them."""
+        self.hold = False
         held, self.held = self.held, []
         for request, answer in held:
             if error:
@@ -66,63 +66,63 @@ class Keeper:
         (Errors.INVALID_REQUEST, Errors.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_cannot_be_written_is_the_members_again(
-    tmp_path: Path, error: Errors, told_error: Errors
+def test_a_member_keeps_records_whose_acknowledgement_cannot_be_written(
+    tmp_path: Path, error: Errors, expected: Errors
 ) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         one, other = await joined(broker_client, 2)
-        keeper = Keeper(broker_client)
+        faults = StateWriteFaults(broker_client)
         broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
-        keeper.error = error
-        assert errors(await one.acknowledge([(0, 0, ACCEPT)])) == [told_error]
-        assert acknowledge_errors(await one.fetch([(0, 0, ACCEPT)])) == [told_error]
+        faults.error = error
+        assert errors(await one.acknowledge([(0, 0, ACCEPT)])) == [expected]
+        assert acknowledge_errors(await one.fetch([(0, 0, ACCEPT)])) == [expected]
         assert acquired(await other.fetch()) == []
-        keeper.error = Errors.NONE
+        faults.error = Errors.NONE
         assert errors(await one.acknowledge([(0, 0, ACCEPT)])) == [0]
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize("error", [Errors.FENCED_STATE_EPOCH, Errors.UNKNOWN_TOPIC_OR_PARTITION])
-def test_a_state_that_is_anothers_is_read_anew(tmp_path: Path, error: Errors) -> None:
-    """The member is told who leads, and asks again; whoever fetches then begins with the new state."""
+def test_state_with_a_newer_epoch_or_another_topic_id_is_read_again(tmp_path: Path, error: Errors) -> None:
+    """The member receives the leader's endpoint; the next fetch reads the new state."""
 
     async def scenario(broker_client: BrokerClient) -> None:
         one, other = await joined(broker_client, 2)
-        keeper = Keeper(broker_client)
+        faults = StateWriteFaults(broker_client)
         broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         waiting = asyncio.ensure_future(other.fetch(wait_ms=9000))
         await asyncio.sleep(0.1)
-        keeper.error = error
+        faults.error = error
         answer = await one.acknowledge([(0, 0, ACCEPT)])
         moved = error is Errors.FENCED_STATE_EPOCH
-        told_error = Errors.NOT_LEADER_OR_FOLLOWER if moved else error
-        assert errors(answer) == [told_error]
+        expected = Errors.NOT_LEADER_OR_FOLLOWER if moved else error
+        assert errors(answer) == [expected]
         assert [node.node_id for node in answer.node_endpoints] == ([1] if moved else [])
-        assert errors(await waiting) == [told_error]
-        keeper.error = Errors.NONE
+        assert errors(await waiting) == [expected]
+        faults.error = Errors.NONE
         assert acquired(await other.fetch(wait_ms=1000)) == [(0, 0, 1)]
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
 @pytest.mark.parametrize("error", [Errors.NONE, Errors.COORDINATOR_NOT_AVAILABLE])
-def test_a_lock_that_ends_while_an_acceptance_is_written(tmp_path: Path, error: Errors) -> None:
-    """Bug 74: written, the record is done; not written, it is available, and never both."""
+def test_a_lock_that_expires_while_an_acceptance_is_written(tmp_path: Path, error: Errors) -> None:
+    """Bug 74: the record is either completed (write succeeded) or available (write failed), never both."""
 
     async def scenario(broker_client: BrokerClient) -> None:
         one, other = await joined(broker_client, 2)
-        keeper = Keeper(broker_client)
+        faults = StateWriteFaults(broker_client)
         broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
-        keeper.waits = True
-        saying = asyncio.ensure_future(one.acknowledge([(0, 0, ACCEPT)]))
+        faults.hold = True
+        acknowledging = asyncio.ensure_future(one.acknowledge([(0, 0, ACCEPT)]))
         await asyncio.sleep(1.3)  # The lock is over.
         assert acquired(await other.fetch()) == []
-        keeper.let_go(error)
-        assert errors(await saying) == [error]
+        faults.finish(error)
+        assert errors(await acknowledging) == [error]
         assert acquired(await other.fetch(wait_ms=500)) == ([(0, 0, 2)] if error else [])
 
     run_with_broker(tmp_path, scenario, QUICK)
@@ -135,7 +135,7 @@ def test_a_lock_that_ends_while_an_acceptance_is_written(tmp_path: Path, error: 
         ({"errors.deadletterqueue.auto.create.topics.enable": "true"}, "letters"),
     ],
 )
-def test_a_dead_letter_topic_that_cannot_be_used_stops_nobody(
+def test_an_unusable_dead_letter_topic_does_not_block_delivery(
     tmp_path: Path, settings: dict[str, str], topic: str
 ) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
@@ -143,20 +143,23 @@ def test_a_dead_letter_topic_that_cannot_be_used_stops_nobody(
         broker_client.write(TOPIC, b"a")
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         assert errors(await one.acknowledge([(0, 0, REJECT)])) == [0]
-        sharing = broker_client.broker.share_partitions
-        served = sharing.served[SharePartitionKey(GROUP, one.topic_id, 0)]
+        share_partitions = broker_client.broker.share_partitions
+        served = share_partitions.served[SharePartitionKey(GROUP, one.topic_id, 0)]
         for _ in range(100):
             if served.core.start_offset == 1:
                 break
             await asyncio.sleep(0.02)
         assert served.core.start_offset == 1
-        assert (sharing.dead_letters.failed[GROUP], sharing.dead_letters.written[GROUP]) == (1, 0)
+        assert (
+            share_partitions.dead_letters.failed[GROUP],
+            share_partitions.dead_letters.written[GROUP],
+        ) == (1, 0)
         assert topic not in broker_client.broker.catalogue.topics.by_name
 
     run_with_broker(tmp_path, scenario, QUICK | settings)
 
 
-def test_a_log_that_loses_its_beginning_lets_the_group_go_on_behind_it(tmp_path: Path) -> None:
+def test_delivery_continues_at_the_new_log_start_offset(tmp_path: Path) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
         (one,) = await joined(broker_client)
         for value in b"abc":
