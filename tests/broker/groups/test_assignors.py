@@ -1,4 +1,4 @@
-"""Assignors of others: found by name, by module and function, and never trusted."""
+"""Custom assignors: loaded by entry point or module path, and their results validated."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ stranger, reader, partition, twice, kind = (lambda spec, of=of: of for of in ans
 
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package that is installed, with a module of assignors."""
+    """Install a package with a module of assignors."""
     (tmp_path / "own_assignors.py").write_text(MODULE)
     (tmp_path / "breaks_assignors.py").write_text("import nowhere")
     info = tmp_path / "own-1.0.dist-info"
@@ -69,7 +69,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("own_assignors", None)
 
 
-def test_built_in_ones_are_the_rows_themselves() -> None:
+def test_built_in_assignors_are_loaded_by_name() -> None:
     assert list(load_assignors(["range", "uniform"]).values()) == [ASSIGNORS["range"], ASSIGNORS["uniform"]]
 
 
@@ -81,7 +81,7 @@ def test_built_in_ones_are_the_rows_themselves() -> None:
         ("own_assignors:Family.row", "mine"),
     ],
 )
-def test_others_are_called_by_their_name_and_answer_in_tuples(text: str, name: str) -> None:
+def test_custom_assignors_have_their_name_and_return_tuples(text: str, name: str) -> None:
     assignor = load_assignor(text)
     assert assignor.name == name
     assert assignor.assign(SPEC) == {"ann": {TOPIC: (0, 1)}, "bob": {}, "cid": {}}
@@ -113,7 +113,7 @@ def test_an_assignor_that_cannot_be_loaded_is_an_invalid_config(text: str, why: 
     assert message.startswith(f"Invalid value {text} for configuration group.consumer.assignors: {why}")
 
 
-def test_two_of_one_name_are_a_wrong_setting() -> None:
+def test_two_assignors_of_one_name_are_an_invalid_config() -> None:
     with pytest.raises(InvalidValue, match="another assignor has the name uniform"):
         load_assignors(["uniform", "uniform"])
 

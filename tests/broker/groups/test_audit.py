@@ -137,22 +137,22 @@ def test_rows_lost_in_a_crash_are_derived_and_marked(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def crash(place: Path) -> None:
-    """As if the broker had not been stopped."""
-    (place / ".kafka_cleanshutdown").unlink()
+def crash(directory: Path) -> None:
+    """Make the next start treat the last shutdown as a crash."""
+    (directory / ".kafka_cleanshutdown").unlink()
 
 
-def lose_rows(place: Path) -> None:
-    """As if the broker had been killed before any row was on the disk."""
-    crash(place)
-    shutil.rmtree(place / f"{AUDIT_TOPIC}-0")
-    points = place / "recovery-point-offset-checkpoint"
+def lose_rows(directory: Path) -> None:
+    """Delete the audit rows, as if the broker had crashed before writing any."""
+    crash(directory)
+    shutil.rmtree(directory / f"{AUDIT_TOPIC}-0")
+    points = directory / "recovery-point-offset-checkpoint"
     kept = [line for line in points.read_text().splitlines()[2:] if AUDIT_TOPIC not in line]
     points.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
 
 
 def append(broker: Broker, *records: Record) -> None:
-    """One batch of the one partition of `__consumer_offsets`."""
+    """Append a batch to the only partition of `__consumer_offsets`."""
     partition = broker.partitions.get(OFFSETS_TOPIC, 0)
     assert partition is not None
     partition.append([encode_record(r, GROUP_RECORDS) for r in records], broker.environment.wall_clock_ms())
@@ -263,7 +263,7 @@ AT_ONCE = {
 def test_lost_rows_of_streams_groups_are_derived_completely(tmp_path: Path) -> None:
     """Derived rows have the same epochs, states, members and moved tasks, and are derived once.
 
-    The cause of a departure is not known: it is `member-gone`."""
+    The cause of a departure cannot be derived."""
 
     def comparable_rows(broker: Broker) -> list[RebalanceValue]:
         """Return the rows without the fields that a log does not contain."""
@@ -307,7 +307,7 @@ def test_lost_rows_of_streams_groups_are_derived_completely(tmp_path: Path) -> N
 
 
 def test_a_directory_without_audit_gets_one_at_the_first_start(tmp_path: Path) -> None:
-    """As a directory of Kafka's: earlier rebalances are derived once, later ones are recorded."""
+    """Rebalances before it are derived once, later ones are recorded; directories of Kafka are such."""
 
     async def main() -> None:
         off = {"konvene.audit.enable": "false"}

@@ -25,8 +25,8 @@ LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 def loaded(name: str) -> GroupShard:
     """All partitions of `__consumer_offsets` of a golden log, as one shard."""
     whole = GroupShard()
-    for place in sorted((LOGS / name).glob("__consumer_offsets-*")):
-        for file in sorted(place.glob("*.log")):
+    for folder in sorted((LOGS / name).glob("__consumer_offsets-*")):
+        for file in sorted(folder.glob("*.log")):
             for header, batch in rb.batches(file.read_bytes()):
                 for _, _, record in read(batch, header):
                     whole.replay(record)
@@ -142,7 +142,7 @@ def end(committed: bool, base: int, producer: int) -> tuple[rb.BatchHeader, memo
     ],
 )
 def test_commits_of_a_transaction_count_when_it_is_committed(log: list[Any], expected: int) -> None:
-    """And of two the one whose record stands later in the log, whichever ended first."""
+    """Of two commits the one later in the log counts, whichever transaction ended first."""
     shard = GroupShard()
     for header, batch in log:
         for _, _, record in read(batch, header):
@@ -152,13 +152,13 @@ def test_commits_of_a_transaction_count_when_it_is_committed(log: list[Any], exp
 
 def partitions(name: str) -> list[Batches]:
     return [
-        [pair for file in sorted(place.glob("*.log")) for pair in rb.batches(file.read_bytes())]
-        for place in sorted((LOGS / name).glob("__consumer_offsets-*"))
+        [pair for file in sorted(folder.glob("*.log")) for pair in rb.batches(file.read_bytes())]
+        for folder in sorted((LOGS / name).glob("__consumer_offsets-*"))
     ]
 
 
 def state_of(log: Batches) -> tuple[Any, ...]:
-    """What a coordinator has after it has loaded this; it must be able to begin with it."""
+    """Return the state of a shard that has replayed and loaded this log."""
     shard = GroupShard()
     for header, batch in log:
         for _, _, record in read(batch, header):
@@ -169,7 +169,7 @@ def state_of(log: Batches) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("name", ["classic", "transactions"])
 def test_whatever_compaction_leaves_of_a_log_loads_to_the_same(name: str) -> None:
-    """Each prefix compacted, the rest as it was; and the whole log. What of a transaction is open is left."""
+    """Each prefix compacted with the rest unchanged, and the whole log; open transactions are kept."""
     for log in partitions(name):
         whole = state_of(log)
         assert whole[0] or whole[1]
@@ -179,7 +179,7 @@ def test_whatever_compaction_leaves_of_a_log_loads_to_the_same(name: str) -> Non
 
 @pytest.mark.parametrize("name", ["classic", "consumer", "share", "streams", "transactions"])
 def test_any_window_of_a_log_loads(name: str) -> None:
-    """What was before it is gone, what came after it is lost: some state comes of it, and never an error."""
+    """Without the records before and after the window, replaying and loading raise no error."""
     for log in partitions(name):
         step = max(1, len(log) // 16)
         for start in range(0, len(log), step):

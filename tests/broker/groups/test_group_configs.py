@@ -1,4 +1,4 @@
-"""What a group is run with reaches whoever decides for it, from the request on that follows the change."""
+"""A changed group config takes effect with the next request of the group."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SET, DELETE = 0, 1
 
 async def alter(
     broker: Broker,
-    kind: ResourceType,
+    resource_type: ResourceType,
     name: str,
     setting: str,
     value: str | None,
     error: Errors = Errors.NONE,
 ) -> None:
     change = AlterableConfig(name=setting, config_operation=DELETE if value is None else SET, value=value)
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
+    resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=(change,))
     answer = await broker.catalogue.coordinator.submit(
         IncrementalAlterConfigsRequest(resources=(resource,)), RequestContext()
     )

@@ -1,4 +1,4 @@
-"""What differs between internal topics that exist and a streams group's topology is said once in the log."""
+"""Differences between existing internal topics and a streams group's topology are logged once."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ CHANGELOG = "g-store-changelog"
 TOPIC, SET, DELETE = 2, 0, 1
 
 
-def joins(
+def heartbeat(
     *wanted: tuple[str, str], member: str = "m", group: str = "g", replicas: int = 0
 ) -> StreamsGroupHeartbeatRequest:
-    """A member of a group that reads `orders`, and wants its changelog so."""
+    """Return the first heartbeat of a member reading `orders`; `wanted`: configs of its changelog topic."""
     changelog = TopicInfo(
         name=CHANGELOG,
         replication_factor=replicas,
@@ -45,14 +45,14 @@ def joins(
     )  # fmt: skip
 
 
-async def there_is(client: BrokerClient, **configs: str) -> None:
-    """Coordinators, a topic to read, and a changelog with these settings."""
+async def create_topics(client: BrokerClient, **configs: str) -> None:
+    """Create the coordinators, the source topic, and the changelog topic with these configs."""
     await client.broker.groups.make_ready()
     await client.broker.groups.loaded()
     await client.topic("orders", 2)
-    told = tuple(CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in configs.items())
-    made = CreatableTopic(name=CHANGELOG, num_partitions=2, replication_factor=1, configs=told)
-    answer = await client.send(CreateTopicsRequest(topics=(made,)))
+    topic_configs = tuple(CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in configs.items())
+    changelog = CreatableTopic(name=CHANGELOG, num_partitions=2, replication_factor=1, configs=topic_configs)
+    answer = await client.send(CreateTopicsRequest(topics=(changelog,)))
     assert answer.topics[0].error_code == Errors.NONE
 
 
@@ -67,84 +67,86 @@ async def join(client: BrokerClient, request: StreamsGroupHeartbeatRequest) -> N
     assert (await client.send(request, 1)).error_code == Errors.NONE
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was said since it was asked last."""
+def take_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings logged since the last call."""
     found = [r.getMessage() for r in caplog.records if "the topology requires" in r.getMessage()]
     caplog.clear()
     return found
 
 
-def test_what_differs_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """However many join; and for each group that wants it otherwise."""
+def test_a_difference_is_logged_once_per_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Members that join later do not repeat it; another group has its own warning."""
 
     async def scenario(client: BrokerClient) -> None:
-        await there_is(client, cleanup_policy="delete")
+        await create_topics(client, cleanup_policy="delete")
         wanted = (("cleanup.policy", "compact"), ("retention.ms", "5"))
-        await join(client, joins(*wanted, replicas=3))
-        assert said(caplog) == [
+        await join(client, heartbeat(*wanted, replicas=3))
+        assert take_warnings(caplog) == [
             f"group g: Topic {CHANGELOG} has replication factor 1; the topology requires 3",
             f"group g: Topic {CHANGELOG} has cleanup.policy=delete; the topology requires compact",
             f"group g: Topic {CHANGELOG} has retention.ms=604800000; the topology requires 5",
         ]
-        await join(client, joins(*wanted, member="n", replicas=3))
+        await join(client, heartbeat(*wanted, member="n", replicas=3))
         await client.topic("others")
-        await join(client, joins(*wanted, member="o", replicas=3))
-        assert said(caplog) == []
-        await join(client, joins(("cleanup.policy", "compact"), group="h"))
-        assert said(caplog) == [
+        await join(client, heartbeat(*wanted, member="o", replicas=3))
+        assert take_warnings(caplog) == []
+        await join(client, heartbeat(("cleanup.policy", "compact"), group="h"))
+        assert take_warnings(caplog) == [
             f"group h: Topic {CHANGELOG} has cleanup.policy=delete; the topology requires compact"
         ]
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_a_topic_as_it_is_wanted_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Also where a default says so, or the topology says it in other words."""
+def test_a_matching_topic_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also if the value is the default, or is spelled differently in the topology."""
 
     async def scenario(client: BrokerClient) -> None:
-        await there_is(client, cleanup_policy="compact,delete")
+        await create_topics(client, cleanup_policy="compact,delete")
         await join(
             client,
-            joins(
+            heartbeat(
                 ("cleanup.policy", "compact, delete"), ("message.timestamp.type", "CreateTime"), replicas=1
             ),
         )
-        assert said(caplog) == []
+        assert take_warnings(caplog) == []
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_what_is_altered_is_said_when_it_is_altered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was mended and is altered again is said again; what concerns no group is not."""
+def test_an_altered_config_is_logged_at_the_alteration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A difference that was resolved and appears again is logged again; other configs are not logged."""
 
     async def scenario(client: BrokerClient) -> None:
-        await there_is(client, cleanup_policy="compact")
-        await join(client, joins(("cleanup.policy", "compact")))
-        assert said(caplog) == []
+        await create_topics(client, cleanup_policy="compact")
+        await join(client, heartbeat(("cleanup.policy", "compact")))
+        assert take_warnings(caplog) == []
         for _ in range(2):
             await alter(client, "cleanup.policy", "delete")
-            assert said(caplog) == [
+            assert take_warnings(caplog) == [
                 f"group g: Topic {CHANGELOG} has cleanup.policy=delete; the topology requires compact"
             ]
             await alter(client, "retention.ms", "7")
-            assert said(caplog) == []
+            assert take_warnings(caplog) == []
             await alter(client, "cleanup.policy", "compact")
-            assert said(caplog) == []
+            assert take_warnings(caplog) == []
 
     run_with_broker(tmp_path, scenario, AT_ONCE)
 
 
-def test_what_was_said_of_very_many_groups_is_forgotten(
+def test_the_number_of_remembered_groups_is_limited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And may be said again, rather than be kept for ever."""
+    """Warnings of the oldest groups are forgotten and may be repeated, so memory is bounded."""
     monkeypatch.setattr(internal_topic_warnings, "MAX_GROUPS", 1)
 
     async def scenario(client: BrokerClient) -> None:
-        await there_is(client, cleanup_policy="delete")
+        await create_topics(client, cleanup_policy="delete")
         for group in ("g", "h"):
-            await join(client, joins(("cleanup.policy", "compact"), group=group))
-        assert len(said(caplog)) == 2
+            await join(client, heartbeat(("cleanup.policy", "compact"), group=group))
+        assert len(take_warnings(caplog)) == 2
         assert repr(client.broker.groups.internal_topic_warnings) == "<internal topic warnings of 1 groups>"
 
     run_with_broker(tmp_path, scenario, AT_ONCE)

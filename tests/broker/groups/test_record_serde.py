@@ -1,4 +1,4 @@
-"""A coordinator's log is read in runs, and the shard is the one that reading record by record makes."""
+"""Replaying runs of offset commits gives the same shard as replaying single records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPIC_ID = Uuid(b"0123456789abcdef")
 
 
 def as_version_3(record: OffsetCommitted) -> tuple[bytes, bytes | None]:
-    """As brokers before topic ids wrote it."""
+    """Encode a commit as brokers before topic ids did."""
     assert record.committed is not None
     commit = record.committed
     key = OffsetCommitKey(group=record.group, topic=record.topic, partition=record.partition)
@@ -45,7 +45,7 @@ def as_version_3(record: OffsetCommitted) -> tuple[bytes, bytes | None]:
 
 @st.composite
 def pairs(draw: st.DrawFn) -> list[tuple[bytes, bytes | None]]:
-    """Key and value of records as a coordinator writes them: runs of commits, and all else in between."""
+    """Draw keys and values of a coordinator's records: runs of commits between other records."""
     out: list[tuple[bytes, bytes | None]] = []
     for _ in range(draw(st.integers(1, 6))):
         group, topic = draw(st.sampled_from(["g", "group-2", "g" * 70])), draw(st.sampled_from(["t", "tt"]))
@@ -85,7 +85,7 @@ def folded(found: Any) -> tuple[dict[str, Any], dict[str, Any], int, list[int]]:
     st.sampled_from([0, 0, 2, 7]),
 )
 @settings(deadline=None, max_examples=depth.examples(150))
-def test_runs_make_the_shard_that_single_records_make(
+def test_replaying_runs_equals_replaying_single_records(
     rows: list[tuple[bytes, bytes | None]], base: int, compression: Compression, step: int, gaps: int
 ) -> None:
     entries = [rb.Record(base + i, 1000 + i * step, key, value) for i, (key, value) in enumerate(rows)]
@@ -99,10 +99,10 @@ def test_runs_make_the_shard_that_single_records_make(
 
 @given(pairs(), st.data())
 @settings(deadline=None, max_examples=depth.examples(150))
-def test_a_changed_byte_changes_both_alike(
+def test_a_corrupt_byte_has_the_same_effect_on_runs_and_records(
     rows: list[tuple[bytes, bytes | None]], data: st.DataObject
 ) -> None:
-    """Whatever the bytes are, a run is only what its records are: the same shard, or both are refused."""
+    """Both ways give the same shard, or both raise a CodecError."""
     batch = bytearray(rb.build([rb.Record(i, 1000, key, value) for i, (key, value) in enumerate(rows)]))
     batch[data.draw(st.integers(rb.HEADER_SIZE, len(batch) - 1))] ^= data.draw(st.integers(1, 255))
     header = rb.read_header(batch)
@@ -117,7 +117,7 @@ def test_a_changed_byte_changes_both_alike(
     assert outcome(read) == outcome(one_by_one(decode_group_record))
 
 
-def test_a_hundred_commits_are_one_run() -> None:
+def test_consecutive_commits_are_one_run() -> None:
     rows = [encode_group_record(OffsetCommitted("g", "t", i, Committed(i))) for i in range(60)]
     batch = memoryview(rb.build_simple(rows, 1000))
     found = list(read(batch, rb.read_header(batch)))

@@ -1,4 +1,4 @@
-"""Task assignors of others are found as those of partitions are, and trusted as little."""
+"""Custom task assignors: loaded like those of partitions, and their results validated."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ number = 4
 
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package that is installed, with a module of task assignors."""
+    """Install a package with a module of task assignors."""
     (tmp_path / "own_task_assignors.py").write_text(MODULE)
     info = tmp_path / "own_tasks-1.0.dist-info"
     info.mkdir()
@@ -75,7 +75,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("own_task_assignors:mine", "mine"),
     ],
 )
-def test_found_ones_answer_in_order(text: str, name: str) -> None:
+def test_custom_task_assignors_return_sorted_tasks(text: str, name: str) -> None:
     found = load_task_assignors(["sticky", text])
     assert list(found) == ["sticky", name]
     assert found["sticky"] is TASK_ASSIGNORS["sticky"]
@@ -92,7 +92,7 @@ def test_found_ones_answer_in_order(text: str, name: str) -> None:
         (["own_task_assignors:mine", "own_task_assignors:mine"], "another assignor has the name mine"),
     ],
 )
-def test_others_are_refused(texts: list[str], why: str) -> None:
+def test_invalid_task_assignors_are_rejected(texts: list[str], why: str) -> None:
     with pytest.raises(InvalidValue, match=why) as raised:
         load_task_assignors(texts)
     assert "group.streams.assignors" in str(raised.value)
@@ -106,7 +106,7 @@ def test_others_are_refused(texts: list[str], why: str) -> None:
         ("warms_up_what_it_runs", "ann is given warm-up task 0_0, which its process has already."),
     ],
 )
-def test_failures_are_those_of_an_assignor(name: str, why: str) -> None:
+def test_invalid_results_are_assignor_failures(name: str, why: str) -> None:
     with pytest.raises(TaskAssignorError) as raised:
         load_task_assignor(f"own_task_assignors:{name}").assign(SPEC, TOPOLOGY)
     assert raised.value.message == why
@@ -120,7 +120,7 @@ def test_all_built_in_task_assignors_are_offered_by_default() -> None:
 
 
 def test_idle_warmups_are_dropped() -> None:
-    """Those that have caught up, or whose progress is not reported: the group would never be stable."""
+    """Warm-ups that caught up or report no progress; otherwise the group would never be stable."""
     behind = AssignmentMemberSpec("q", task_offsets={"0": {0: 90_000, 1: 5}}, reports_offsets=True)
     ahead = AssignmentMemberSpec("p", task_end_offsets={"0": {0: 100_000, 1: 100_000}}, reports_offsets=True)
     members = {"ann": ahead, "bob": behind, "cid": AssignmentMemberSpec("r")}

@@ -1,6 +1,7 @@
-"""Ask a broker to take batches, and say what it is expected to answer.
+"""Produce requests and their expected results.
 
-What is expected is what Apache Kafka 4.4 answers to the same bytes; `KONVENE_AGAINST=kafka` asks Kafka again.
+Expected results are those of Apache Kafka 4.4 for the same bytes; `KONVENE_AGAINST=kafka` runs the tests
+against Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ VERSION = 12
 
 
 def topic(target: Target, name: str, partitions: int = 1, **settings: Any) -> str:
-    """A topic with settings of its own; its name."""
+    """Create a topic with these configs and return its name."""
     configs = tuple(
         CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in settings.items()
     )
@@ -69,7 +70,7 @@ def taken(base: int, time_ms: int = -1) -> PartitionProduceResponse:
 
 
 def refused(error: Errors, start: int = 0, *faults: tuple[int, str], index: int = 0) -> Any:
-    """Only single records are told of in words."""
+    """Return an expected error; `faults` are index and message of each rejected record."""
     message = None
     if faults and error is Errors.INVALID_TIMESTAMP:
         message = "One or more records have been rejected due to invalid timestamp"
@@ -92,7 +93,7 @@ def refused(error: Errors, start: int = 0, *faults: tuple[int, str], index: int 
 
 
 def timed(*times: int, key: bytes = b"\x01", **fields: Any) -> bytes:
-    """A batch whose base timestamp is the first one."""
+    """Return a batch of records with these timestamps."""
     body = b"".join(record(delta=delta, time=at - times[0], key=key) for delta, at in enumerate(times))
     return batch(body, len(times), **{"base_timestamp": times[0], "max_timestamp": max(times)} | fields)
 
@@ -102,15 +103,15 @@ def now_ms() -> int:
 
 
 def stored(target: Target, name: str) -> list[tuple[rb.BatchHeader, list[rb.Record]]]:
-    """What is in the first partition of a topic, checksums looked at."""
+    """Read all batches of a topic's partition 0, and verify their checksums."""
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 24)
-    asked = FetchRequest(
+    fetch = FetchRequest(
         replica_id=-1,
         max_wait_ms=0,
         max_bytes=1 << 24,
         topics=(FetchTopic(topic=name, partitions=(wanted,)),),
     )
-    data = target.ask(asked, 12).responses[0].partitions[0].records or b""
+    data = target.ask(fetch, 12).responses[0].partitions[0].records or b""
     found = []
     for head, view in rb.batches(data):
         rb.check(view, head)

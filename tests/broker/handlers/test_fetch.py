@@ -80,8 +80,8 @@ def test_invalid_partitions_have_errors(tmp_path: Path) -> None:
         for error, request in cases.items():
             answer = await client.send(fetch(topic, request, max_wait_ms=60_000))
             assert brief(answer) == [(request.partition, error, 0)]
-            told_ = answer.responses[0].partitions[0]
-            assert (told_.high_watermark, told_.log_start_offset) == (-1, -1)
+            result = answer.responses[0].partitions[0]
+            assert (result.high_watermark, result.log_start_offset) == (-1, -1)
         assert brief(await client.send(fetch(UNKNOWN_TOPIC_ID, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
         assert brief(await client.send(fetch(ZERO_UUID, part()))) == [(0, Errors.UNKNOWN_TOPIC_ID, 0)]
         hidden = FetchRequest(topics=(FetchTopic(topic="__cluster_metadata", partitions=(part(),)),))

@@ -265,12 +265,12 @@ def settings_seen(target: Target, name: str, setting: str, value: str) -> bool:
 
 
 LZ4_LEVELS = {9: 1, 1: 3, 2: 3, 12: 12}
-"""`compression.lz4.level`, and the codec's own level: by its default Kafka means the quick compressor."""
+"""`compression.lz4.level` and the codec's level; Kafka's default selects the fast compressor."""
 
 
 @pytest.mark.parametrize("kind", [GZIP, LZ4, Compression.ZSTD], ids=lambda kind: kind.label)
 def test_compression_level_of_the_topic_is_used(kind: Compression, target: Target) -> None:
-    """Here the bytes are compared; of Kafka's, which other libraries make, that the effort is to be seen."""
+    """The bytes equal the codec's at that level; against Kafka only the sizes are compared."""
     setting = f"compression_{kind.label}_level"
     chance = random.Random(5)
     words = [bytes(chance.choices(b"abcdefgh", k=chance.randrange(2, 9))) for _ in range(500)]

@@ -80,7 +80,7 @@ async def described(client: BrokerClient) -> Any:
 
 
 def test_topology_description_is_requested_once_and_described(tmp_path: Path) -> None:
-    """A joining member is asked for it, others only if it does not come; each name is described once."""
+    """From a joining member, and from others only if that one does not send it; each name appears once."""
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)

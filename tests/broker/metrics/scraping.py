@@ -1,4 +1,4 @@
-"""A scrape over a socket, read by prometheus-client's own parser."""
+"""Scrape metrics over a socket and parse them with prometheus-client."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from konvene.broker.broker import Broker
 from konvene.broker.metrics.server import MetricsServer
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-"""By name and labels, which are in order."""
+"""Values by name and sorted labels."""
 
 ON = {"konvene.metrics.port": "0"}
 
 
 @asynccontextmanager
 async def measured(path: Path, settings: dict[str, str] | None = None) -> AsyncIterator[tuple[Broker, int]]:
-    """A broker with its metrics, and the port where they are."""
+    """Start a broker with metrics; yield it and its metrics port."""
     async with running(path, ON | (settings or {})) as broker:
         assert broker.meter is not None
         server = MetricsServer(broker, broker.meter)
@@ -33,7 +33,7 @@ async def measured(path: Path, settings: dict[str, str] | None = None) -> AsyncI
 
 
 async def send(port: int, data: bytes) -> bytes:
-    """Send bytes; all that comes until the other side closes."""
+    """Send bytes, and return all that the server sends until it closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
@@ -47,7 +47,7 @@ async def send(port: int, data: bytes) -> bytes:
 async def get(
     port: int, target: str = "/metrics", accept: str = "", method: str = "GET"
 ) -> tuple[str, bytes]:
-    """The head of the answer and its body."""
+    """Return head and body of the response."""
     field = f"Accept: {accept}\r\n" if accept else ""
     answer = await send(port, f"{method} {target} HTTP/1.1\r\nHost: x\r\n{field}\r\n".encode())
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -55,7 +55,7 @@ async def get(
 
 
 async def scrape(port: int) -> Samples:
-    """What is served now."""
+    """Return all samples of a scrape."""
     head, body = await get(port)
     assert head.startswith("HTTP/1.1 200 OK\r\n"), head
     return samples(body)
@@ -73,5 +73,5 @@ def samples(body: bytes) -> Samples:
 
 
 def value(found: Samples, name: str, **labels: str) -> float:
-    """One sample; 0 where it is not there."""
+    """Return the value of a sample, 0 if it is missing."""
     return found.get((name, tuple(sorted(labels.items()))), 0.0)

@@ -64,7 +64,7 @@ def test_cleanings_are_counted_by_topic_and_as_kafka_does(tmp_path: Path) -> Non
 
 
 def test_uncleanable_partitions_are_reported(tmp_path: Path) -> None:
-    """And a cleaner that has stopped for an error; it has a successor when settings are altered."""
+    """Also if the cleaner stopped after an error; altered configs start a new one."""
 
     async def main() -> None:
         async with measured(tmp_path, SETTINGS) as (broker, port):

@@ -23,7 +23,7 @@ T, U = Uuid(b"t" * 16), Uuid(b"u" * 16)
 
 
 def test_each_group_type_has_a_row() -> None:
-    """A kind that groups can be has states, an epoch and members that wait; none is left to chance."""
+    """Each group type has its states, its epoch, and a count of waiting members."""
     assert {row.name for row in TYPES.values()} <= set(KINDS)
     assert set(MOVES) <= {kind.key for kind in GROUP_RECORDS.values()}
 
@@ -52,7 +52,7 @@ def test_audit_rows_begin_or_end_rebalances(
 
 
 def test_target_moves_newly_assigned_partitions() -> None:
-    """What it keeps and what it loses is not moved, and neither is what a tombstone takes away."""
+    """Kept and revoked partitions do not count as moved, nor does a tombstone."""
     group = ConsumerGroup("g", targets={"m": {T: (0, 1, 2)}})
     groups = {"g": group}
     assert moved(groups, target_record("g", "m", {T: (1, 2, 3), U: (0, 1)})) == Moved("g", "consumer", 3)
@@ -85,7 +85,7 @@ def classic(**members: bytes) -> dict[str, ClassicGroup]:
 
 
 def generation(protocol_type: str = "consumer", **members: bytes) -> Record:
-    """What a leader's assignment leaves in the log."""
+    """Return the record of a leader's assignment."""
     metadata = tuple(MemberMetadata(member_id=name, assignment=given) for name, given in members.items())
     return Record(
         GroupMetadataKey(group="g"), GroupMetadataValue(protocol_type=protocol_type, members=metadata)
@@ -102,7 +102,7 @@ def test_leader_assignment_moves_newly_assigned_partitions() -> None:
 
 
 def test_unreadable_assignment_moves_nothing() -> None:
-    """Connect's assignments are Connect's own, a member's bytes may be anything, offsets are no group."""
+    """Assignments of Connect, invalid bytes of a member, and offset records."""
     assert moved({}, generation("connect", a=given(t=(0, 1)))) is None
     assert moved({}, generation(a=b"\0")) == Moved("g", "classic", 0)
     assert moved({}, generation(a=b"\0\0\xff\xff\xff")) == Moved("g", "classic", 0)

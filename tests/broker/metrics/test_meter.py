@@ -63,7 +63,7 @@ def test_clock_set_back_gives_no_negative_duration() -> None:
 
 
 def test_groups_above_the_limit_share_a_label_until_one_is_deleted() -> None:
-    """However many groups there are, so many lines there are."""
+    """The number of lines is bounded, whatever the number of groups."""
     counts = meter(2)
     for number in range(50):
         counts.rebalance(f"g{number}", audit_row("classic", "Stable", MEMBER_JOINED))
@@ -99,18 +99,18 @@ def committed(*codes: int) -> OffsetCommitResponse:
     ],
 )
 def test_response_counts_as_its_first_error(response: Any, expected: int) -> None:
-    """Its own, or that of the first part that has one; bytes and no answer at all are no error."""
+    """Its own, or that of its first part with an error; encoded and missing responses count as NONE."""
     counts = meter()
     counts.answered(8, response)
     counts.answered(8, response)
     assert counts.responses == {(8, expected): 2}
 
 
-def says_errors(cls: type[Struct]) -> bool:
-    """Whether a response has an error code somewhere."""
+def has_error_code(cls: type[Struct]) -> bool:
+    """Return True if a response class has an error code at any depth."""
     inner = [field.element for field in cls.__fields__ if field.kind in ("array", "struct")]
     own = any(field.name == "error_code" for field in cls.__fields__)
-    return own or any(says_errors(element) for element in inner if isinstance(element, type))
+    return own or any(has_error_code(element) for element in inner if isinstance(element, type))
 
 
 @pytest.mark.parametrize("key", HANDLERS, ids=lambda key: API_KEYS[key].name)
@@ -118,7 +118,7 @@ def test_error_code_of_each_api_is_found(key: int) -> None:
     """A response class with error codes has a finder, and its default is no error."""
     response = API_KEYS[key].response
     find = error_finder(response)
-    assert (find is not None) == says_errors(response)
+    assert (find is not None) == has_error_code(response)
     assert find is None or find(response()) == Errors.NONE
 
 
@@ -135,7 +135,7 @@ def test_heartbeat_intervals_are_counted_with_cached_responses() -> None:
 
 
 def test_only_internal_topics_have_a_log_label() -> None:
-    """As many topics as a cluster may have, they are one line."""
+    """All other topics share one line."""
     counts = meter()
     for topic in ("__consumer_offsets", "orders", "payments"):
         counts.appended(topic, 10)

@@ -51,7 +51,7 @@ def test_classic_members_of_a_consumer_group_are_counted() -> None:
 
 
 def test_streams_group_is_reported_during_upgrade_and_downgrade(tmp_path: Path) -> None:
-    """One that is a classic group again, or has no such members, has none to count."""
+    """After a downgrade, or without classic members, the count is zero."""
 
     async def main() -> None:
         async with measured(tmp_path, SETTINGS) as (broker, port):

@@ -22,7 +22,7 @@ ATTRIBUTES = {
         "streams-group-rebalance", "offset-commit", "offset-expiration", "offset-deletion",
     )),
 }  # fmt: skip
-"""Of `kafka.server:type=group-coordinator-metrics` in Apache Kafka 4.4."""
+"""Attributes of `kafka.server:type=group-coordinator-metrics` in Apache Kafka 4.4."""
 
 
 def test_reference_page_is_up_to_date() -> None:
@@ -31,7 +31,7 @@ def test_reference_page_is_up_to_date() -> None:
 
 
 def test_group_coordinator_metrics_have_kafkas_names() -> None:
-    """Each attribute is there, none is made up, and the name is what the JMX exporter makes of it."""
+    """Each attribute of Kafka has a row and no other; names are those of the JMX exporter."""
     assert {metric.kafka for metric in KAFKAS} == ATTRIBUTES
     for metric in KAFKAS:
         tail = metric.name.removeprefix("kafka_server_group_coordinator_metrics_")

@@ -16,7 +16,7 @@ from konvene.broker.metrics.server import MAX_CONNECTIONS, MAX_REQUEST_BYTES, Me
 
 
 def served(path: Path, ask: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-    """Ask a broker that has metrics; afterwards it still answers."""
+    """Run requests against a broker's metrics port, then check that it still serves."""
 
     async def main() -> None:
         async with measured(path) as (_, port):
@@ -27,7 +27,7 @@ def served(path: Path, ask: Callable[[int], Coroutine[Any, Any, None]]) -> None:
 
 
 def test_scrape_without_groups(tmp_path: Path) -> None:
-    """There are no coordinators yet, and the page is whole."""
+    """The page is complete before there are coordinators."""
 
     async def ask(port: int) -> None:
         found = await scrape(port)
@@ -48,7 +48,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize(("accept", "content_type"), ACCEPTED)
 def test_format_follows_the_accept_header(tmp_path: Path, accept: str, content_type: str) -> None:
-    """Prometheus' own by default; the parsers of prometheus-client read both."""
+    """The Prometheus text format by default; prometheus-client parses both formats."""
 
     async def ask(port: int) -> None:
         head, body = await get(port, accept=accept)
@@ -85,7 +85,7 @@ def test_unknown_accept_header_gets_the_default_format(tmp_path: Path, accept: s
 
 
 def test_head_returns_headers_only(tmp_path: Path) -> None:
-    """As HTTP asks."""
+    """As HTTP requires."""
 
     async def ask(port: int) -> None:
         head, body = await get(port, method="HEAD")
@@ -118,7 +118,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("request_", "status"), REFUSED, ids=lambda text: str(text)[:30])
 def test_invalid_request_has_an_error_status(tmp_path: Path, request_: bytes, status: str) -> None:
-    """One answer, one line of text, and the connection is closed."""
+    """One response with one line of text, and the connection is closed."""
 
     async def ask(port: int) -> None:
         answer = await send(port, request_)
@@ -172,7 +172,7 @@ def test_number_of_connections_is_limited(tmp_path: Path) -> None:
 
 
 def test_concurrent_scrapes_share_one_collection(tmp_path: Path) -> None:
-    """All are answered."""
+    """Each of them gets a response."""
 
     async def ask(port: int) -> None:
         heads = await asyncio.gather(*(get(port) for _ in range(MAX_CONNECTIONS)))
@@ -182,7 +182,7 @@ def test_concurrent_scrapes_share_one_collection(tmp_path: Path) -> None:
 
 
 def test_broker_stops_during_a_scrape(tmp_path: Path) -> None:
-    """Nobody is waited for."""
+    """The shutdown does not wait for open connections."""
 
     async def main() -> None:
         async with measured(tmp_path) as (_, port):
@@ -198,7 +198,7 @@ def test_broker_stops_during_a_scrape(tmp_path: Path) -> None:
 def test_failed_collection_is_an_internal_server_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mistake of ours is logged and answered 500; the next scrape is served."""
+    """The exception is logged, the response is 500, and the next scrape is served."""
 
     async def ask(port: int) -> None:
         with monkeypatch.context() as patch:

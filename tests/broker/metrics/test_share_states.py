@@ -14,7 +14,7 @@ KAFKAS = "kafka_server_share_coordinator_metrics_"
 
 
 def test_writes_are_counted_as_kafka_counts_them(tmp_path: Path) -> None:
-    """Those that are refused as well, and a read where it has a leader written down."""
+    """Rejected writes count too, and reads that write a new leader epoch."""
 
     async def main() -> None:
         settings = {"share.coordinator.state.topic.num.partitions": "3"}

@@ -38,8 +38,9 @@ def costs(found: Samples) -> dict[str, float]:
 
 
 def test_placement_costs_of_a_target(tmp_path: Path) -> None:
-    """All that is read is in the broker's rack. The copies of both tasks are in one zone, for there is no
-    other, until a member joins from another; a group without members has no costs."""
+    """All partitions are read in the broker's rack; both copies of a task share the only zone.
+
+    A member in another zone lowers the cost, and a group without members has none."""
 
     async def main() -> None:
         settings = AT_ONCE | {"broker.rack": "r1", "group.streams.rack.aware.assignment.tags": "zone"}

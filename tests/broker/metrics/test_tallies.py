@@ -8,7 +8,7 @@ from konvene.broker.metrics.instruments import MAX_LABEL_LENGTH, OTHER, Buckets,
 
 
 def test_value_counts_in_the_first_bucket_not_below_it() -> None:
-    """A bound belongs to its own bucket, and each bucket counts those below it too."""
+    """Bounds are inclusive, and buckets are cumulative."""
     buckets = Buckets((0.1, 1.0))
     for value in (0.1, 0.10001, 1.0, 5.0):
         buckets.add(value)
@@ -32,7 +32,7 @@ def test_value_counts_in_the_first_bucket_not_below_it() -> None:
     ],
 )
 def test_rate_covers_the_last_two_windows(recorded_s: list[float], now_s: float, expected: float) -> None:
-    """As Kafka's meters reckon with two samples of 30 seconds: since the oldest that is not too old."""
+    """As Kafka's meters with two samples of 30 s: since the start of the oldest unexpired sample."""
     paced = RateCounter()
     for moment in recorded_s:
         paced.add(1, moment)
@@ -41,7 +41,7 @@ def test_rate_covers_the_last_two_windows(recorded_s: list[float], now_s: float,
 
 
 def test_number_of_labels_is_limited() -> None:
-    """The first groups have their own, the others share one; a place that is free is taken by the next."""
+    """The first groups have labels of their own, later ones share one; a released label is reused."""
     labels = GroupLabels(2)
     assert [labels.of(group) for group in ("a", "b", "c", "a")] == ["a", "b", OTHER, "a"]
     labels.forget("a")

@@ -30,7 +30,7 @@ AT_ONCE = {
 
 
 def group(*, meant: bool = True) -> StreamsGroup:
-    """Ann runs 0_0 and 0_1, bob warms up both; only of 0_0 it is known how far he is."""
+    """Return a group where ann runs 0_0 and 0_1 and bob warms up both; only the lag of 0_0 is known."""
     both = MemberAssignment(warmup={"0": (0, 1)})
     found = StreamsGroup("s", targets={"bob": both} if meant else {})
     found.topology = Topology.from_request(topology_of("0:orders!sums", 1))
@@ -78,7 +78,7 @@ def test_warm_up_completes_when_its_member_becomes_active() -> None:
 
 
 def test_warm_up_of_a_running_broker_is_reported(tmp_path: Path) -> None:
-    """Ann has all four tasks, bob is to have two of them; then he brings another topology."""
+    """Ann has all four tasks and bob warms up two; then bob joins with another topology."""
 
     async def main() -> None:
         async with living(tmp_path, AT_ONCE) as (broker, port, _):

@@ -1,4 +1,4 @@
-"""A broker with real members: what is served agrees with what groups, lists and the audit say."""
+"""Metrics of a broker with members agree with its groups, ListGroups and audit rows."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ SOON = {"konvene.heartbeat.policy": "responsive", "group.consumer.assignment.int
 
 
 @asynccontextmanager
-async def living(
+async def running_with_topic(
     path: Path, settings: dict[str, str] | None = None
 ) -> AsyncIterator[tuple[Broker, int, Cluster]]:
-    """A broker with metrics, a topic `orders` of four partitions, and a client's view of it."""
+    """Start a broker with a topic `orders` of four partitions; yield it, its metrics port, and a client."""
     more = SOON | {"num.partitions": "4"} | (settings or {})
     async with measured(path, more) as (broker, port):
         await broker.groups.make_ready()
@@ -54,13 +54,13 @@ async def living(
             await cluster.close()
 
 
-def of_broker(broker: Broker) -> Meter:
+def meter_of(broker: Broker) -> Meter:
     assert broker.meter is not None
     return broker.meter
 
 
 def state_of(broker: Broker, group: str) -> str:
-    """How many members a group has and its state; empty while one is untold."""
+    """Return member count and state of a group; empty if it is unknown or its coordinator holds responses."""
     coordinator = broker.groups.of(group)
     assert coordinator is not None
     assert isinstance(coordinator.core, GroupShard)
@@ -68,51 +68,53 @@ def state_of(broker: Broker, group: str) -> str:
     return "" if found is None or coordinator._held else f"{len(found.members)} {found.state}"
 
 
-async def polling(consumers: list[Consumer], until_: asyncio.Event) -> None:
-    """Let members be members."""
+async def poll_until(consumers: list[Consumer], stop: asyncio.Event) -> None:
+    """Poll the consumers until the event is set."""
 
     async def poll(consumer: Consumer) -> None:
-        while not until_.is_set():
+        while not stop.is_set():
             await consumer.poll(50)
 
     await asyncio.gather(*map(poll, consumers))
 
 
-def by_cause(found: Samples) -> Counter[tuple[str, str, str]]:
-    """Rebalances by group, protocol and cause, as they are served."""
+def rebalances_by_cause(found: Samples) -> Counter[tuple[str, str, str]]:
+    """Return the scraped rebalance counts by group, protocol and cause."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for (name, labels), count in found.items():
         if name == "konvene_rebalances_total":
-            told = dict(labels)
-            counts[told["group"], told["protocol"], told["cause"]] += int(count)
+            label = dict(labels)
+            counts[label["group"], label["protocol"], label["cause"]] += int(count)
     return counts
 
 
-async def agrees(broker: Broker, port: int, cluster: Cluster, names: dict[str, str]) -> Samples:
-    """What is served is what ListGroups and the audit say. `names`: the groups and their kinds."""
+async def check_against_audit(broker: Broker, port: int, cluster: Cluster, names: dict[str, str]) -> Samples:
+    """Scrape, and compare with ListGroups and the audit rows. `names`: group types by group id."""
     found = await scrape(port)
     listed = Counter((g.type, g.state) for g in (await Admin(cluster).list_groups()))
     for (kind, state), count in listed.items():
         assert value(found, f"{KAFKAS}{kind}_group_count", state=state) == count
     for kind in ("classic", "consumer"):
-        of_kind = sum(count for (its, _), count in listed.items() if its == kind)
+        of_kind = sum(count for (group_type, _), count in listed.items() if group_type == kind)
         assert value(found, KAFKAS + "group_count", protocol=kind) == of_kind
-    told = rows(broker)
-    assert sum(by_cause(found).values()) == sum(map(begins, told))
-    causes = Counter((row.group_type, cause.kind) for row in told if begins(row) for cause in row.causes)
+    audit_rows = rows(broker)
+    assert sum(rebalances_by_cause(found).values()) == sum(map(begins, audit_rows))
+    causes = Counter(
+        (row.group_type, cause.kind) for row in audit_rows if begins(row) for cause in row.causes
+    )
     for (kind, cause), count in causes.items():
         assert value(found, "konvene_rebalance_causes_total", protocol=kind, cause=cause) == count
     for group, kind in names.items():
-        ended = sum(row.group_type == kind for row in told if ends(row))
+        ended = sum(row.group_type == kind for row in audit_rows if ends(row))
         assert value(found, "konvene_rebalance_seconds_count", group=group, protocol=kind) == ended
     return found
 
 
-def test_two_kinds_of_group_live_and_die(tmp_path: Path) -> None:
-    """One classic group and one consumer group: two join each, one leaves, then all are gone."""
+def test_classic_and_consumer_groups_are_counted_from_join_to_deletion(tmp_path: Path) -> None:
+    """Two members join each group, then all leave, then a group is deleted."""
 
     async def main() -> None:
-        async with living(tmp_path) as (broker, port, cluster):
+        async with running_with_topic(tmp_path) as (broker, port, cluster):
             kinds = {"old": "classic", "new": "consumer"}
             members = {
                 group: [Consumer(cluster, group, group_protocol=kind) for _ in range(2)]
@@ -121,11 +123,11 @@ def test_two_kinds_of_group_live_and_die(tmp_path: Path) -> None:
             done = asyncio.Event()
             for consumer in (*members["old"], *members["new"]):
                 consumer.subscribe(["orders"])
-            polls = asyncio.ensure_future(polling([*members["old"], *members["new"]], done))
+            polls = asyncio.ensure_future(poll_until([*members["old"], *members["new"]], done))
             await until(lambda: all(state_of(broker, group) == "2 Stable" for group in kinds), 20)
             done.set()
             await polls
-            found = await agrees(broker, port, cluster, kinds)
+            found = await check_against_audit(broker, port, cluster, kinds)
             for group, kind in kinds.items():
                 labels = {"group": group, "protocol": kind}
                 assert value(found, "konvene_group_members", **labels) == 2
@@ -136,8 +138,8 @@ def test_two_kinds_of_group_live_and_die(tmp_path: Path) -> None:
             for consumer in (*members["old"], *members["new"]):
                 await consumer.close()
             await until(lambda: all(state_of(broker, group) == "0 Empty" for group in kinds))
-            found = await agrees(broker, port, cluster, kinds)
-            counts = by_cause(found)
+            found = await check_against_audit(broker, port, cluster, kinds)
+            counts = rebalances_by_cause(found)
             assert counts["new", "consumer", "member-left"] == 2
             assert counts["old", "classic", "member-left"] >= 1
             completed = sum(row.state == STABLE for row in rows(broker) if row.group_type == "classic")
@@ -153,11 +155,11 @@ def test_two_kinds_of_group_live_and_die(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_offsets_are_counted_as_they_come_and_go(tmp_path: Path) -> None:
-    """Commits, deletions by hand and expiry; offsets that go with their group are none of these."""
+def test_committed_and_deleted_offsets_are_counted(tmp_path: Path) -> None:
+    """Offsets that are deleted with their group count as neither deleted nor expired."""
 
     async def main() -> None:
-        async with living(tmp_path) as (_, port, cluster):
+        async with running_with_topic(tmp_path) as (_, port, cluster):
             admin = Admin(cluster)
             orders = [TopicPartition("orders", index) for index in range(4)]
             await admin.alter_offsets("g", dict.fromkeys(orders, 7))
@@ -175,11 +177,11 @@ def test_offsets_are_counted_as_they_come_and_go(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_offsets_that_expire_are_counted(tmp_path: Path) -> None:
-    """The timer that lets go of them is rung, not waited for."""
+def test_expired_offsets_are_counted(tmp_path: Path) -> None:
+    """The retention timer is fired by the test, thirty days later."""
 
     async def main() -> None:
-        async with living(tmp_path) as (broker, port, cluster):
+        async with running_with_topic(tmp_path) as (broker, port, cluster):
             await Admin(cluster).alter_offsets("g", {TopicPartition("orders", 0): 7})
             now_ms = broker.environment.wall_clock_ms()
             coordinator = broker.groups.of("g")
@@ -194,15 +196,19 @@ def test_offsets_that_expire_are_counted(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_requests_are_counted_by_their_errors_read_or_unread(tmp_path: Path) -> None:
-    """Heartbeats that are answered from memory count like the first one, which was read."""
+def test_requests_are_counted_by_error_including_cached_ones(tmp_path: Path) -> None:
+    """A heartbeat answered from the response cache counts like a decoded one."""
 
     async def main() -> None:
-        async with living(tmp_path, {"konvene.heartbeat.hold.enable": "false"}) as (broker, port, _):
+        async with running_with_topic(tmp_path, {"konvene.heartbeat.hold.enable": "false"}) as (
+            broker,
+            port,
+            _,
+        ):
             line = await Line.to(broker)
-            told = await line.beat(joining("a", "orders"))
+            joined = await line.beat(joining("a", "orders"))
             for _ in range(5):
-                assert (await line.beat(staying("a", told.member_epoch))).error_code == 0
+                assert (await line.beat(staying("a", joined.member_epoch))).error_code == 0
             assert (await line.beat(staying("x", 1))).error_code == Errors.UNKNOWN_MEMBER_ID
             found = await scrape(port)
             heartbeat = "ConsumerGroupHeartbeat"
@@ -211,18 +217,22 @@ def test_requests_are_counted_by_their_errors_read_or_unread(tmp_path: Path) -> 
             assert value(found, "konvene_requests_total", api="ApiVersions", error="NONE") == 1
             assert value(found, "konvene_heartbeat_interval_seconds_count") == 6
             assert value(found, "konvene_coordinator_decision_seconds_count", event=heartbeat) < 7
-            assert sum(of_broker(broker).cached_responses.values()) >= 3
+            assert sum(meter_of(broker).cached_responses.values()) >= 3
             assert value(found, "konvene_connections") == 1
             assert value(found, "konvene_heartbeat_policy_info", policy="responsive", holds="false") == 1
 
     asyncio.run(main())
 
 
-def test_held_heartbeats_are_seen(tmp_path: Path) -> None:
-    """While they are held, and counted once when they have left."""
+def test_held_heartbeats_are_counted(tmp_path: Path) -> None:
+    """In a gauge while they are held, and in a counter."""
 
     async def main() -> None:
-        async with living(tmp_path, {"konvene.heartbeat.interval.ms": "5000"}) as (broker, port, _):
+        async with running_with_topic(tmp_path, {"konvene.heartbeat.interval.ms": "5000"}) as (
+            broker,
+            port,
+            _,
+        ):
             line = await Line.to(broker)
             await held(broker, line)
             found = await scrape(port)
@@ -240,11 +250,11 @@ def test_held_heartbeats_are_seen(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_members_that_wait_are_seen(tmp_path: Path) -> None:
-    """Ann has all and gives nothing up, so bob waits, and ann is waited for; her farewell ends it."""
+def test_waiting_members_are_counted(tmp_path: Path) -> None:
+    """Ann owns all partitions and revokes none, so bob waits for her; when she leaves, none is waiting."""
 
     async def main() -> None:
-        async with living(tmp_path) as (broker, port, _):
+        async with running_with_topic(tmp_path) as (broker, port, _):
             ann, bob = await Line.to(broker), await Line.to(broker)
             first = await ann.beat(joining("ann", "orders"))
             await bob.beat(joining("bob", "orders"))
@@ -264,33 +274,34 @@ def test_members_that_wait_are_seen(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def streaming(member: str, epoch: int, **more: Any) -> StreamsGroupHeartbeatRequest:
-    """A member of a topology that reads `orders` and keeps nothing. Each is a process of its own."""
-    said: dict[str, Any] = {"member_id": member, "member_epoch": epoch} | more
+def streams_heartbeat(member: str, epoch: int, **more: Any) -> StreamsGroupHeartbeatRequest:
+    """Return a heartbeat of a member of a stateless topology that reads `orders`, in its own process."""
+    fields: dict[str, Any] = {"member_id": member, "member_epoch": epoch} | more
     if not epoch:
         read = Subtopology(subtopology_id="0", source_topics=("orders",))
-        said |= {
+        fields |= {
             "topology": Topology(epoch=1, subtopologies=(read,)),
             "rebalance_timeout_ms": 10_000, "process_id": member, "client_tags": (),
             "active_tasks": (), "standby_tasks": (), "warmup_tasks": (),
         }  # fmt: skip
-    return StreamsGroupHeartbeatRequest(group_id="s", **said)
+    return StreamsGroupHeartbeatRequest(group_id="s", **fields)
 
 
-def test_a_streams_group_is_seen(tmp_path: Path) -> None:
-    """Ann has all tasks; bob comes and waits for hers; she gives up what is his, and nobody waits."""
+def test_a_streams_group_is_counted(tmp_path: Path) -> None:
+    """Ann has all tasks and bob waits for two of them; after she revoked those, none is waiting."""
 
     async def main() -> None:
         settings = {
             "group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0",
         }  # fmt: skip
-        async with living(tmp_path, settings) as (broker, port, cluster):
+        async with running_with_topic(tmp_path, settings) as (broker, port, cluster):
             line = await Line.to(broker)
 
             async def beat(member: str, epoch: int, **more: Any) -> StreamsGroupHeartbeatResponse:
-                told: StreamsGroupHeartbeatResponse = await line.ask(88, 1, streaming(member, epoch, **more))
-                assert told.error_code == 0, told
-                return told
+                request = streams_heartbeat(member, epoch, **more)
+                response: StreamsGroupHeartbeatResponse = await line.ask(88, 1, request)
+                assert response.error_code == 0, response
+                return response
 
             labels = {"group": "s", "protocol": "streams"}
             ann = await beat("ann", 0)
@@ -306,7 +317,7 @@ def test_a_streams_group_is_seen(tmp_path: Path) -> None:
             await beat("ann", ann.member_epoch, active_tasks=ann.active_tasks, **empty)
             bob = await beat("bob", bob.member_epoch)
             await until(lambda: state_of(broker, "s") == "2 Stable")
-            found = await agrees(broker, port, cluster, {"s": "streams"})
+            found = await check_against_audit(broker, port, cluster, {"s": "streams"})
             assert value(found, KAFKAS + "streams_group_count", state="Stable") == 1
             assert value(found, "konvene_group_members", **labels) == 2
             assert value(found, "konvene_group_members_waiting", **labels) == 0
@@ -320,7 +331,7 @@ def test_a_streams_group_is_seen(tmp_path: Path) -> None:
 
 
 async def join(broker: Broker, group: str) -> None:
-    """A classic member joins and does not ask for its assignment."""
+    """Join as a classic member, without syncing."""
     coordinator = broker.groups.of(group)
     assert coordinator is not None
     protocols = (JoinGroupRequestProtocol(name="range", metadata=b""),)
@@ -332,11 +343,11 @@ async def join(broker: Broker, group: str) -> None:
     assert not isinstance(await coordinator.submit(request, call), Errors)
 
 
-def test_groups_beyond_the_bound_are_one_line(tmp_path: Path) -> None:
-    """Thirty groups, of which three have lines; the numbers of all are there."""
+def test_groups_above_the_limit_share_one_line(tmp_path: Path) -> None:
+    """Three of thirty groups have lines of their own; totals include all."""
 
     async def main() -> None:
-        async with living(tmp_path, {"konvene.metrics.groups": "3"}) as (broker, port, _):
+        async with running_with_topic(tmp_path, {"konvene.metrics.groups": "3"}) as (broker, port, _):
             for number in range(30):
                 await join(broker, f"g{number}")
             found = await scrape(port)
@@ -355,11 +366,11 @@ def test_groups_beyond_the_bound_are_one_line(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_group_ids_of_any_letters_are_served(tmp_path: Path) -> None:
-    """Quotes, line ends and what looks like the end of a page are part of a label and nothing else."""
+def test_group_ids_are_escaped(tmp_path: Path) -> None:
+    """Quotes, newlines and `# EOF` in a group id stay inside its label."""
 
     async def main() -> None:
-        async with living(tmp_path) as (broker, port, _):
+        async with running_with_topic(tmp_path) as (broker, port, _):
             names = ['a"b\\c', "line\nend", "{}=,", "группа", "# EOF", " "]
             for name in names:
                 await join(broker, name)
@@ -370,11 +381,11 @@ def test_group_ids_of_any_letters_are_served(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_logs_and_coordinators_are_seen(tmp_path: Path) -> None:
+def test_logs_and_coordinators_have_metrics(tmp_path: Path) -> None:
     """Two partitions are loaded and active; what is appended is synced."""
 
     async def main() -> None:
-        async with living(tmp_path) as (broker, port, _):
+        async with running_with_topic(tmp_path) as (broker, port, _):
             await join(broker, "g")
             found = await scrape(port)
             assert value(found, KAFKAS + "num_partitions", state="active") == 2
@@ -387,8 +398,8 @@ def test_logs_and_coordinators_are_seen(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_crash_is_no_rebalance(tmp_path: Path) -> None:
-    """Rows that are derived again tell of what another process has counted; groups are seen as they are."""
+def test_rows_derived_after_a_crash_are_not_counted(tmp_path: Path) -> None:
+    """They were counted by the previous process; gauges have the current groups."""
 
     async def main() -> None:
         async with measured(tmp_path) as (broker, _):
@@ -403,27 +414,27 @@ def test_a_crash_is_no_rebalance(tmp_path: Path) -> None:
             await until(lambda: len(rows(broker)) == 2)
             assert all(row.inferred for row in rows(broker))
             found = await scrape(port)
-            assert by_cause(found) == {}
+            assert rebalances_by_cause(found) == {}
             assert value(found, KAFKAS + "group_completed_rebalance_count") == 0
             assert value(found, KAFKAS + "classic_group_count", state="Empty") == 1
 
     asyncio.run(main())
 
 
-def test_a_shard_that_is_read_again_is_counted_on(tmp_path: Path) -> None:
-    """After a failure the new shard tells the same meter."""
+def test_a_reloaded_shard_continues_its_counts(tmp_path: Path) -> None:
+    """The new shard reports to the same meter."""
 
     async def main() -> None:
-        async with living(tmp_path) as (broker, port, _):
+        async with running_with_topic(tmp_path) as (broker, port, _):
             await join(broker, "g")
-            loads = of_broker(broker).loads.count
+            loads = meter_of(broker).loads.count
             coordinator = broker.groups.of("g")
             assert coordinator is not None
             coordinator.reload()
             await until(lambda: coordinator.state == "active")
             await join(broker, "g2")
             found = await scrape(port)
-            assert of_broker(broker).loads.count == loads + 1
+            assert meter_of(broker).loads.count == loads + 1
             assert value(found, "konvene_coordinator_decision_seconds_count", event="JoinGroup") == 2
             assert value(found, KAFKAS + "num_partitions", state="active") == 2
 
@@ -431,7 +442,7 @@ def test_a_shard_that_is_read_again_is_counted_on(tmp_path: Path) -> None:
 
 
 def test_a_broker_without_metrics_counts_nothing(tmp_path: Path) -> None:
-    """No meter, and shards as plain as the simulator's."""
+    """There is no meter, and the shards are plain ones."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:

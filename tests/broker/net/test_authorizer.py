@@ -1,4 +1,4 @@
-"""Authorization: each API has its permissions, they find a request's resources, and a denial is enforced."""
+"""Authorization: required permissions of each API, resources of a request, and denied requests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_each_served_api_has_required_permissions() -> None:
 
 @pytest.mark.parametrize("key", sorted(REQUIRED_PERMISSIONS), ids=lambda key: API_KEYS[key].name)
 def test_each_path_leads_through_declared_fields(key: int) -> None:
-    """A path leads through fields that the request declares."""
+    """Each path to a resource consists of fields that the request declares."""
     for question in REQUIRED_PERMISSIONS[key]:
         declared = API_KEYS[key].request
         for name in filter(None, question.path.split(".")):
@@ -72,8 +72,8 @@ def test_each_path_leads_through_declared_fields(key: int) -> None:
 
 def test_resources_are_found_by_name_and_id() -> None:
     """Topics by name or id, groups in nested fields, and the cluster for requests without names."""
-    name, told_id = TopicProduceData(name="t"), TopicProduceData(topic_id=KNOWN)
-    produce = ProduceRequest(topic_data=(name, told_id), transactional_id="tx")
+    with_name, with_id = TopicProduceData(name="t"), TopicProduceData(topic_id=KNOWN)
+    produce = ProduceRequest(topic_data=(with_name, with_id), transactional_id="tx")
     assert required(0, produce) == [
         ("WRITE", "TOPIC", "t"), ("WRITE", "TOPIC", "known"), ("WRITE", "TRANSACTIONAL_ID", "tx"),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Large frames: read where they stay, in buffers that are used again, and only so many bytes at once."""
+"""Large frames are read into reused buffers, without copies, and with a limit on their total size."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_best_fitting_buffer_is_acquired_and_smallest_is_dropped():
 
 
 def test_new_buffer_grows_with_the_received_bytes():
-    """A hundred megabytes that are announced but never sent take no memory."""
+    """The size in the frame header alone allocates no memory."""
     buffers = FrameBufferPool(1 << 30)
     need = 100 * MIB
     buffer = buffers.acquire(need, 100_000)
@@ -133,7 +133,7 @@ async def _answer(reader: asyncio.StreamReader) -> bytes:
 
 async def _until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is looked at has nobody to tell of it
+        while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
 
 
@@ -147,7 +147,7 @@ async def _topic(broker: Broker) -> None:
 
 @RUNS
 def test_large_and_small_frames_in_one_stream_are_answered_in_order(tmp_path: Path, run: Run) -> None:
-    """Frames of 1 byte to 9 MiB, in pieces of every size, on one connection: each keeps its own bytes."""
+    """Frames of 1 byte to 9 MiB, in pieces of any size, on one connection; no buffer is overwritten."""
 
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -184,8 +184,8 @@ async def _send_in_pieces(writer: asyncio.StreamWriter, stream: bytes) -> None:
 
 
 @RUNS
-def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path, run: Run) -> None:
-    """`queued.max.request.bytes`: beyond it only the first goes on; who leaves lets others go on."""
+def test_incomplete_frames_delay_others_only_above_the_limit(tmp_path: Path, run: Run) -> None:
+    """Above `queued.max.request.bytes` only the oldest frame is read, until a connection closes."""
     settings = {"socket.request.max.bytes": str(8 * MIB), "queued.max.request.bytes": str(8 * MIB)}
 
     async def main() -> None:
@@ -215,8 +215,8 @@ def test_frames_that_stop_half_way_hold_others_only_to_the_bound(tmp_path: Path,
     run(main())
 
 
-def test_a_request_for_many_partitions_lets_others_in_and_keeps_its_bytes(tmp_path: Path) -> None:
-    """It is appended in slices; meanwhile small and large frames of others come and go, in other buffers."""
+def test_a_request_for_many_partitions_keeps_its_buffer_while_others_run(tmp_path: Path) -> None:
+    """It is appended in slices, while frames of other connections are read into other buffers."""
     count = 100
 
     async def main() -> None:
@@ -244,8 +244,10 @@ def test_a_request_for_many_partitions_lets_others_in_and_keeps_its_bytes(tmp_pa
             answer = decode(ProduceResponse, 9, await _answer(many[0]), 5)
             for i in range(50, 53):
                 assert (await _answer(many[0]))[:4] == i.to_bytes(4, "big")
-            told = answer.responses[0].partition_responses
-            assert [(p.index, p.error_code, p.base_offset) for p in told] == [(i, 0, 0) for i in range(count)]
+            partitions = answer.responses[0].partition_responses
+            assert [(p.index, p.error_code, p.base_offset) for p in partitions] == [
+                (i, 0, 0) for i in range(count)
+            ]
             for i in range(count):
                 partition = broker.partitions.get("many", i)
                 assert partition is not None

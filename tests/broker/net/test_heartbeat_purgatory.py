@@ -1,4 +1,4 @@
-"""A held response leaves as soon as the group changes, or the client sends another request.
+"""A held heartbeat is answered as soon as the group changes or the client sends another request.
 
 The rules are those of real clients: a new epoch is news (R1); any other request comes first, and answers keep
 their order (R5); the session counts from the response (R6); members that wait for others are not held (R7).

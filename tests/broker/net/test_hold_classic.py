@@ -1,6 +1,6 @@
 """Heartbeats of classic members are held for less than their observed interval (R3).
 
-What connections take for the time is the test's; holds end by the real clock, and none does here.
+The clock of the connections is set by the test; holds end by the real clock, which none reaches here.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def test_heartbeat_is_held_once_the_interval_is_learnt(tmp_path: Path, software:
 
 
 def test_shortest_interval_limits_the_hold(tmp_path: Path) -> None:
-    """Late heartbeats, and the gap behind an answer that was held, do not make the hold longer; a gap behind
-    an answer that was given soon may."""
+    """Late heartbeats and gaps after a held response do not lengthen the hold; a gap after a prompt response
+    may."""
 
     async def scenario(group: Classic) -> None:
         assert [group.beat(after) for after in (3, 9, 1, 5)] == [0, 0, 0, 0.9]

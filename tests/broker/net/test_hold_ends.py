@@ -193,8 +193,8 @@ def test_changed_interval_applies_after_the_next_response(tmp_path: Path) -> Non
 # --- many ---
 
 
-async def crowd(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
-    """One group of so many members, each of them held; and what passes on their lines from now on."""
+async def held_group(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
+    """Create a group of held members; return their connections, and the list that records responses."""
     passed: list[int] = []
     lines = [Direct(broker, passed) for _ in range(size)]
     for number, line in enumerate(lines):
@@ -222,14 +222,14 @@ async def in_turns(broker: Broker) -> list[int]:
 
 
 def test_large_group_is_released_in_batches(tmp_path: Path) -> None:
-    """A topic is made, then a hundred members join: each time all are answered, and between any two handfuls
-    of them others have their turn. However often the group changes, each is on its way out once."""
+    """A topic is created, then a hundred members join: each time all are answered, in batches between which
+    the loop runs other work. However often the group changes, each heartbeat is released once."""
 
     async def main() -> None:
         size = 2000
         more = {"group_consumer_assignment_interval_ms": "1000", "num_partitions": "1"}
         async with responsive(tmp_path, **more) as broker:
-            lines, passed = await crowd(broker, size)
+            lines, passed = await held_group(broker, size)
             await broker.topic_creator.create_missing(["audit"])
             assert 0 < max(await in_turns(broker)) <= BATCH
             await until(lambda: len(passed) == size)
@@ -278,7 +278,7 @@ def test_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
 
 
 class Slow:
-    """A log whose disk waits for the test."""
+    """A journal whose syncs wait for the test."""
 
     def __init__(self, journal: Any) -> None:
         self._journal = journal

@@ -1,7 +1,7 @@
-"""What a power cut leaves open in a partition is ended by the next start, as it was decided or by an abort.
+"""Transactions left open by a power cut are completed at the next start, as decided, or aborted.
 
-The cut is made by hand: the broker is stopped, the end of one log is taken off, and the mark of a clean close
-is removed.
+The power cut is imitated: the broker is stopped, the end of one log is truncated, and the mark of a clean
+shutdown is removed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.broker.transactions.test_transactions import (
     TOPIC,
     Client,
     Reader,
-    begun,
     consume_and_produce,
     eventually,
+    started,
 )
 
 from konvene.codec.batches import batches
@@ -29,7 +29,7 @@ from konvene.log.directory import CLEAN_MARK
 
 
 def cut(folder: Path, log: str, last_batches: int) -> None:
-    """Take batches off the end of a log, as if they had never come to the disk."""
+    """Truncate the last batches of a log, as if they had never been synced."""
     (folder / CLEAN_MARK).unlink()
     for name in ("recovery-point-offset-checkpoint",):
         (folder / name).unlink(missing_ok=True)
@@ -37,97 +37,109 @@ def cut(folder: Path, log: str, last_batches: int) -> None:
     data = segment.read_bytes()
     sizes = [header.size for header, _ in batches(data)]
     segment.write_bytes(data[: sum(sizes[: len(sizes) - last_batches])])
-    for beside in (folder / log).iterdir():
-        if beside.suffix in (".index", ".timeindex", ".snapshot", ".txnindex"):
-            beside.unlink()
+    for file in (folder / log).iterdir():
+        if file.suffix in (".index", ".timeindex", ".snapshot", ".txnindex"):
+            file.unlink()
 
 
-def the_log_of(folder: Path, topic: str) -> str:
-    """The partition of an internal topic that has anything in it."""
+def nonempty_partition(folder: Path, topic: str) -> str:
+    """Return the only partition of an internal topic that has records."""
     (found,) = (p for p in folder.glob(f"{topic}-*") if any(s.stat().st_size for s in p.glob("*.log")))
     return found.name
 
 
-def play(
+def run_with_power_cut(
     path: Path,
     version: int,
     before: Callable[[Client, Reader], Awaitable[None]],
     lost: Callable[[Path], tuple[str, int]],
     after: Callable[[Client, Reader], Awaitable[None]],
 ) -> None:
-    """A transaction, a power cut, and what is there then."""
+    """Start a transaction, run `before`, lose the end of a log, restart, and run `after`."""
     clients: list[Client] = []
 
     async def first(broker_client: BrokerClient) -> None:
-        client, reader = await begun(broker_client, version)
+        client, reader = await started(broker_client, version)
         await consume_and_produce(client, 7)
         await before(client, reader)
         clients.append(client)
 
-    async def then(broker_client: BrokerClient) -> None:
+    async def second(broker_client: BrokerClient) -> None:
         clients[0].broker_client = broker_client
         await after(clients[0], Reader(broker_client))
 
     run_with_broker(path, first, QUICK)
     cut(path, *lost(path))
-    run_with_broker(path, then, QUICK)
+    run_with_broker(path, second, QUICK)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_that_was_lost_is_written_again(tmp_path: Path, version: int, commit: bool) -> None:
+def test_a_lost_marker_is_written_again(tmp_path: Path, version: int, commit: bool) -> None:
     async def end(client: Client, reader: Reader) -> None:
         client_id = client.producer_id
         assert await client.end(commit=commit) == 0
         await eventually(reader.committed, (3, [] if commit else [(client_id, 0)]))
 
-    async def see(client: Client, reader: Reader) -> None:
+    async def check(client: Client, reader: Reader) -> None:
         assert await reader.committed() == (3, [] if commit else [(client.producer_id, 0)])
         assert await reader.offset() == (7 if commit else -1, 0)
 
-    play(tmp_path, version, end, lambda path: (f"{TOPIC}-0", 1), see)
+    run_with_power_cut(tmp_path, version, end, lambda path: (f"{TOPIC}-0", 1), check)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_what_no_coordinator_knows_is_aborted(tmp_path: Path, version: int) -> None:
-    """The coordinator forgot that anything took part; so nothing of the transaction counts."""
+def test_a_transaction_unknown_to_the_coordinator_is_aborted(tmp_path: Path, version: int) -> None:
+    """The coordinator lost the records that added the transaction's partitions."""
 
-    async def nothing(client: Client, reader: Reader) -> None:
+    async def check_before(client: Client, reader: Reader) -> None:
         assert await reader.committed() == (0, [])
 
-    async def see(client: Client, reader: Reader) -> None:
+    async def check(client: Client, reader: Reader) -> None:
         assert await reader.committed() == (3, [(client.producer_id, 0)])
         assert await reader.offset() == (-1, 0)
         assert await client.end(commit=True) == Errors.INVALID_TXN_STATE
 
-    play(tmp_path, version, nothing, lambda path: (the_log_of(path, "__transaction_state"), 2), see)
+    run_with_power_cut(
+        tmp_path,
+        version,
+        check_before,
+        lambda path: (nonempty_partition(path, "__transaction_state"), 2),
+        check,
+    )
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_who_lost_a_part_of_its_transaction_cannot_commit_the_rest(tmp_path: Path, version: int) -> None:
-    """The records' partition is known to have taken part, that of the offsets is not."""
+def test_a_transaction_that_lost_a_partition_cannot_commit(tmp_path: Path, version: int) -> None:
+    """The coordinator knows the partition of the records, but not that of the offsets."""
 
-    async def nothing(client: Client, reader: Reader) -> None:
+    async def check_before(client: Client, reader: Reader) -> None:
         assert (await reader.state()).transaction_state == "Ongoing"
 
-    async def see(client: Client, reader: Reader) -> None:
+    async def check(client: Client, reader: Reader) -> None:
         assert await client.end(commit=True) in (Errors.INVALID_TXN_STATE, Errors.CONCURRENT_TRANSACTIONS)
         await eventually(reader.offset, (-1, 0))
         await eventually(reader.committed, (3, [(client.producer_id, 0)]))
         assert (await reader.state()).transaction_state == "CompleteAbort"
 
-    play(tmp_path, version, nothing, lambda path: (the_log_of(path, "__transaction_state"), 1), see)
+    run_with_power_cut(
+        tmp_path,
+        version,
+        check_before,
+        lambda path: (nonempty_partition(path, "__transaction_state"), 1),
+        check,
+    )
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_what_goes_on_is_left_alone(tmp_path: Path, version: int) -> None:
-    async def nothing(client: Client, reader: Reader) -> None:
+def test_an_ongoing_transaction_continues(tmp_path: Path, version: int) -> None:
+    async def check_before(client: Client, reader: Reader) -> None:
         assert (await reader.state()).transaction_state == "Ongoing"
 
-    async def see(client: Client, reader: Reader) -> None:
+    async def check(client: Client, reader: Reader) -> None:
         assert await reader.committed() == (0, [])
         assert await client.end(commit=True) == 0
         await eventually(reader.offset, (7, 0))
         await eventually(reader.committed, (3, []))
 
-    play(tmp_path, version, nothing, lambda path: (f"{TOPIC}-0", 0), see)
+    run_with_power_cut(tmp_path, version, check_before, lambda path: (f"{TOPIC}-0", 0), check)

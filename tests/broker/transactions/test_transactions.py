@@ -1,4 +1,4 @@
-"""Transactions over a connection: both generations of clients, ends, fences, time-outs, what readers see."""
+"""Transactions over a connection: both client protocols, commits, aborts, fencing, timeouts, isolation."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ QUICK = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
 }
 OLD, NEW = 4, 5
-"""The version of EndTxn that a client of either generation speaks."""
+"""EndTxn versions of clients with transaction version 1 and 2."""
 
 
 class Client:
-    """A transactional producer that does what it is told, and nothing by itself."""
+    """A scripted transactional producer."""
 
     def __init__(self, broker_client: BrokerClient, end_version: int) -> None:
         self.broker_client = broker_client
@@ -49,11 +49,11 @@ class Client:
         self.producer_id = self.epoch = -1
         self.sequence = 0
 
-    async def init(self, timeout_ms: int = 60_000, **who: int) -> int:
+    async def init(self, timeout_ms: int = 60_000, **producer: int) -> int:
         await self.broker_client.send(FindCoordinatorRequest(key_type=1, coordinator_keys=(NAME,)))
-        asked = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms, **who)
+        request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms, **producer)
         for _ in range(100):
-            answer = await self.broker_client.send(asked)
+            answer = await self.broker_client.send(request)
             if answer.error_code != Errors.CONCURRENT_TRANSACTIONS:
                 break
             await asyncio.sleep(0.01)
@@ -63,13 +63,13 @@ class Client:
 
     async def add(self, partition: int = 0) -> int:
         topics = (AddPartitionsToTxnTopic(name=TOPIC, partitions=(partition,)),)
-        asked = AddPartitionsToTxnRequest(
+        request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=NAME,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=topics,
         )
-        answer = await self.broker_client.send(asked, 3)
+        answer = await self.broker_client.send(request, 3)
         return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     async def write(self, *values: bytes, partition: int = 0, name: str | None = NAME) -> int:
@@ -81,29 +81,29 @@ class Client:
             )
         )  # fmt: skip
         rows = (PartitionProduceData(index=partition, records=data),)
-        asked = ProduceRequest(
+        request = ProduceRequest(
             transactional_id=name,
             acks=-1,
             timeout_ms=1_000,
             topic_data=(TopicProduceData(name=TOPIC, partition_data=rows),),
         )
-        answer = await self.broker_client.send(asked, 12 if self.version == NEW else 11)
+        answer = await self.broker_client.send(request, 12 if self.version == NEW else 11)
         error = answer.responses[0].partition_responses[0].error_code
         if not error:
             self.sequence += len(values)
         return int(error)
 
     async def add_offsets(self) -> int:
-        asked = AddOffsetsToTxnRequest(
+        request = AddOffsetsToTxnRequest(
             transactional_id=NAME, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=GROUP
         )
-        return int((await self.broker_client.send(asked)).error_code)
+        return int((await self.broker_client.send(request)).error_code)
 
     async def commit_offset(self, offset: int) -> int:
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata=""
         )
-        asked = TxnOffsetCommitRequest(
+        request = TxnOffsetCommitRequest(
             transactional_id=NAME,
             group_id=GROUP,
             producer_id=self.producer_id,
@@ -111,44 +111,44 @@ class Client:
             member_id="",
             topics=(TxnOffsetCommitRequestTopic(name=TOPIC, partitions=(partition,)),),
         )
-        answer = await self.broker_client.send(asked, 5 if self.version == NEW else 3)
+        answer = await self.broker_client.send(request, 5 if self.version == NEW else 3)
         return int(answer.topics[0].partitions[0].error_code)
 
     async def end(self, *, commit: bool) -> int:
-        asked = EndTxnRequest(
+        request = EndTxnRequest(
             transactional_id=NAME, producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
         )
-        answer = await self.broker_client.send(asked, self.version)
+        answer = await self.broker_client.send(request, self.version)
         if self.version == NEW and not answer.error_code:
             self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         return int(answer.error_code)
 
 
 class Reader:
-    """What others see."""
+    """Reads offsets and records with read_committed isolation, and describes the transaction."""
 
     def __init__(self, broker_client: BrokerClient) -> None:
         self.broker_client = broker_client
 
     async def offset(self, *, stable: bool = True) -> tuple[int, int]:
-        """What the group has committed, and the error."""
+        """Return the group's committed offset and the error."""
         topics = (OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(0,)),)
         group = OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
         answer = await self.broker_client.send(OffsetFetchRequest(groups=(group,), require_stable=stable), 9)
-        told = answer.groups[0].topics[0].partitions[0]
-        return int(told.committed_offset), int(told.error_code)
+        partition = answer.groups[0].topics[0].partitions[0]
+        return int(partition.committed_offset), int(partition.error_code)
 
     async def committed(self, partition: int = 0) -> tuple[int, list[tuple[int, int]]]:
-        """The last stable offset, and the aborted transactions that a reader of committed records skips."""
+        """Return the last stable offset, and producer id and first offset of each aborted transaction."""
         wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
-        asked = FetchRequest(
+        request = FetchRequest(
             max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1,
             topics=(FetchTopic(topic=TOPIC, partitions=(wanted,)),),
         )  # fmt: skip
-        answer = await self.broker_client.send(asked, 12)
-        told = answer.responses[0].partitions[0]
-        aborted = [(a.producer_id, a.first_offset) for a in told.aborted_transactions or ()]
-        return int(told.last_stable_offset), aborted
+        answer = await self.broker_client.send(request, 12)
+        result = answer.responses[0].partitions[0]
+        aborted = [(a.producer_id, a.first_offset) for a in result.aborted_transactions or ()]
+        return int(result.last_stable_offset), aborted
 
     async def state(self) -> Any:
         return (
@@ -164,7 +164,7 @@ async def eventually(path: Any, wanted: Any) -> None:
     raise AssertionError(f"{seen} is not {wanted}")
 
 
-async def begun(broker_client: BrokerClient, version: int) -> tuple[Client, Reader]:
+async def started(broker_client: BrokerClient, version: int) -> tuple[Client, Reader]:
     await broker_client.topic(TOPIC, 2)
     await broker_client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)))
     client = Client(broker_client, version)
@@ -173,7 +173,7 @@ async def begun(broker_client: BrokerClient, version: int) -> tuple[Client, Read
 
 
 async def consume_and_produce(client: Client, offset: int) -> None:
-    """What a transaction of a stream is: records and offsets."""
+    """Write records and commit an offset in a transaction, without ending it."""
     if client.version == OLD:
         assert await client.add() == 0
         assert await client.add_offsets() == 0
@@ -183,9 +183,9 @@ async def consume_and_produce(client: Client, offset: int) -> None:
 
 @pytest.mark.parametrize("version", [OLD, NEW])
 @pytest.mark.parametrize("commit", [True, False])
-def test_records_and_offsets_count_together_or_not_at_all(tmp_path: Path, version: int, commit: bool) -> None:
+def test_records_and_offsets_are_committed_atomically(tmp_path: Path, version: int, commit: bool) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        client, reader = await begun(broker_client, version)
+        client, reader = await started(broker_client, version)
         assert (await reader.offset()) == (-1, 0)
         await consume_and_produce(client, 7)
         assert (await reader.offset()) == (-1, Errors.UNSTABLE_OFFSET_COMMIT)
@@ -207,12 +207,12 @@ def test_records_and_offsets_count_together_or_not_at_all(tmp_path: Path, versio
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_what_was_open_is_open_after_a_restart(tmp_path: Path, version: int) -> None:
-    """And its producer ends it as if nothing had happened."""
+def test_an_open_transaction_survives_a_restart(tmp_path: Path, version: int) -> None:
+    """The producer continues and commits it."""
     clients: list[Client] = []
 
     async def before(broker_client: BrokerClient) -> None:
-        client, _ = await begun(broker_client, version)
+        client, _ = await started(broker_client, version)
         await consume_and_produce(client, 7)
         clients.append(client)
 
@@ -231,9 +231,9 @@ def test_what_was_open_is_open_after_a_restart(tmp_path: Path, version: int) -> 
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_who_comes_later_fences_who_was_there(tmp_path: Path, version: int) -> None:
+def test_a_new_producer_fences_the_previous_one(tmp_path: Path, version: int) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        zombie, reader = await begun(broker_client, version)
+        zombie, reader = await started(broker_client, version)
         await consume_and_produce(zombie, 7)
         client = Client(broker_client, version)
         assert await client.init() == 0
@@ -251,26 +251,26 @@ def test_who_comes_later_fences_who_was_there(tmp_path: Path, version: int) -> N
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path, version: int) -> None:
+def test_a_transaction_is_aborted_after_its_timeout(tmp_path: Path, version: int) -> None:
     async def scenario(broker_client: BrokerClient) -> None:
-        client, reader = await begun(broker_client, version)
+        client, reader = await started(broker_client, version)
         assert await client.init(timeout_ms=100) == 0
         await consume_and_produce(client, 7)
         await eventually(reader.offset, (-1, 0))
         assert (await reader.state()).transaction_state == "CompleteAbort"
         assert await client.write(b"late") == Errors.INVALID_PRODUCER_EPOCH
-        # To the newer generation it is the other end of a transaction that it may have ended itself.
+        # With transaction version 2 the producer may have ended the transaction itself.
         fenced = Errors.PRODUCER_FENCED if version == OLD else Errors.INVALID_TXN_STATE
         assert await client.end(commit=True) == fenced
 
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_a_write_that_nobody_added_is_refused(tmp_path: Path) -> None:
-    """A client of the older generation adds its partitions first; nothing of it is written otherwise."""
+def test_writes_to_partitions_that_were_not_added_are_rejected(tmp_path: Path) -> None:
+    """Clients with transaction version 1 have to add partitions first; nothing is written otherwise."""
 
     async def scenario(broker_client: BrokerClient) -> None:
-        client, reader = await begun(broker_client, OLD)
+        client, reader = await started(broker_client, OLD)
         assert await client.write(b"never added") == Errors.TRANSACTION_ABORTABLE
         assert await client.commit_offset(7) == Errors.INVALID_TXN_STATE
         assert await client.add(1) == 0
@@ -282,8 +282,8 @@ def test_a_write_that_nobody_added_is_refused(tmp_path: Path) -> None:
     run_with_broker(tmp_path, scenario, QUICK)
 
 
-def test_a_group_that_nobody_asked_for_holds_no_transaction_up(tmp_path: Path) -> None:
-    """Offsets may be added before there is a coordinator of groups: there is no partition for a marker."""
+def test_offsets_of_an_uninitialized_group_do_not_block_the_commit(tmp_path: Path) -> None:
+    """Before `__consumer_offsets` exists there is no partition for the marker."""
 
     async def scenario(broker_client: BrokerClient) -> None:
         await broker_client.topic(TOPIC, 1)
@@ -306,7 +306,7 @@ def test_transactions_are_listed(tmp_path: Path) -> None:
         assert (none.transaction_states, none.unknown_state_filters) == ((), ("Nonsense",))
         wrong = ListTransactionsRequest(transactional_id_pattern="(")
         assert (await broker_client.send(wrong)).error_code == Errors.INVALID_REGULAR_EXPRESSION
-        client, _ = await begun(broker_client, NEW)
+        client, _ = await started(broker_client, NEW)
         await consume_and_produce(client, 7)
         (listed,) = (await broker_client.send(ListTransactionsRequest())).transaction_states
         assert (listed.transactional_id, listed.transaction_state) == (NAME, "Ongoing")
