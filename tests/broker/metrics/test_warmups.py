@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.metrics.scraping import scrape, value
-from tests.broker.metrics.test_whole import living
+from tests.broker.metrics.test_whole import running_with_topic
 from tests.broker.net.raw_connections import Line
 
 from konvene.broker.metrics.group_gauges import GroupGauges
@@ -81,7 +81,7 @@ def test_warm_up_of_a_running_broker_is_reported(tmp_path: Path) -> None:
     """Ann has all four tasks and bob warms up two; then bob joins with another topology."""
 
     async def main() -> None:
-        async with living(tmp_path, AT_ONCE) as (broker, port, _):
+        async with running_with_topic(tmp_path, AT_ONCE) as (broker, port, _):
             line = await Line.to(broker)
 
             async def beat(member: str, epoch: int, **more: Any) -> Any:

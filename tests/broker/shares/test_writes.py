@@ -60,7 +60,7 @@ class StateWriteFaults:
 
 
 @pytest.mark.parametrize(
-    ("error", "told_error"),
+    ("error", "expected"),
     [
         (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE),
         (Errors.INVALID_REQUEST, Errors.UNKNOWN_SERVER_ERROR),

@@ -1,4 +1,4 @@
-"""What an administrator can ask of transactions: which hang is told from which only take long."""
+"""Admin requests about transactions, and distinguishing hanging transactions from long ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ask(broker: ScriptedBroker, what: Callable[[Admin], Awaitable[Any]], partiti
     return asyncio.run(job())
 
 
-def listing(*rows: tuple[str, int], code: int = 0) -> listed.ListTransactionsResponse:
+def list_response(*rows: tuple[str, int], code: int = 0) -> listed.ListTransactionsResponse:
     return listed.ListTransactionsResponse(
         error_code=code,
         transaction_states=tuple(
@@ -45,7 +45,7 @@ def listing(*rows: tuple[str, int], code: int = 0) -> listed.ListTransactionsRes
     )
 
 
-def describing(code: int = 0, **topics: tuple[int, ...]) -> Callable[[Any], Any]:
+def describe_response(code: int = 0, **topics: tuple[int, ...]) -> Callable[[Any], Any]:
     def answer(request: Any) -> described.DescribeTransactionsResponse:
         return described.DescribeTransactionsResponse(
             transaction_states=tuple(
@@ -64,8 +64,8 @@ def describing(code: int = 0, **topics: tuple[int, ...]) -> Callable[[Any], Any]
     return answer
 
 
-def active(producer_id: int, start: int, at: int = 0, code: int = 0) -> Callable[[Any], Any]:
-    """In each partition this producer, whose transaction begins at `start` and last wrote at `at`."""
+def producers_response(producer_id: int, start: int, at: int = 0, code: int = 0) -> Callable[[Any], Any]:
+    """Answer with one producer per partition: transaction from offset `start`, last write at `at`."""
 
     def answer(request: Any) -> producers.DescribeProducersResponse:
         row = producers.ProducerState(
@@ -90,7 +90,7 @@ def active(producer_id: int, start: int, at: int = 0, code: int = 0) -> Callable
     return answer
 
 
-def marked(code: int = 0) -> markers.WriteTxnMarkersResponse:
+def marker_response(code: int = 0) -> markers.WriteTxnMarkersResponse:
     result = markers.WritableTxnMarkerPartitionResult(partition_index=0, error_code=code)
     topic = markers.WritableTxnMarkerTopicResult(name="t", partitions=(result,))
     return markers.WriteTxnMarkersResponse(
@@ -98,12 +98,12 @@ def marked(code: int = 0) -> markers.WriteTxnMarkersResponse:
     )
 
 
-# which there are ----------------------------------------------------------------------------------
+# listing and describing ----------------------------------------------------------------------------------
 
 
 def test_transactions_are_listed_by_id_when_the_coordinators_are_ready() -> None:
-    loading = listing(code=Errors.COORDINATOR_LOAD_IN_PROGRESS)
-    with ScriptedBroker(ListTransactions=[loading, listing(("b", 8), ("a", 7))]) as broker:
+    loading = list_response(code=Errors.COORDINATOR_LOAD_IN_PROGRESS)
+    with ScriptedBroker(ListTransactions=[loading, list_response(("b", 8), ("a", 7))]) as broker:
         found = ask(broker, lambda a: a.list_transactions(states=["Ongoing"], duration_ms=5, pattern="[ab]"))
     assert found == [TransactionListing("a", 1, 7, "Ongoing"), TransactionListing("b", 1, 8, "Ongoing")]
     request = broker.requests[-1]
@@ -111,35 +111,35 @@ def test_transactions_are_listed_by_id_when_the_coordinators_are_ready() -> None
     assert request.transactional_id_pattern == "[ab]"
 
 
-def test_a_filter_that_a_broker_does_not_have_is_not_left_out() -> None:
+def test_a_filter_that_the_broker_does_not_support_is_an_error() -> None:
     with (
-        ScriptedBroker(versions={"ListTransactions": (0, 0)}, ListTransactions=listing()) as broker,
+        ScriptedBroker(versions={"ListTransactions": (0, 0)}, ListTransactions=list_response()) as broker,
         pytest.raises(UnsupportedVersion),
     ):
         ask(broker, lambda a: a.list_transactions(duration_ms=5))
 
 
-def test_an_id_that_nobody_knows() -> None:
+def test_an_unknown_transactional_id_is_an_error() -> None:
     with (
-        ScriptedBroker(DescribeTransactions=describing(Errors.TRANSACTIONAL_ID_NOT_FOUND)) as broker,
+        ScriptedBroker(DescribeTransactions=describe_response(Errors.TRANSACTIONAL_ID_NOT_FOUND)) as broker,
         pytest.raises(KafkaError, match="transactional id x: TRANSACTIONAL_ID_NOT_FOUND"),
     ):
         ask(broker, lambda a: a.describe_transaction("x"))
 
 
-def test_producers_are_asked_for_five_hundred_partitions_at_once() -> None:
+def test_describe_producers_sends_at_most_500_partitions_per_request() -> None:
     wanted = [TopicPartition("t", i) for i in range(1_001)]
-    with ScriptedBroker(DescribeProducers=active(7, -1)) as broker:
+    with ScriptedBroker(DescribeProducers=producers_response(7, -1)) as broker:
         found = ask(broker, lambda a: a.describe_producers(wanted), 1_001)
     assert list(found) == wanted
     assert found[TP] == (ProducerState(7, 2, 4, 0, -1, None),)
-    asked = [r for r in broker.requests if isinstance(r, producers.DescribeProducersRequest)]
-    assert [len(r.topics[0].partition_indexes) for r in asked] == [500, 500, 1]
+    requests = [r for r in broker.requests if isinstance(r, producers.DescribeProducersRequest)]
+    assert [len(r.topics[0].partition_indexes) for r in requests] == [500, 500, 1]
 
 
-def test_a_leader_that_moved_is_looked_for_and_a_broker_that_was_named_is_not() -> None:
-    moved = active(7, 3, code=Errors.NOT_LEADER_OR_FOLLOWER)
-    with ScriptedBroker(DescribeProducers=[moved, active(7, 3)]) as broker:
+def test_a_moved_leader_is_looked_up_unless_a_broker_is_given() -> None:
+    moved = producers_response(7, 3, code=Errors.NOT_LEADER_OR_FOLLOWER)
+    with ScriptedBroker(DescribeProducers=[moved, producers_response(7, 3)]) as broker:
         assert ask(broker, lambda a: a.describe_producers([TP]))[TP][0].transaction_start_offset == 3
     with ScriptedBroker(DescribeProducers=moved) as broker:
         with pytest.raises(KafkaError, match="the producers of t-0: NOT_LEADER_OR_FOLLOWER"):
@@ -148,7 +148,7 @@ def test_a_leader_that_moved_is_looked_for_and_a_broker_that_was_named_is_not() 
             ask(broker, lambda a: a.describe_producers([TP], broker_id=4))
 
 
-def test_an_answer_that_leaves_a_partition_out_is_bad() -> None:
+def test_a_response_without_a_requested_partition_is_bad() -> None:
     with (
         ScriptedBroker(DescribeProducers=producers.DescribeProducersResponse()) as broker,
         pytest.raises(BadResponse, match="for 1 partitions answered 0"),
@@ -156,11 +156,11 @@ def test_an_answer_that_leaves_a_partition_out_is_bad() -> None:
         ask(broker, lambda a: a.describe_producers([TP]))
 
 
-# which hang ---------------------------------------------------------------------------------------
+# hanging transactions ---------------------------------------------------------------------------------------
 
 
 def hanging(broker: ScriptedBroker) -> list[HangingTransaction]:
-    """After an hour, of transactions that may last a quarter of one."""
+    """Search at one hour, with a maximum transaction timeout of a quarter of an hour."""
     return list(
         ask(
             broker,
@@ -177,42 +177,42 @@ STUCK = [HangingTransaction(TP, ProducerState(7, 2, 4, 0, -1, 3))]
 @pytest.mark.parametrize(
     "answers, found",
     [
-        ({"ListTransactions": listing()}, STUCK),
-        ({"ListTransactions": listing(("id", 8))}, STUCK),
-        ({"DescribeTransactions": describing(Errors.TRANSACTIONAL_ID_NOT_FOUND)}, STUCK),
-        ({"DescribeTransactions": describing()}, STUCK),
-        ({"DescribeTransactions": describing(t=(1, 2), u=(0,))}, STUCK),
-        ({"DescribeTransactions": describing(t=(0, 2))}, []),
-        ({"DescribeProducers": active(7, -1)}, []),
-        ({"DescribeProducers": active(7, 3, at=HOUR_MS - HOUR_MS // 4)}, []),
+        ({"ListTransactions": list_response()}, STUCK),
+        ({"ListTransactions": list_response(("id", 8))}, STUCK),
+        ({"DescribeTransactions": describe_response(Errors.TRANSACTIONAL_ID_NOT_FOUND)}, STUCK),
+        ({"DescribeTransactions": describe_response()}, STUCK),
+        ({"DescribeTransactions": describe_response(t=(1, 2), u=(0,))}, STUCK),
+        ({"DescribeTransactions": describe_response(t=(0, 2))}, []),
+        ({"DescribeProducers": producers_response(7, -1)}, []),
+        ({"DescribeProducers": producers_response(7, 3, at=HOUR_MS - HOUR_MS // 4)}, []),
     ],
     ids=[
         "no-id", "another-producer", "id-forgotten", "nothing-open", "other-partitions", "still-open",
         "no-transaction", "not-old",
     ],
 )  # fmt: skip
-def test_a_transaction_hangs_where_no_coordinator_has_its_partition(
+def test_a_transaction_without_a_coordinator_entry_for_its_partition_hangs(
     answers: dict[str, Any], found: list[HangingTransaction]
 ) -> None:
     usual = {
-        "DescribeProducers": active(7, 3), "ListTransactions": listing(("id", 7)),
-        "DescribeTransactions": describing(),
+        "DescribeProducers": producers_response(7, 3), "ListTransactions": list_response(("id", 7)),
+        "DescribeTransactions": describe_response(),
     }  # fmt: skip
     with ScriptedBroker(**(usual | answers)) as broker:
         assert hanging(broker) == found
 
 
-def test_where_nothing_is_old_no_coordinator_is_asked() -> None:
-    with ScriptedBroker(DescribeProducers=active(7, -1)) as broker:
+def test_without_old_transactions_no_coordinator_is_queried() -> None:
+    with ScriptedBroker(DescribeProducers=producers_response(7, -1)) as broker:
         assert hanging(broker) == []
     assert "ListTransactions" not in broker.apis
 
 
-# ending one ---------------------------------------------------------------------------------------
+# aborting and fencing ---------------------------------------------------------------------------------------
 
 
-def test_a_marker_is_written_by_the_leader_as_it_is_then() -> None:
-    answers = [marked(Errors.NOT_LEADER_OR_FOLLOWER), marked()]
+def test_an_abort_marker_is_sent_to_the_current_leader() -> None:
+    answers = [marker_response(Errors.NOT_LEADER_OR_FOLLOWER), marker_response()]
     with ScriptedBroker(WriteTxnMarkers=answers) as broker:
         ask(broker, lambda a: a.abort_transaction(TP, 7, 2, 0))
     assert [name for name in broker.apis if name != "FindCoordinator"] == [
@@ -225,15 +225,15 @@ def test_a_marker_is_written_by_the_leader_as_it_is_then() -> None:
 
 
 @pytest.mark.parametrize("code", [Errors.INVALID_PRODUCER_EPOCH, Errors.TRANSACTION_COORDINATOR_FENCED])
-def test_a_marker_that_is_refused_is_told(code: Errors) -> None:
+def test_a_rejected_marker_is_an_error(code: Errors) -> None:
     with (
-        ScriptedBroker(WriteTxnMarkers=marked(code)) as broker,
+        ScriptedBroker(WriteTxnMarkers=marker_response(code)) as broker,
         pytest.raises(KafkaError, match=f"the transaction of producer 7 in t-0: {code.name}"),
     ):
         ask(broker, lambda a: a.abort_transaction(TP, 7, 2, 0))
 
 
-def test_a_producer_is_fenced_by_taking_its_id_over() -> None:
+def test_a_producer_is_fenced_by_initializing_its_id() -> None:
     busy = InitProducerIdResponse(error_code=Errors.CONCURRENT_TRANSACTIONS)
     done = InitProducerIdResponse(producer_id=7, producer_epoch=3)
     with ScriptedBroker(InitProducerId=[busy, done]) as broker:

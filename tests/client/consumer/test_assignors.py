@@ -1,4 +1,4 @@
-"""The assignors of the classic protocol, against what Apache Kafka's give for the same members and topics."""
+"""Assignors of the classic protocol, compared with Apache Kafka's for the same members and topics."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def plain(assignment: dict[str, list[TopicPartition]]) -> dict[str, dict[str, li
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
-def test_the_deterministic_assignors_give_exactly_what_kafkas_give(name: str) -> None:
+def test_deterministic_assignors_equal_kafkas(name: str) -> None:
     for case in cases(name):
         expected = {m: {t: sorted(p) for t, p in given.items()} for m, given in case["output"].items()}
         assert plain(ASSIGNORS[name].assign(topics_of(case), members_of(case))) == expected, case["case"]
 
 
 EVENER = {118, 132}
-"""Cases in which Kafka's keeps one partition more and leaves the group less even than it could be."""
+"""Cases in which Kafka's assignor keeps one more partition with its owner and balances less."""
 
 
 def test_cooperative_sticky_is_complete_and_no_worse_than_kafkas() -> None:
-    """As many partitions with their owner as before, loads as even, nobody gets what another still owns."""
+    """It keeps as many partitions, balances as evenly, and assigns no partition that another member owns."""
     for case in cases("cooperative-sticky"):
         topics, members, figures = topics_of(case), members_of(case), case["figures"]
         given = ASSIGNORS["cooperative-sticky"].assign(topics, members)
@@ -84,15 +84,15 @@ def test_cooperative_sticky_is_complete_and_no_worse_than_kafkas() -> None:
             assert max(loads) - min(loads) <= figures["spread"], case["case"]
 
 
-def test_a_group_without_members_or_topics_is_given_nothing() -> None:
+def test_without_members_or_topics_the_assignment_is_empty() -> None:
     for assignor in ASSIGNORS.values():
         assert assignor.assign({}, {}) == {}
         assert assignor.assign({}, {"a": Subscription(("t",))}) == {"a": []}
         assert assignor.assign({"t": TopicInfo(0)}, {"a": Subscription(("t",))}) == {"a": []}
 
 
-def test_who_is_balanced_is_not_searched_for_hand_overs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a large group the search costs seconds; where nobody has two less than another, none is made."""
+def test_balanced_members_need_no_search_for_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search takes seconds in a large group; it is skipped if all loads differ by less than two."""
     monkeypatch.setattr(assignors, "_path_to_less", lambda *_: pytest.fail("searched"))
     members = {f"m{i:03}": Subscription(("orders",)) for i in range(100)}
     given = ASSIGNORS["cooperative-sticky"].assign({"orders": TopicInfo(250)}, members)

@@ -1,4 +1,4 @@
-"""How a classic member behaves, as transcripts of what it sends to its coordinator."""
+"""Behaviour of a classic member, as transcripts of its requests to a scripted coordinator."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ NEEDS_ID = JoinGroupResponse(error_code=Errors.MEMBER_ID_REQUIRED, member_id="m-
 
 
 def play(broker: ScriptedBroker, job: Callable[[Member], Awaitable[None]], **options: Any) -> list[str]:
-    """Run `job` with a member of group g; gives what happened to its partitions."""
+    """Run `job` with a member of group g; return its rebalance callbacks."""
     happened: list[str] = []
 
-    def note(word: str) -> Callable[[tuple[TopicPartition, ...]], Awaitable[None]]:
+    def recorder(event: str) -> Callable[[tuple[TopicPartition, ...]], Awaitable[None]]:
         async def write(partitions: tuple[TopicPartition, ...]) -> None:
-            happened.append(f"{word} {' '.join(map(str, partitions))}".rstrip())
+            happened.append(f"{event} {' '.join(map(str, partitions))}".rstrip())
 
         return write
 
     async def whole() -> None:
         async with Cluster(broker.address, QUICK) as cluster:
             member = Member(
-                cluster, "g", ["t"], on_assigned=note("assigned"), on_revoked=note("revoked"),
-                on_lost=note("lost"), **options,
+                cluster, "g", ["t"], on_assigned=recorder("assigned"), on_revoked=recorder("revoked"),
+                on_lost=recorder("lost"), **options,
             )  # fmt: skip
             await job(member)
 
@@ -67,23 +67,23 @@ def play(broker: ScriptedBroker, job: Callable[[Member], Awaitable[None]], **opt
 
 
 def group_requests(broker: ScriptedBroker) -> list[str]:
-    """What was sent, told shortly: the API, the member, the generation, the reason."""
-    out = []
+    """Summarize the requests: API, member id, generation and reason."""
+    lines = []
     for api, r in zip(broker.apis, broker.requests, strict=True):
         if api in ("FindCoordinator", "Metadata"):
             continue
-        words = [api]
+        fields = [api]
         if api == "LeaveGroup":
-            words += [f"{m.member_id}: {m.reason}" for m in r.members]
+            fields += [f"{m.member_id}: {m.reason}" for m in r.members]
         else:
-            words += [r.member_id or "-"]
-            words += [str(r.generation_id)] if api in ("Heartbeat", "SyncGroup") else []
-            words += [f"because {r.reason}"] if api == "JoinGroup" and r.reason else []
-        out.append(" ".join(words))
-    return out
+            fields += [r.member_id or "-"]
+            fields += [str(r.generation_id)] if api in ("Heartbeat", "SyncGroup") else []
+            fields += [f"because {r.reason}"] if api == "JoinGroup" and r.reason else []
+        lines.append(" ".join(fields))
+    return lines
 
 
-def test_a_member_asks_for_an_id_joins_syncs_and_leaves_with_a_reason() -> None:
+def test_a_member_gets_an_id_joins_syncs_and_leaves_with_a_reason() -> None:
     async def life(member: Member) -> None:
         await member.ensure()
         assert member.state is State.STABLE and not member.is_leader
@@ -101,7 +101,7 @@ def test_a_member_asks_for_an_id_joins_syncs_and_leaves_with_a_reason() -> None:
     assert happened == ["assigned t-0 t-1", "revoked t-0 t-1"]
 
 
-def test_the_leader_gives_out_partitions_by_the_protocol_that_was_chosen() -> None:
+def test_the_leader_assigns_partitions_with_the_selected_protocol() -> None:
     metadata = write_subscription(Subscription(("t",)))
     members = tuple(JoinGroupResponseMember(member_id=m, metadata=metadata) for m in ("m-1", "m-2"))
 
@@ -123,7 +123,7 @@ def test_the_leader_gives_out_partitions_by_the_protocol_that_was_chosen() -> No
     }
 
 
-def test_an_eager_member_gives_everything_up_before_it_rejoins() -> None:
+def test_an_eager_member_revokes_all_partitions_before_rejoining() -> None:
     async def life(member: Member) -> None:
         await member.ensure()
         await member.heartbeat()
@@ -143,7 +143,7 @@ def test_an_eager_member_gives_everything_up_before_it_rejoins() -> None:
     ]
 
 
-def test_a_cooperative_member_keeps_what_it_may_and_rejoins_after_giving_up_the_rest() -> None:
+def test_a_cooperative_member_revokes_only_moved_partitions_and_rejoins() -> None:
     async def life(member: Member) -> None:
         await member.ensure()
         member.ask_to_rejoin("for the test")
@@ -157,12 +157,12 @@ def test_a_cooperative_member_keeps_what_it_may_and_rejoins_after_giving_up_the_
         happened = play(broker, life, assignors=("cooperative-sticky",))
     assert happened == ["assigned t-0 t-1", "revoked t-1", "assigned", "assigned", "revoked t-0"]
     joins = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "JoinGroup"]
-    told = [read_subscription(r.protocols[0].metadata) for r in joins]
-    assert [(s.owned, s.generation) for s in told] == [((), -1), ((T0, T1), 1), ((T0,), 2)]
+    subscriptions = [read_subscription(r.protocols[0].metadata) for r in joins]
+    assert [(s.owned, s.generation) for s in subscriptions] == [((), -1), ((T0, T1), 1), ((T0,), 2)]
     assert [r.reason for r in joins] == [None, "for the test", "need to revoke partitions t-1 and rejoin"]
 
 
-def test_a_member_that_was_thrown_out_has_lost_its_partitions_and_joins_as_a_new_one() -> None:
+def test_a_removed_member_loses_its_partitions_and_joins_with_a_new_id() -> None:
     async def life(member: Member) -> None:
         await member.ensure()
         await member.heartbeat()
@@ -179,7 +179,7 @@ def test_a_member_that_was_thrown_out_has_lost_its_partitions_and_joins_as_a_new
     assert group_requests(broker)[3] == "JoinGroup - because received UNKNOWN_MEMBER_ID"
 
 
-def test_a_rebalance_that_starts_over_while_it_syncs_is_joined_again() -> None:
+def test_a_rebalance_during_sync_is_joined_again() -> None:
     async def life(member: Member) -> None:
         await member.ensure()
         await member.leave()
@@ -194,7 +194,7 @@ def test_a_rebalance_that_starts_over_while_it_syncs_is_joined_again() -> None:
     ]  # fmt: skip
 
 
-def test_a_fenced_member_is_told_and_a_static_one_leaves_without_a_word() -> None:
+def test_a_fenced_member_raises_and_a_static_one_sends_no_leave_request() -> None:
     async def fenced(member: Member) -> None:
         with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
             await member.ensure()
@@ -214,7 +214,7 @@ def test_a_fenced_member_is_told_and_a_static_one_leaves_without_a_word() -> Non
     assert broker.apis == ["FindCoordinator", "JoinGroup", "SyncGroup"]
 
 
-def test_a_member_that_gives_up_joining_leaves_so_that_nobody_waits_for_it() -> None:
+def test_a_member_that_times_out_joining_leaves_the_group() -> None:
     async def life(member: Member) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -226,10 +226,10 @@ def test_a_member_that_gives_up_joining_leaves_so_that_nobody_waits_for_it() -> 
     assert group_requests(broker)[-2:] == ["JoinGroup m-1", "LeaveGroup m-1: no patience"]
 
 
-def test_heartbeats_go_on_by_themselves() -> None:
+def test_heartbeats_are_sent_in_the_background() -> None:
     async def life(member: Member) -> None:
         await member.ensure()
-        for _ in range(200):  # as long as it takes on a busy machine
+        for _ in range(200):  # up to 4 s
             await asyncio.sleep(0.02)
             if broker.apis.count("Heartbeat") >= 2:
                 break
@@ -243,8 +243,8 @@ def test_heartbeats_go_on_by_themselves() -> None:
     assert broker.apis.count("Heartbeat") >= 2
 
 
-def test_a_static_leader_that_came_back_sees_new_partitions_though_it_gave_out_none() -> None:
-    """KIP-814: it is told to skip the assignment, and still leads."""
+def test_a_static_leader_that_skipped_the_assignment_detects_new_partitions() -> None:
+    """KIP-814: with `skip_assignment` the member is still the leader and watches the topics."""
     member = JoinGroupResponseMember(member_id="m-1", metadata=write_subscription(Subscription(("t",))))
     back = joined(1, leader="m-1", members=(member,)).replace(skip_assignment=True)
 
@@ -252,7 +252,7 @@ def test_a_static_leader_that_came_back_sees_new_partitions_though_it_gave_out_n
         await member.ensure()
         assert member.is_leader
         async with asyncio.timeout(10):
-            while not member.rejoin:  # noqa: ASYNC110 - nobody is told
+            while not member.rejoin:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.005)
         assert member.reason == "cached metadata has changed: the partitions of t"
 
@@ -264,7 +264,7 @@ def test_a_static_leader_that_came_back_sees_new_partitions_though_it_gave_out_n
     assert sync.assignments == ()
 
 
-def test_assignors_must_exist_and_agree_on_how_to_rebalance() -> None:
+def test_assignors_must_exist_and_share_a_rebalance_protocol() -> None:
     with pytest.raises(Misconfigured, match="there is no assignor fair"):
         Member(Cluster("h:1"), "g", ["t"], assignors=("fair",))
     with pytest.raises(Misconfigured, match="all eager or all cooperative"):

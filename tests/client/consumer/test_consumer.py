@@ -1,4 +1,4 @@
-"""What a consumer promises: positions move over what was returned, start where they should, are kept."""
+"""Consumer positions: where they start, how they advance, and when they are committed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COUNT = 10
 
 
 def fetched(request: Any) -> FetchResponse:
-    """A partition that holds the records 0 to 9 in one batch."""
+    """Answer a Fetch of a partition with the records 0 to 9 in one batch."""
     (t,) = request.topics
     at = t.partitions[0].fetch_offset
     if at > COUNT:
@@ -97,7 +97,7 @@ def commits(broker: ScriptedBroker) -> list[int]:
     return [p.committed_offset for r in sent for t in r.topics for p in t.partitions]
 
 
-def test_positions_move_over_what_was_returned_and_one_fetch_serves_many_polls() -> None:
+def test_positions_follow_returned_records_and_one_fetch_serves_many_polls() -> None:
     async def job(consumer: Consumer) -> None:
         assert await values(consumer) == [0, 1, 2, 3]
         assert consumer.positions == {TP: 4}
@@ -110,7 +110,7 @@ def test_positions_move_over_what_was_returned_and_one_fetch_serves_many_polls()
     assert broker.apis.count("Fetch") == 2
 
 
-def test_a_seek_drops_what_waits() -> None:
+def test_a_seek_drops_buffered_records() -> None:
     async def job(consumer: Consumer) -> None:
         await values(consumer)
         consumer.seek(TP, 8)
@@ -123,7 +123,7 @@ def test_a_seek_drops_what_waits() -> None:
     consume(job, auto_offset_reset="earliest", max_poll_records=4)
 
 
-def test_reading_starts_at_the_committed_offset_and_what_was_read_is_committed_at_the_end() -> None:
+def test_reading_starts_at_the_committed_offset_and_close_commits() -> None:
     async def job(consumer: Consumer) -> None:
         assert await values(consumer) == [7, 8, 9]
         await consumer.close()
@@ -131,7 +131,7 @@ def test_reading_starts_at_the_committed_offset_and_what_was_read_is_committed_a
     assert commits(consume(job, "g", at=7)) == [10]
 
 
-def test_without_a_committed_offset_reading_starts_where_the_reset_says() -> None:
+def test_auto_offset_reset_applies_without_a_committed_offset() -> None:
     async def first(consumer: Consumer) -> None:
         assert (await values(consumer))[0] == 0
 
@@ -156,7 +156,7 @@ def test_an_offset_that_is_out_of_range_is_reset() -> None:
     consume(job, auto_offset_reset="earliest")
 
 
-def test_without_auto_commit_only_what_the_caller_says_is_committed() -> None:
+def test_without_auto_commit_only_explicit_offsets_are_committed() -> None:
     async def job(consumer: Consumer) -> None:
         await values(consumer)
         await consumer.commit({TP: 3})
@@ -167,7 +167,7 @@ def test_without_auto_commit_only_what_the_caller_says_is_committed() -> None:
     assert commits(consume(job, "g", at=0, auto_commit=False, max_poll_records=4)) == [3, 4]
 
 
-def test_what_needs_a_group_says_so() -> None:
+def test_group_methods_raise_without_a_group() -> None:
     consumer = Consumer(Cluster("h:1"))
     with pytest.raises(Misconfigured, match="subscribing needs a group"):
         consumer.subscribe(["t"])

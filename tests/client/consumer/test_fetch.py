@@ -1,4 +1,4 @@
-"""What is made of a partition's answer: whole batches, from the position on, without aborted records."""
+"""Records of a partition's Fetch response: from the position on, without aborted records."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def values(got: Fetched) -> list[bytes | None]:
     return [r.value for r in got.records]
 
 
-def test_records_before_the_position_are_left_out() -> None:
-    """A broker sends the whole batch that holds the position."""
+def test_records_before_the_position_are_dropped() -> None:
+    """A broker returns the whole batch that contains the position."""
     got = unpack(batch(10, b"a", b"b", b"c") + batch(13, b"d"), position=12)
     assert values(got) == [b"c", b"d"]
     assert got.next_offset == 14
@@ -43,12 +43,12 @@ def test_records_before_the_position_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 5, 17, 60, 62])
-def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch(kept: int) -> None:
+def test_a_truncated_batch_is_left_for_the_next_fetch(kept: int) -> None:
     got = unpack(batch(0, b"a") + batch(1, b"b")[:kept])
     assert (values(got), got.next_offset) == ([b"a"], 1)
 
 
-def test_nothing_at_all_leaves_the_position() -> None:
+def test_an_empty_response_keeps_the_position() -> None:
     assert unpack(b"", position=9).next_offset == 9
 
 
@@ -59,7 +59,7 @@ def test_a_damaged_batch_is_a_bad_response() -> None:
         unpack(bytes(data))
 
 
-def test_markers_are_no_records_and_aborted_ones_are_left_out_where_only_committed_ones_are_read() -> None:
+def test_markers_are_dropped_and_aborted_records_with_read_committed() -> None:
     log = (
         batch(0, b"plain")
         + batch(1, b"aborted", producer=7, transactional=True)
@@ -80,8 +80,8 @@ def test_markers_are_no_records_and_aborted_ones_are_left_out_where_only_committ
     assert everything.next_offset == committed.next_offset == 6
 
 
-def test_batches_are_kept_as_they_stand_in_the_log() -> None:
-    """From the one that holds the position on, whole ones only, transactions and damage included."""
+def test_raw_batches_are_returned_unchanged() -> None:
+    """Whole batches from the position on, including control batches and corrupt ones."""
     damaged = bytearray(batch(12, b"c", producer=7, transactional=True))
     damaged[-2] ^= 1
     first, second = batch(10, b"a", b"b"), bytes(damaged)

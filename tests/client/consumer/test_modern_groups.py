@@ -1,4 +1,4 @@
-"""Consumers of consumer groups against a broker of ours: what they own and read, what admins see."""
+"""Consumers of consumer groups against a konvene broker: assignment, records, and the admin client's view."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ QUICK = {
     "group.consumer.min.assignment.interval.ms": "0",
 }  # fmt: skip
 LONG_S = 30
-"""Longer than anything takes on a busy machine."""
+"""Time limit of each wait."""
 
 
-class Room:
-    """A broker, and consumers of group g that are closed at the end."""
+class GroupFixture:
+    """A broker with consumers of the group `g`, which are closed at the end."""
 
     def __init__(self, address: str, cluster: Cluster) -> None:
         self.address = address
@@ -46,11 +46,11 @@ class Room:
     ) -> Consumer:
         cluster = Cluster(self.address, ClientSettings(client_id=name))
         settings = {"group_protocol": "consumer", "auto_offset_reset": "earliest"} | options
-        made = Consumer(cluster, "g", **settings)
-        made.subscribe(() if regex else topics, regex=regex)
-        self.consumers.append(made)
+        consumer = Consumer(cluster, "g", **settings)
+        consumer.subscribe(() if regex else topics, regex=regex)
+        self.consumers.append(consumer)
         self.clusters.append(cluster)
-        return made
+        return consumer
 
     async def produce(self, topic: str, *values: int) -> None:
         partitions = len((await self.cluster.topic(topic)).partitions)
@@ -59,7 +59,7 @@ class Room:
                 await producer.send(topic, b"%d" % value, partition=value % partitions)
 
     async def poll(self, *consumers: Consumer) -> None:
-        """Each once; what any of two hold, only one holds."""
+        """Poll each consumer once, and check that no partition has two owners."""
         for got in await asyncio.gather(*(c.poll(20) for c in consumers)):
             self.read += (int(r.value or b"-1") for r in got)
         owned = [tp for c in consumers for tp in c.assignment]
@@ -74,7 +74,7 @@ class Room:
         await self.until(lambda: all(len(c.assignment) == each for c in consumers), *consumers)
 
     async def vanish(self, consumer: Consumer) -> None:
-        """Without a word, as a process that is killed."""
+        """Stop a consumer without leaving the group, as if its process were killed."""
         assert isinstance(consumer.member, ConsumerMember)
         task = consumer.member._heartbeats
         assert task is not None
@@ -84,136 +84,138 @@ class Room:
         await self.clusters[at].close()
 
 
-def play(tmp_path: Path, job: Callable[[Room], Awaitable[None]], partitions: int = 4, **more: str) -> None:
+def play(
+    tmp_path: Path, job: Callable[[GroupFixture], Awaitable[None]], partitions: int = 4, **more: str
+) -> None:
     async def whole() -> None:
         settings = QUICK | {name.replace("_", "."): value for name, value in more.items()}
         async with running(tmp_path, settings) as broker:
             address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
             async with Cluster(address) as cluster:
-                room = Room(address, cluster)
-                await room.admin.create_topic("t", partitions=partitions)
+                fixture = GroupFixture(address, cluster)
+                await fixture.admin.create_topic("t", partitions=partitions)
                 try:
-                    await job(room)
-                    for consumer in room.consumers:
+                    await job(fixture)
+                    for consumer in fixture.consumers:
                         await consumer.close()
                 finally:
-                    for each in room.clusters:
+                    for each in fixture.clusters:
                         await each.close()
 
     asyncio.run(whole())
 
 
-def test_members_share_and_hand_over_without_losing_or_repeating_a_record(tmp_path: Path) -> None:
-    async def job(room: Room) -> None:
-        await room.produce("t", *range(40))
-        ann = room.consumer("ann")
-        await room.until(lambda: len(room.read) == 40, ann)
-        bob = room.consumer("bob")
-        await room.until_shared(ann, bob, each=2)
-        await room.produce("t", *range(40, 80))
-        await room.until(lambda: len(room.read) == 80, ann, bob)
-        room.consumers.remove(ann)
+def test_rebalances_lose_and_repeat_no_record(tmp_path: Path) -> None:
+    async def job(fixture: GroupFixture) -> None:
+        await fixture.produce("t", *range(40))
+        ann = fixture.consumer("ann")
+        await fixture.until(lambda: len(fixture.read) == 40, ann)
+        bob = fixture.consumer("bob")
+        await fixture.until_shared(ann, bob, each=2)
+        await fixture.produce("t", *range(40, 80))
+        await fixture.until(lambda: len(fixture.read) == 80, ann, bob)
+        fixture.consumers.remove(ann)
         await ann.close()
-        await room.produce("t", *range(80, 120))
-        await room.until(lambda: len(room.read) == 120, bob)
-        assert sorted(room.read) == list(range(120))
-        group = await room.admin.describe_group("g")
+        await fixture.produce("t", *range(80, 120))
+        await fixture.until(lambda: len(fixture.read) == 120, bob)
+        assert sorted(fixture.read) == list(range(120))
+        group = await fixture.admin.describe_group("g")
         assert (group.type, group.state, group.assignor, group.epoch) == ("consumer", "Stable", "uniform", 4)
         assert [(m.client_id, m.epoch, len(m.assignment)) for m in group.members] == [("bob", 4, 4)]
 
     play(tmp_path, job)
 
 
-def test_what_a_member_held_that_vanished_goes_to_the_others(tmp_path: Path) -> None:
-    async def job(room: Room) -> None:
-        ann, bob = room.consumer("ann"), room.consumer("bob")
-        await room.until_shared(ann, bob, each=2)
-        await room.admin.alter_configs(GROUP_CONFIG, "g", {"consumer.session.timeout.ms": "1000"})
+def test_partitions_of_a_killed_member_are_reassigned(tmp_path: Path) -> None:
+    async def job(fixture: GroupFixture) -> None:
+        ann, bob = fixture.consumer("ann"), fixture.consumer("bob")
+        await fixture.until_shared(ann, bob, each=2)
+        await fixture.admin.alter_configs(GROUP_CONFIG, "g", {"consumer.session.timeout.ms": "1000"})
         assert isinstance(ann.member, ConsumerMember)
         for _ in range(2):  # From its next heartbeat on that counts, and one may have been under way.
             assert await ann.member.wait_for_response(LONG_S * 1000)
-        await room.vanish(ann)
-        await room.until_shared(bob, each=4)
+        await fixture.vanish(ann)
+        await fixture.until_shared(bob, each=4)
 
     play(tmp_path, job)
 
 
-def test_a_static_member_comes_back_to_what_it_held_and_nobody_else_moves(tmp_path: Path) -> None:
-    def static(room: Room, name: str) -> Consumer:
-        return room.consumer(name, member=MemberSettings(group_instance_id=name))
+def test_a_static_member_returns_to_its_partitions(tmp_path: Path) -> None:
+    def static(fixture: GroupFixture, name: str) -> Consumer:
+        return fixture.consumer(name, member=MemberSettings(group_instance_id=name))
 
-    async def job(room: Room) -> None:
-        ann, bob = static(room, "ann"), static(room, "bob")
-        await room.until_shared(ann, bob, each=2)
-        held, epoch = ann.assignment, (await room.admin.describe_group("g")).epoch
-        room.consumers.remove(ann)
+    async def job(fixture: GroupFixture) -> None:
+        ann, bob = static(fixture, "ann"), static(fixture, "bob")
+        await fixture.until_shared(ann, bob, each=2)
+        held, epoch = ann.assignment, (await fixture.admin.describe_group("g")).epoch
+        fixture.consumers.remove(ann)
         await ann.close()
-        away = member_progress(await room.admin.describe_group("g"))
+        away = member_progress(await fixture.admin.describe_group("g"))
         assert [s.state for s in away if s.member.instance_id == "ann"] == ["AWAY"]
-        ann = static(room, "ann")
-        await room.until_shared(ann, bob, each=2)
-        assert (ann.assignment, (await room.admin.describe_group("g")).epoch) == (held, epoch)
+        ann = static(fixture, "ann")
+        await fixture.until_shared(ann, bob, each=2)
+        assert (ann.assignment, (await fixture.admin.describe_group("g")).epoch) == (held, epoch)
 
     play(tmp_path, job)
 
 
-def test_partitions_that_are_added_are_read_and_a_topic_made_anew_is_read_from_its_beginning(
+def test_added_partitions_and_recreated_topics_are_read_from_the_start(
     tmp_path: Path,
 ) -> None:
-    async def job(room: Room) -> None:
-        ann = room.consumer("ann")
-        await room.produce("t", 0, 1)
-        await room.until(lambda: sorted(room.read) == [0, 1], ann)
-        await room.admin.create_partitions("t", 4)
-        await room.until_shared(ann, each=4)
-        await room.admin.delete_topics(["t"])
-        await room.until_shared(ann, each=0)
-        await room.admin.create_topic("t", partitions=1)
-        room.cluster.forget_topic("t")
-        await room.until_shared(ann, each=1)
-        await room.produce("t", 7)
-        await room.until(lambda: sorted(room.read) == [0, 1, 7], ann)
+    async def job(fixture: GroupFixture) -> None:
+        ann = fixture.consumer("ann")
+        await fixture.produce("t", 0, 1)
+        await fixture.until(lambda: sorted(fixture.read) == [0, 1], ann)
+        await fixture.admin.create_partitions("t", 4)
+        await fixture.until_shared(ann, each=4)
+        await fixture.admin.delete_topics(["t"])
+        await fixture.until_shared(ann, each=0)
+        await fixture.admin.create_topic("t", partitions=1)
+        fixture.cluster.forget_topic("t")
+        await fixture.until_shared(ann, each=1)
+        await fixture.produce("t", 7)
+        await fixture.until(lambda: sorted(fixture.read) == [0, 1, 7], ann)
 
     play(tmp_path, job, partitions=2)
 
 
-def test_a_subscription_changes_while_it_reads_and_expressions_are_followed(tmp_path: Path) -> None:
-    async def job(room: Room) -> None:
-        await room.admin.create_topic("u", partitions=1)
-        ann = room.consumer("ann", regex="t|u")
-        await room.until_shared(ann, each=5)
+def test_changed_subscriptions_and_expressions_take_effect(tmp_path: Path) -> None:
+    async def job(fixture: GroupFixture) -> None:
+        await fixture.admin.create_topic("u", partitions=1)
+        ann = fixture.consumer("ann", regex="t|u")
+        await fixture.until_shared(ann, each=5)
         ann.subscribe(["u"])
-        await room.until(lambda: ann.assignment == (TopicPartition("u", 0),), ann)
+        await fixture.until(lambda: ann.assignment == (TopicPartition("u", 0),), ann)
 
     play(tmp_path, job)
 
 
-def test_a_classic_member_and_one_of_the_new_protocol_share_a_group(tmp_path: Path) -> None:
-    async def job(room: Room) -> None:
-        old = room.consumer(
+def test_classic_and_modern_members_share_a_group(tmp_path: Path) -> None:
+    async def job(fixture: GroupFixture) -> None:
+        old = fixture.consumer(
             "old", group_protocol="classic", member=MemberSettings(heartbeat_interval_ms=20),
             assignors=("cooperative-sticky",),
         )  # fmt: skip
-        await room.until_shared(old, each=4)
-        new = room.consumer("new")
-        await room.until_shared(old, new, each=2)
-        group = await room.admin.describe_group("g")
+        await fixture.until_shared(old, each=4)
+        new = fixture.consumer("new")
+        await fixture.until_shared(old, new, each=2)
+        group = await fixture.admin.describe_group("g")
         assert group.type == "consumer"
         assert {m.client_id: m.upgraded for m in group.members} == {"old": False, "new": True}
 
     play(tmp_path, job)
 
 
-def test_a_member_that_does_not_come_by_is_named_with_what_it_holds_up(tmp_path: Path) -> None:
-    async def job(room: Room) -> None:
-        ann = room.consumer("ann")
-        await room.until_shared(ann, each=4)
-        bob = room.consumer("bob")
+def test_a_member_that_delays_the_rebalance_is_described(tmp_path: Path) -> None:
+    async def job(fixture: GroupFixture) -> None:
+        ann = fixture.consumer("ann")
+        await fixture.until_shared(ann, each=4)
+        bob = fixture.consumer("bob")
         assert isinstance(bob.member, ConsumerMember)
         async with asyncio.timeout(LONG_S):
             while True:
                 await bob.poll(20)  # And ann works on and on.
-                group = await room.admin.describe_group("g")
+                group = await fixture.admin.describe_group("g")
                 if blocking_members(group):
                     break
         first, second = member_progress(group)
@@ -221,18 +223,18 @@ def test_a_member_that_does_not_come_by_is_named_with_what_it_holds_up(tmp_path:
         assert (first.state, second.state) == ("UNREVOKED_PARTITIONS", "UNRELEASED_PARTITIONS")
         assert first.revocations.keys() == second.waits.keys() and len(second.waits) == 2
         assert all([m.client_id for m in owners] == ["ann"] for owners in second.waits.values())
-        await room.until_shared(ann, bob, each=2)
-        assert blocking_members(await room.admin.describe_group("g")) == []
+        await fixture.until_shared(ann, bob, each=2)
+        assert blocking_members(await fixture.admin.describe_group("g")) == []
 
     play(tmp_path, job)
 
 
 def test_admins_list_configure_empty_and_delete_consumer_groups(tmp_path: Path) -> None:
-    async def job(room: Room) -> None:
-        admin, t0 = room.admin, TopicPartition("t", 0)
-        ann = room.consumer("ann", member=MemberSettings(client_rack="r1"))
-        bob = room.consumer("bob", member=MemberSettings(group_instance_id="i-2"))
-        await room.until_shared(ann, bob, each=2)
+    async def job(fixture: GroupFixture) -> None:
+        admin, t0 = fixture.admin, TopicPartition("t", 0)
+        ann = fixture.consumer("ann", member=MemberSettings(client_rack="r1"))
+        bob = fixture.consumer("bob", member=MemberSettings(group_instance_id="i-2"))
+        await fixture.until_shared(ann, bob, each=2)
         (listed,) = await admin.list_groups(types=["consumer"], states=["stable"])
         assert (listed.group_id, listed.type, listed.protocol_type) == ("g", "consumer", "consumer")
         assert await admin.list_groups(types=["classic"]) == []
@@ -249,7 +251,7 @@ def test_admins_list_configure_empty_and_delete_consumer_groups(tmp_path: Path) 
         assert isinstance(ann.member, ConsumerMember)
         removed = await admin.remove_members("g", member_ids=[ann.member.member_id], instance_ids=["i-2"])
         assert [r.error for r in removed] == [None, None]
-        room.consumers.clear()
+        fixture.consumers.clear()
         await ann.close()
         await bob.close()
         assert (await admin.describe_group("g")).state == "Empty"
@@ -263,18 +265,20 @@ def test_admins_list_configure_empty_and_delete_consumer_groups(tmp_path: Path) 
     play(tmp_path, job)
 
 
-def test_what_the_coordinator_refuses_is_told_in_its_words(tmp_path: Path) -> None:
-    async def refused(room: Room, words: str, **options: Any) -> None:
-        consumer = room.consumer("ann", **options)
+def test_errors_have_the_coordinators_message(tmp_path: Path) -> None:
+    async def refused(fixture: GroupFixture, words: str, **options: Any) -> None:
+        consumer = fixture.consumer("ann", **options)
         with pytest.raises(KafkaError) as raised:
-            await room.poll(consumer)
+            await fixture.poll(consumer)
         assert words in str(raised.value)
 
-    async def job(room: Room) -> None:
-        await refused(room, "ServerAssignor fair is not supported.", group_remote_assignor="fair")
-        await refused(room, "Invalid RE2J SubscriptionPattern provided in the call to subscribe.", regex="(")
-        ann = room.consumer("ann")
-        await room.until_shared(ann, each=4)
-        await refused(room, "GROUP_MAX_SIZE_REACHED")
+    async def job(fixture: GroupFixture) -> None:
+        await refused(fixture, "ServerAssignor fair is not supported.", group_remote_assignor="fair")
+        await refused(
+            fixture, "Invalid RE2J SubscriptionPattern provided in the call to subscribe.", regex="("
+        )
+        ann = fixture.consumer("ann")
+        await fixture.until_shared(ann, each=4)
+        await refused(fixture, "GROUP_MAX_SIZE_REACHED")
 
     play(tmp_path, job, group_consumer_max_size="1")

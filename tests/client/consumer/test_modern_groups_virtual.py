@@ -1,4 +1,4 @@
-"""Members of consumer groups in virtual time: how long things take, and that it is always the same."""
+"""Members of consumer groups in virtual time: durations of rebalances, faults, and determinism."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ HEARTBEAT_S, SESSION_S = 5.0, 45.0
 
 
 class Reader:
-    """A consumer that polls for ever, and what it holds."""
+    """A consumer that polls forever, with its owned partitions."""
 
     def __init__(self, konvene: VirtualKonvene, name: str, *, static: bool = False) -> None:
         self.konvene = konvene
         self.name = name
         self.instance_id = name if static else None
-        self.holds: set[TopicPartition] = set()
+        self.owned: set[TopicPartition] = set()
         self.happened: list[str] = []
         self.consumer: Consumer | None = None
-        konvene.spawn(name, self.live())
+        konvene.spawn(name, self.run())
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         settings = MemberSettings(group_instance_id=self.instance_id, member_id=f"{self.name}-id")
         async with self.konvene.cluster(self.name) as cluster:
             self.consumer = Consumer(cluster, "readers", group_protocol="consumer", member=settings)
@@ -42,118 +42,118 @@ class Reader:
                     await asyncio.sleep(0.1)
 
     async def assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
-        self.holds |= set(partitions)
+        self.owned |= set(partitions)
         self.note("takes", partitions)
 
     async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
-        self.holds -= set(partitions)
+        self.owned -= set(partitions)
         self.note("gives up", partitions)
 
-    def note(self, word: str, partitions: tuple[TopicPartition, ...]) -> None:
+    def note(self, event: str, partitions: tuple[TopicPartition, ...]) -> None:
         numbers = ",".join(str(tp.partition) for tp in partitions) or "nothing"
-        self.happened.append(f"{self.konvene.now:.3f} {self.name} {word} {numbers}")
+        self.happened.append(f"{self.konvene.now:.3f} {self.name} {event} {numbers}")
 
 
 async def until(konvene: VirtualKonvene, done: Callable[[], bool]) -> float:
-    """How long it took, in seconds."""
+    """Wait until `done` returns True; return the duration in seconds."""
     since = konvene.now
     await konvene.until(done)
     return konvene.now - since
 
 
-def story(konvene: VirtualKonvene) -> list[str]:
-    """Ann reads alone, bob joins, bob is killed and missed."""
-    told: list[str] = []
+def run_scenario(konvene: VirtualKonvene) -> list[str]:
+    """Ann joins, bob joins, bob is killed and his session expires; return the rebalance callbacks."""
+    events: list[str] = []
 
     async def main() -> None:
         ann = Reader(konvene, "ann")
-        await konvene.until(lambda: len(ann.holds) == 4)
+        await konvene.until(lambda: len(ann.owned) == 4)
         await asyncio.sleep(60.0)
         bob = Reader(konvene, "bob")
-        took = await until(konvene, lambda: len(bob.holds) == 2)
-        assert len(ann.holds) == 2 and took < 2 * HEARTBEAT_S + 1
+        took = await until(konvene, lambda: len(bob.owned) == 2)
+        assert len(ann.owned) == 2 and took < 2 * HEARTBEAT_S + 1
         await asyncio.sleep(60.0)
         konvene.kill_host("bob")
-        took = await until(konvene, lambda: len(ann.holds) == 4)
+        took = await until(konvene, lambda: len(ann.owned) == 4)
         assert SESSION_S - HEARTBEAT_S - 1 < took < SESSION_S + HEARTBEAT_S + 1
-        told.extend(ann.happened + bob.happened)
+        events.extend(ann.happened + bob.happened)
 
     konvene.run(main)
-    return told
+    return events
 
 
-def test_a_join_takes_a_heartbeat_of_another_and_a_death_takes_a_session(
+def test_a_join_waits_for_a_heartbeat_and_a_crash_for_the_session_timeout(
     virtual_konvene: VirtualKonvene,
 ) -> None:
-    words = [line.split(" ", 1)[1] for line in story(virtual_konvene)]
-    assert words == [
+    event_texts = [line.split(" ", 1)[1] for line in run_scenario(virtual_konvene)]
+    assert event_texts == [
         "ann takes 0,1,2,3", "ann gives up 2,3", "ann takes nothing", "ann takes 2,3", "bob takes nothing",
         "bob takes 2,3",
     ]  # fmt: skip
 
 
-def test_the_same_story_comes_out_to_the_millisecond_each_time() -> None:
-    stories = []
+def test_runs_of_one_seed_are_identical_to_the_millisecond() -> None:
+    runs = []
     for _ in range(2):
         with virtual(topics={"orders": 4}, seed=3) as konvene:
-            stories.append(story(konvene))
-    assert stories[0] == stories[1]
+            runs.append(run_scenario(konvene))
+    assert runs[0] == runs[1]
 
 
-def test_answers_that_are_lost_cost_time_and_nothing_else(virtual_konvene: VirtualKonvene) -> None:
-    """Of the join, of the heartbeat that brings the new target, and of the one that acknowledges it."""
+def test_lost_responses_only_delay_the_rebalance(virtual_konvene: VirtualKonvene) -> None:
+    """Responses to the join, to the heartbeat with the new target, and to its acknowledgement are lost."""
     faults = virtual_konvene.faults
 
     async def main() -> None:
         joined = faults.lose_response("ConsumerGroupHeartbeat", client="ann")
         ann = Reader(virtual_konvene, "ann")
-        await virtual_konvene.until(lambda: len(ann.holds) == 4)
+        await virtual_konvene.until(lambda: len(ann.owned) == 4)
         assert joined.applied
         bob = Reader(virtual_konvene, "bob")
         await virtual_konvene.until(lambda: any("bob takes" in line for line in bob.happened))
         lost = [faults.lose_response("ConsumerGroupHeartbeat", client="ann")]
         await virtual_konvene.until(lambda: lost[0].applied)
-        await virtual_konvene.until(lambda: len(ann.holds) == 2)
+        await virtual_konvene.until(lambda: len(ann.owned) == 2)
         lost += [faults.lose_response("ConsumerGroupHeartbeat", client=each) for each in ("ann", "bob")]
-        await virtual_konvene.until(lambda: len(bob.holds) == 2 and all(f.applied for f in lost))
+        await virtual_konvene.until(lambda: len(bob.owned) == 2 and all(f.applied for f in lost))
         await asyncio.sleep(2 * SESSION_S)
-        assert sorted(ann.holds | bob.holds) == [TopicPartition("orders", p) for p in range(4)]
-        assert (len(ann.holds), len(bob.holds)) == (2, 2)
+        assert sorted(ann.owned | bob.owned) == [TopicPartition("orders", p) for p in range(4)]
+        assert (len(ann.owned), len(bob.owned)) == (2, 2)
 
     virtual_konvene.run(main)
     assert [each.generation for each in virtual_konvene.rebalances("readers")] == [2, 2, 3, 3]
 
 
-def test_a_broker_that_dies_and_comes_back_is_found_again_and_nobody_moves(
+def test_broker_restarts_move_no_partition(
     virtual_konvene: VirtualKonvene,
 ) -> None:
     async def main() -> None:
         ann, bob = Reader(virtual_konvene, "ann", static=True), Reader(virtual_konvene, "bob")
-        await virtual_konvene.until(lambda: len(ann.holds) == len(bob.holds) == 2)
-        told = len(ann.happened + bob.happened)
+        await virtual_konvene.until(lambda: len(ann.owned) == len(bob.owned) == 2)
+        events = len(ann.happened + bob.happened)
         for _ in range(5):
             await asyncio.sleep(7.0)
             await virtual_konvene.restart(kill=True)
         await asyncio.sleep(2 * SESSION_S)
-        assert len(ann.happened + bob.happened) == told
+        assert len(ann.happened + bob.happened) == events
 
     virtual_konvene.run(main)
     assert [each.generation for each in virtual_konvene.rebalances("readers")] == [2, 2, 3, 3]
 
 
-def test_a_static_member_whose_host_dies_waits_for_itself_to_be_forgotten(
+def test_a_crashed_static_member_rejoins_after_its_session_expired(
     virtual_konvene: VirtualKonvene,
 ) -> None:
-    """Its former self has not left, and is released when its session is over: until then it asks again."""
+    """Its previous incarnation did not leave; until its session expires the new one retries the join."""
 
     async def main() -> None:
         ann = Reader(virtual_konvene, "ann", static=True)
-        await virtual_konvene.until(lambda: len(ann.holds) == 4)
+        await virtual_konvene.until(lambda: len(ann.owned) == 4)
         await asyncio.sleep(20.0)
         virtual_konvene.kill_host("ann")
         again = Reader(virtual_konvene, "ann", static=True)
         again.name = "again"
-        took = await until(virtual_konvene, lambda: len(again.holds) == 4)
+        took = await until(virtual_konvene, lambda: len(again.owned) == 4)
         assert took < SESSION_S + 2
 
     virtual_konvene.run(main)

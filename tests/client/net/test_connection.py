@@ -1,4 +1,4 @@
-"""What a connection promises: answers find their requests, versions are agreed on, ends are told to all."""
+"""Connections: pipelining, version negotiation, timeouts, and lost connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def beat(group: str) -> HeartbeatRequest:
     return HeartbeatRequest(group_id=group)
 
 
-def test_requests_are_pipelined_and_each_gets_its_own_answer() -> None:
+def test_requests_are_pipelined_and_each_gets_its_own_response() -> None:
     def code(request: HeartbeatRequest) -> HeartbeatResponse:
         return HeartbeatResponse(error_code=int(request.group_id))
 
@@ -47,19 +47,19 @@ def test_requests_are_pipelined_and_each_gets_its_own_answer() -> None:
         assert run(job()) == list(range(20))
 
 
-@pytest.mark.parametrize("theirs, spoken", [((0, 4), 4), ((0, 9), 4), ((1, 2), 2)])
-def test_the_highest_version_in_common_is_spoken(theirs: tuple[int, int], spoken: int) -> None:
+@pytest.mark.parametrize("broker_versions, expected", [((0, 4), 4), ((0, 9), 4), ((1, 2), 2)])
+def test_the_highest_common_version_is_used(broker_versions: tuple[int, int], expected: int) -> None:
     async def job() -> None:
         connection = await Connection.open("127.0.0.1", broker.port)
         await connection.send(beat("g"))
         connection.close()
 
-    with ScriptedBroker(versions={"Heartbeat": theirs}, Heartbeat=HeartbeatResponse()) as broker:
+    with ScriptedBroker(versions={"Heartbeat": broker_versions}, Heartbeat=HeartbeatResponse()) as broker:
         run(job())
-    assert broker.request_log == [f"Heartbeat v{spoken}"]
+    assert broker.request_log == [f"Heartbeat v{expected}"]
 
 
-def test_no_version_in_common_is_told_before_anything_is_sent() -> None:
+def test_without_a_common_version_no_request_is_sent() -> None:
     async def job() -> str:
         connection = await Connection.open("127.0.0.1", broker.port)
         assert not connection.speaks(12)
@@ -76,8 +76,8 @@ def test_no_version_in_common_is_told_before_anything_is_sent() -> None:
     assert broker.request_log == []
 
 
-def test_an_old_broker_that_refuses_our_apiversions_is_asked_in_its_newest() -> None:
-    """It answers in version 0, with the versions that it has; KIP-511."""
+def test_an_unsupported_apiversions_request_is_repeated_in_the_brokers_version() -> None:
+    """KIP-511: the broker answers in version 0, with its supported versions."""
     rows = (ApiVersion(api_key=18, min_version=0, max_version=2), ApiVersion(api_key=12, max_version=1))
     refused = b"\x00\x23" + b"\x00\x00\x00\x02" + b"\x00\x12\x00\x00\x00\x02" + b"\x00\x0c\x00\x00\x00\x01"
     frame = (4 + len(refused)).to_bytes(4, "big") + b"\x00\x00\x00\x00" + refused
@@ -92,7 +92,7 @@ def test_an_old_broker_that_refuses_our_apiversions_is_asked_in_its_newest() -> 
     assert broker.request_log == ["ApiVersions v5", "ApiVersions v2"]
 
 
-def test_a_request_without_an_answer_times_out_and_takes_the_connection_with_it() -> None:
+def test_a_request_timeout_closes_the_connection() -> None:
     async def job() -> None:
         connection = await Connection.open("127.0.0.1", broker.port, request_timeout_ms=60_000)
         first, second = connection.post(beat("a"), timeout_ms=50), connection.post(beat("b"))
@@ -108,7 +108,7 @@ def test_a_request_without_an_answer_times_out_and_takes_the_connection_with_it(
         run(job())
 
 
-def test_a_cancelled_waiter_leaves_the_connection_as_it_is() -> None:
+def test_a_cancelled_request_does_not_close_the_connection() -> None:
     async def job() -> list[str]:
         connection = await Connection.open("127.0.0.1", broker.port)
         waiting = asyncio.ensure_future(connection.send(beat("a")))
@@ -124,7 +124,7 @@ def test_a_cancelled_waiter_leaves_the_connection_as_it_is() -> None:
     assert broker.apis == ["Heartbeat", "ListGroups"]
 
 
-def test_all_who_wait_are_told_that_the_broker_went_away() -> None:
+def test_a_lost_connection_fails_all_pending_requests() -> None:
     async def job() -> None:
         connection = await Connection.open("127.0.0.1", broker.port)
         for waiting in [connection.post(beat("a")), connection.post(beat("b"))]:
@@ -146,7 +146,7 @@ def test_all_who_wait_are_told_that_the_broker_went_away() -> None:
         b"\x00\x00\x00\x05\x00\x00\x00\x00\x00",
     ],
 )
-def test_bytes_that_are_no_answer_are_a_bad_response(garbage: bytes) -> None:
+def test_undecodable_bytes_are_a_bad_response(garbage: bytes) -> None:
     async def job() -> None:
         with pytest.raises(BadResponse):
             await Connection.open("127.0.0.1", broker.port)
@@ -155,7 +155,7 @@ def test_bytes_that_are_no_answer_are_a_bad_response(garbage: bytes) -> None:
         run(job())
 
 
-def test_nobody_there_is_told_in_plain_words() -> None:
+def test_a_refused_connection_has_a_readable_error() -> None:
     with ScriptedBroker() as broker:
         port = broker.port
     with pytest.raises(CannotConnect) as refused:
@@ -163,7 +163,7 @@ def test_nobody_there_is_told_in_plain_words() -> None:
     assert str(refused.value) == f"cannot connect to 127.0.0.1:{port}: connection refused"
 
 
-def test_what_a_version_has_no_field_for_is_refused() -> None:
+def test_a_field_that_the_version_lacks_is_rejected() -> None:
     async def job() -> None:
         connection = await Connection.open("127.0.0.1", broker.port)
         with pytest.raises(UnsupportedVersion):

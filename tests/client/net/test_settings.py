@@ -1,4 +1,4 @@
-"""Servers and properties files are read as Kafka's tools read them, or refused in plain words."""
+"""Bootstrap servers and command config files, with the formats of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ def test_servers(text: str, servers: list[tuple[str, int]]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", "host:", "host:port", "host:0", "host:70000", "::1:9092", "a b:1"])
-def test_what_is_no_server_is_refused(text: str) -> None:
+def test_invalid_servers_are_rejected(text: str) -> None:
     with pytest.raises(Misconfigured, match="write host:port"):
         parse_bootstrap(text)
 
 
-def test_a_command_config_sets_what_we_follow_and_passes_over_the_rest(tmp_path: Path) -> None:
+def test_a_command_config_sets_supported_settings_and_ignores_others(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("client.id=me\nrequest.timeout.ms=5\nsecurity.protocol=PLAINTEXT\nfetch.min.bytes=1\n")
     assert load_command_config(file) == ClientSettings(client_id="me", request_timeout_ms=5)
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         ("security.protocol=SASL_SSL", "SASL_SSL is not supported: this client speaks PLAINTEXT only"),
         ("request.timeout.ms=soon", "request.timeout.ms=soon is not a number of milliseconds"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_command_configs_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
-    with pytest.raises(Misconfigured, match=told):
+    with pytest.raises(Misconfigured, match=message):
         load_command_config(file)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"none\.properties cannot be read"):
         load_command_config(tmp_path / "none.properties")

@@ -1,4 +1,4 @@
-"""What a producer promises: keys decide partitions, order is kept, what may be sent again is."""
+"""Producer: partitioning by key, order, and retries."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def produce(broker: ScriptedBroker, *lines: tuple[bytes | None, bytes], **option
 
 
 def written(broker: ScriptedBroker, at: int = -1) -> dict[int, list[bytes | None]]:
-    """The values of a Produce request by partition."""
+    """Return the values of a Produce request by partition."""
     sent = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "Produce"][at]
     return {
         p.index: [r.value for r in records(bytes(p.records))]
@@ -63,7 +63,7 @@ def written(broker: ScriptedBroker, at: int = -1) -> dict[int, list[bytes | None
 
 @pytest.mark.parametrize("versions", [(3, 13), (3, 12), (3, 7)])
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
-def test_keys_decide_partitions_and_records_lie_in_order(
+def test_keys_determine_partitions_and_order_is_kept(
     versions: tuple[int, int], compression: Compression
 ) -> None:
     lines = [(b"k%d" % (i % 5), b"v%d" % i) for i in range(20)]
@@ -81,7 +81,7 @@ def test_keys_decide_partitions_and_records_lie_in_order(
     assert {p.timestamp for p in made} == {77}
 
 
-def test_a_batch_is_sent_again_when_the_leader_moved() -> None:
+def test_a_batch_is_retried_after_the_leader_moved() -> None:
     answers = [acknowledge(Errors.NOT_LEADER_OR_FOLLOWER), acknowledge()]
     with ScriptedBroker(Produce=answers) as broker:
         (made,) = produce(broker, (None, b"v"))
@@ -90,8 +90,8 @@ def test_a_batch_is_sent_again_when_the_leader_moved() -> None:
     assert written(broker, 0) == written(broker, 1)
 
 
-def test_a_partition_that_was_added_since_is_looked_for_once() -> None:
-    """A producer that knows fewer partitions than there are asks again before it refuses."""
+def test_an_unknown_partition_refreshes_metadata_once() -> None:
+    """Its metadata may be older than the partition."""
 
     async def job(broker: ScriptedBroker) -> Produced:
         async with Cluster(broker.address, QUICK) as cluster, Producer(cluster) as producer:
@@ -108,7 +108,7 @@ def test_a_partition_that_was_added_since_is_looked_for_once() -> None:
             asyncio.run(job(broker))
 
 
-def test_a_final_error_is_the_records_and_nothing_is_sent_again() -> None:
+def test_a_fatal_error_fails_the_records_without_retry() -> None:
     with (
         ScriptedBroker(Produce=acknowledge(Errors.MESSAGE_TOO_LARGE)) as broker,
         pytest.raises(KafkaError, match="writing to t-0: MESSAGE_TOO_LARGE"),
@@ -117,7 +117,7 @@ def test_a_final_error_is_the_records_and_nothing_is_sent_again() -> None:
     assert broker.apis == ["Metadata", "Produce"]
 
 
-def test_acks_0_waits_for_no_answer() -> None:
+def test_acks_0_does_not_wait_for_a_response() -> None:
     with ScriptedBroker(Produce=None) as broker:
         (made,) = produce(broker, (None, b"v"), acks=0)
     assert made.offset == -1

@@ -1,4 +1,4 @@
-"""Offsets in transactions: who commits them, what is sent again, and what refusals leave."""
+"""Offsets in transactions: consumer group metadata, retries, and rejected commits."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from konvene.client.producer.transactional import ConsumerGroupMetadata, Transac
 from konvene.errors import Errors
 
 
-def test_offsets_say_who_commits_them() -> None:
-    who = ConsumerGroupMetadata("readers", 3, "ann-1", "ann")
+def test_offset_commits_have_the_consumers_group_metadata() -> None:
+    metadata = ConsumerGroupMetadata("readers", 3, "ann-1", "ann")
 
     async def job(producer: TransactionalProducer) -> None:
         async with producer.transaction():
-            await producer.send_offsets_to_transaction({TP: 5, TopicPartition("t", 2): 6}, who)
+            await producer.send_offsets_to_transaction({TP: 5, TopicPartition("t", 2): 6}, metadata)
 
     with coordinator(1) as broker:
         play(broker, job)
@@ -38,7 +38,7 @@ def test_offsets_say_who_commits_them() -> None:
     assert [r.committed for r in sent(broker, "EndTxn")] == [True]
 
 
-def test_only_offsets_that_were_not_taken_are_sent_again() -> None:
+def test_only_rejected_offsets_are_retried() -> None:
     async def job(producer: TransactionalProducer) -> None:
         await producer.cluster.topic("t")
         async with producer.transaction():
@@ -51,7 +51,7 @@ def test_only_offsets_that_were_not_taken_are_sent_again() -> None:
     assert rows == [[0, 1], [1]]
 
 
-def test_topics_whose_ids_are_not_known_are_named() -> None:
+def test_topics_with_unknown_ids_are_sent_by_name() -> None:
     async def job(producer: TransactionalProducer) -> None:
         async with producer.transaction():
             await producer.send_offsets_to_transaction({TopicPartition("elsewhere", 0): 5}, "readers")
@@ -61,7 +61,7 @@ def test_topics_whose_ids_are_not_known_are_named() -> None:
     assert "TxnOffsetCommit v5" in request_log(broker)
 
 
-def test_topics_that_were_made_anew_are_named() -> None:
+def test_recreated_topics_are_retried_by_name() -> None:
     async def job(producer: TransactionalProducer) -> None:
         await producer.cluster.topic("t")
         async with producer.transaction():
@@ -77,8 +77,8 @@ def test_topics_that_were_made_anew_are_named() -> None:
 
 
 @pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit"])
-def test_where_nobody_knows_what_became_of_offsets_the_epoch_rises(api: str) -> None:
-    """So that, in the first generation, what comes late does not get into the next transaction."""
+def test_the_epoch_is_bumped_after_an_offset_commit_with_unknown_result(api: str) -> None:
+    """With transaction version 1 a late request would otherwise be part of the next transaction."""
     hasty = QUICK._replace(request_timeout_ms=60, default_api_timeout_ms=50)
 
     async def job(producer: TransactionalProducer) -> None:
@@ -96,7 +96,7 @@ def test_where_nobody_knows_what_became_of_offsets_the_epoch_rises(api: str) -> 
 
 
 @pytest.mark.parametrize("code", [Errors.ILLEGAL_GENERATION, Errors.STALE_MEMBER_EPOCH])
-def test_a_member_that_is_out_cannot_commit_and_can_abort(code: Errors) -> None:
+def test_a_fenced_member_cannot_commit_but_can_abort(code: Errors) -> None:
     async def job(producer: TransactionalProducer) -> None:
         producer.begin_transaction()
         with pytest.raises(KafkaError, match=code.name):
@@ -110,7 +110,7 @@ def test_a_member_that_is_out_cannot_commit_and_can_abort(code: Errors) -> None:
     assert [r.committed for r in sent(broker, "EndTxn")] == [False]
 
 
-def test_no_offsets_are_no_part_of_a_transaction() -> None:
+def test_empty_offsets_send_no_request() -> None:
     async def job(producer: TransactionalProducer) -> None:
         async with producer.transaction():
             await producer.send_offsets_to_transaction({}, "readers")

@@ -1,4 +1,4 @@
-"""Where a transactional producer stands: each call in its states, and what each error leaves."""
+"""State machine of a transactional producer: calls allowed in each state, and effects of errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from konvene.errors import Errors
 TP = TopicPartition("t", 0)
 
 
-def standing(state: State, version: int = 2) -> TransactionState:
+def transaction_state(state: State, version: int = 2) -> TransactionState:
     made = TransactionState("id")
     made.identified(ProducerIdentity(7, 0))
     made.speaks(version)
@@ -32,10 +32,10 @@ def standing(state: State, version: int = 2) -> TransactionState:
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_out_of_turn_says_where_the_producer_stands(call: str, state: State) -> None:
-    here = standing(state)
+def test_an_invalid_call_is_rejected_in_each_state(call: str, state: State) -> None:
+    producer = transaction_state(state)
     if state in CALLS[call]:
-        here.call(call)
+        producer.call(call)
         return
     expected: type[ClientError] = OutOfTurn
     if state is State.FATAL_ERROR:
@@ -43,12 +43,12 @@ def test_a_call_out_of_turn_says_where_the_producer_stands(call: str, state: Sta
     elif state is State.ABORTABLE_ERROR:
         expected = TransactionFailed
     with pytest.raises(expected):
-        here.call(call)
-    assert here.state is state
+        producer.call(call)
+    assert producer.state is state
 
 
-def test_every_state_but_the_fatal_one_can_come_to_an_end() -> None:
-    """From each of them READY is reached by exits alone."""
+def test_every_state_except_fatal_error_can_reach_ready() -> None:
+    """Following the allowed transitions."""
     for state in State:
         seen, edge = {state}, {state}
         while edge:
@@ -57,9 +57,9 @@ def test_every_state_but_the_fatal_one_can_come_to_an_end() -> None:
         assert (State.READY in seen) is (state is not State.FATAL_ERROR)
 
 
-def test_what_cannot_follow_is_a_mistake_of_ours() -> None:
+def test_an_invalid_state_transition_is_an_assertion_error() -> None:
     with pytest.raises(AssertionError, match="READY to COMMITTING"):
-        standing(State.READY).move(State.COMMITTING)
+        transaction_state(State.READY).move(State.COMMITTING)
 
 
 @pytest.mark.parametrize(
@@ -74,22 +74,22 @@ def test_what_cannot_follow_is_a_mistake_of_ours() -> None:
         (Errors.UNKNOWN_SERVER_ERROR, State.FATAL_ERROR),
     ],
 )
-def test_what_a_coordinator_refuses(code: Errors, state: State) -> None:
-    here = standing(State.IN_TRANSACTION)
+def test_coordinator_errors_are_abortable_or_fatal(code: Errors, state: State) -> None:
+    producer = transaction_state(State.IN_TRANSACTION)
     error = KafkaError(code)
-    assert here.refused(error) is error
-    assert (here.state, here.error) == (state, error)
+    assert producer.refused(error) is error
+    assert (producer.state, producer.error) == (state, error)
 
 
 @pytest.mark.parametrize("code", [Errors.PRODUCER_FENCED, Errors.INVALID_PRODUCER_EPOCH])
-def test_a_coordinator_fences_with_either_of_two_codes(code: Errors) -> None:
-    here = standing(State.COMMITTING)
-    error = here.refused(KafkaError(code, about="committing"))
+def test_two_error_codes_mean_producer_fenced(code: Errors) -> None:
+    producer = transaction_state(State.COMMITTING)
+    error = producer.refused(KafkaError(code, about="committing"))
     assert isinstance(error, ProducerFenced)
     assert str(error) == "committing: PRODUCER_FENCED"
-    assert here.state is State.FATAL_ERROR
+    assert producer.state is State.FATAL_ERROR
     with pytest.raises(ProducerFenced):
-        here.call("abort_transaction")
+        producer.call("abort_transaction")
 
 
 @pytest.mark.parametrize(
@@ -103,67 +103,67 @@ def test_a_coordinator_fences_with_either_of_two_codes(code: Errors) -> None:
         (UnsupportedVersion("too old"), State.FATAL_ERROR),
     ],
 )
-def test_what_a_lost_record_leaves(error: ClientError, state: State) -> None:
-    here = standing(State.IN_TRANSACTION)
-    here.lost(error)
-    assert here.state is state
+def test_errors_of_records_are_abortable_or_fatal(error: ClientError, state: State) -> None:
+    producer = transaction_state(State.IN_TRANSACTION)
+    producer.lost(error)
+    assert producer.state is state
     with pytest.raises(TransactionFailed if state is State.ABORTABLE_ERROR else type(error)):
-        here.call("commit_transaction")
+        producer.call("commit_transaction")
 
 
-def test_the_first_error_counts() -> None:
-    here = standing(State.IN_TRANSACTION)
+def test_the_first_error_is_kept_unless_a_fatal_one_follows() -> None:
+    producer = transaction_state(State.IN_TRANSACTION)
     first = KafkaError(Errors.MESSAGE_TOO_LARGE)
-    here.lost(first)
-    here.lost(KafkaError(Errors.INVALID_RECORD))
-    assert here.error is first
-    here.lost(KafkaError(Errors.PRODUCER_FENCED))
-    assert here.state is State.FATAL_ERROR
+    producer.lost(first)
+    producer.lost(KafkaError(Errors.INVALID_RECORD))
+    assert producer.error is first
+    producer.lost(KafkaError(Errors.PRODUCER_FENCED))
+    assert producer.state is State.FATAL_ERROR
 
 
-def test_only_the_first_generation_has_to_ask_for_the_next_epoch() -> None:
-    """In the second the end of each transaction brings one."""
+def test_only_version_1_requests_a_new_epoch_after_an_error() -> None:
+    """With version 2 the response to each EndTxn has a new epoch."""
     for version, bump in ((0, True), (1, True), (2, False)):
-        here = standing(State.IN_TRANSACTION, version)
-        here.lost(KafkaError(Errors.MESSAGE_TOO_LARGE))
-        assert here.bump is bump
+        producer = transaction_state(State.IN_TRANSACTION, version)
+        producer.lost(KafkaError(Errors.MESSAGE_TOO_LARGE))
+        assert producer.bump is bump
 
 
-def test_who_comes_to_the_second_generation_needs_another_epoch() -> None:
-    """The broker then takes no partition of the last transaction for one of the next."""
-    here = standing(State.COMMITTING, version=1)
-    here.speaks(1)
-    assert not here.bump
-    here.speaks(2)
-    assert here.bump and not here.adds_partitions
+def test_an_upgrade_to_version_2_requests_a_new_epoch() -> None:
+    """Otherwise the broker could add a partition of the last transaction to the next one."""
+    producer = transaction_state(State.COMMITTING, version=1)
+    producer.speaks(1)
+    assert not producer.bump
+    producer.speaks(2)
+    assert producer.bump and not producer.adds_partitions
 
 
-def test_sequences_go_on_under_an_epoch_and_begin_anew_under_another() -> None:
-    here = standing(State.IN_TRANSACTION)
-    here.written(TP, 5)
-    here.written(TP, 2)
-    here.identified(ProducerIdentity(7, 0))
-    assert here.next_sequence(TP) == 7
-    here.identified(ProducerIdentity(7, 1))
-    assert here.next_sequence(TP) == 0
+def test_sequences_start_at_0_with_each_epoch() -> None:
+    producer = transaction_state(State.IN_TRANSACTION)
+    producer.written(TP, 5)
+    producer.written(TP, 2)
+    producer.identified(ProducerIdentity(7, 0))
+    assert producer.next_sequence(TP) == 7
+    producer.identified(ProducerIdentity(7, 1))
+    assert producer.next_sequence(TP) == 0
 
 
-def test_after_the_largest_sequence_comes_0() -> None:
-    here = standing(State.IN_TRANSACTION)
-    here.written(TP, 0x7FFF_FFFE)
-    here.written(TP, 1)
-    assert here.next_sequence(TP) == 0x7FFF_FFFF
-    here.written(TP, 3)
-    assert here.next_sequence(TP) == 2
+def test_sequences_wrap_to_0() -> None:
+    producer = transaction_state(State.IN_TRANSACTION)
+    producer.written(TP, 0x7FFF_FFFE)
+    producer.written(TP, 1)
+    assert producer.next_sequence(TP) == 0x7FFF_FFFF
+    producer.written(TP, 3)
+    assert producer.next_sequence(TP) == 2
 
 
-def test_nothing_is_left_of_a_transaction_that_is_over() -> None:
-    here = standing(State.IN_TRANSACTION, version=1)
-    here.added([TP])
-    here.lost(KafkaError(Errors.MESSAGE_TOO_LARGE))
-    here.move(State.ABORTING)
-    here.ended()
-    assert (here.state, here.error, here.started, here.bump, here.enlisted) == (
+def test_the_end_of_a_transaction_resets_its_state() -> None:
+    producer = transaction_state(State.IN_TRANSACTION, version=1)
+    producer.added([TP])
+    producer.lost(KafkaError(Errors.MESSAGE_TOO_LARGE))
+    producer.move(State.ABORTING)
+    producer.ended()
+    assert (producer.state, producer.error, producer.started, producer.bump, producer.enlisted) == (
         State.READY, None, False, False, set()
     )  # fmt: skip
-    assert repr(here) == "<id READY, producer 7, epoch 0>"
+    assert repr(producer) == "<id READY, producer 7, epoch 0>"

@@ -1,4 +1,4 @@
-"""A transaction in which one message is lost, doubled or refused, or the broker is killed, is still whole."""
+"""Transactions stay atomic if messages are lost, duplicated or rejected, or the broker is killed."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ SEEDS = 6
 
 Step = Callable[[int], Awaitable[None]]
 
-SPOKEN = {
+APIS = {
     1: ("InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"),
     2: ("InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn"),
 }
-"""What each generation says of transactions."""
+"""APIs of a transaction, by transaction version."""
 
-REFUSALS = {
+RETRIABLE_ERRORS = {
     "InitProducerId": "CONCURRENT_TRANSACTIONS", "AddPartitionsToTxn": "CONCURRENT_TRANSACTIONS",
     "Produce": "NOT_LEADER_OR_FOLLOWER", "AddOffsetsToTxn": "NOT_COORDINATOR",
     "TxnOffsetCommit": "COORDINATOR_LOAD_IN_PROGRESS", "EndTxn": "COORDINATOR_NOT_AVAILABLE",
 }  # fmt: skip
-"""What may be said of each, after which it is asked again."""
+"""A retriable error of each API."""
 
 each_message = pytest.mark.parametrize(
-    "version, api", [(version, api) for version, names in SPOKEN.items() for api in names]
+    "version, api", [(version, api) for version, names in APIS.items() for api in names]
 )
 
 
 async def five_transactions(konvene: Konvene, version: int, step: Step) -> None:
-    """Each reads one more and writes it to two partitions; every second one is aborted. All is counted."""
+    """Write to two partitions and commit an offset in each; abort every second one; check the results."""
     async with Cluster(konvene.bootstrap, QUICK) as cluster:
         producer = TransactionalProducer(cluster, "id", transaction_version=version)
         await step(0)
@@ -68,15 +68,15 @@ async def five_transactions(konvene: Konvene, version: int, step: Step) -> None:
 
 def play(konvene: Konvene, version: int, step: Step | None = None) -> None:
     async def nothing(_: int) -> None:
-        """Steps at which nothing happens."""
+        """Inject no fault."""
 
     asyncio.run(five_transactions(konvene, version, step or nothing))
 
 
 @each_message
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_message_that_is_lost_changes_nothing(version: int, api: str, nth: int) -> None:
-    """Before the broker saw it, behind it, or in the middle of the answer."""
+def test_lost_messages_are_retried(version: int, api: str, nth: int) -> None:
+    """The request, the response, or the second half of the response is lost."""
     for lose in ("lose_request", "lose_response", "cut"):
         with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
             fault = getattr(konvene.faults, lose)(api, nth=nth)
@@ -85,10 +85,10 @@ def test_a_message_that_is_lost_changes_nothing(version: int, api: str, nth: int
 
 
 @pytest.mark.parametrize(
-    "version, api", [(version, api) for version, names in SPOKEN.items() for api in names[1:]]
+    "version, api", [(version, api) for version, names in APIS.items() for api in names[1:]]
 )
-def test_a_message_that_comes_twice_changes_nothing(version: int, api: str) -> None:
-    """Except InitProducerId, of which the second one fences the first."""
+def test_duplicated_requests_have_no_effect(version: int, api: str) -> None:
+    """InitProducerId is left out: a duplicate fences the producer."""
     with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
         fault = konvene.faults.duplicate(api, times=None)
         play(konvene, version)
@@ -96,17 +96,17 @@ def test_a_message_that_comes_twice_changes_nothing(version: int, api: str) -> N
 
 
 @each_message
-def test_a_refusal_that_may_pass_is_waited_for(version: int, api: str) -> None:
+def test_retriable_errors_are_retried(version: int, api: str) -> None:
     with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
-        fault = konvene.faults.answer(api, REFUSALS[api], times=3)
+        fault = konvene.faults.answer(api, RETRIABLE_ERRORS[api], times=3)
         play(konvene, version)
         assert fault.applied
 
 
-@pytest.mark.parametrize("version", SPOKEN)
+@pytest.mark.parametrize("version", APIS)
 @pytest.mark.parametrize("at", range(4))
-def test_a_broker_that_is_killed_and_starts_again_is_waited_for(version: int, at: int) -> None:
-    """Before the id is taken over, while records are on their way, when they stand, and before the end."""
+def test_transactions_continue_after_the_broker_was_killed(version: int, at: int) -> None:
+    """Before InitProducerId, between sends, after the flush, or before the end of the transaction."""
     with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
 
         async def kill(step: int) -> None:
@@ -116,15 +116,15 @@ def test_a_broker_that_is_killed_and_starts_again_is_waited_for(version: int, at
         play(konvene, version, kill)
 
 
-@pytest.mark.parametrize("version", SPOKEN)
-def test_many_losses_change_nothing(version: int) -> None:
-    """Of everything that is said, also of what finds and asks the brokers."""
+@pytest.mark.parametrize("version", APIS)
+def test_random_losses_are_retried(version: int) -> None:
+    """Of any API, including metadata and coordinator lookups."""
     lost = 0
     for seed in range(SEEDS):
         with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
             faults = konvene.faults
-            ways = (faults.lose_request, faults.lose_response, faults.cut)
-            armed = [lose(probability=0.1, seed=3 * seed + i, times=None) for i, lose in enumerate(ways)]
+            kinds = (faults.lose_request, faults.lose_response, faults.cut)
+            armed = [lose(probability=0.1, seed=3 * seed + i, times=None) for i, lose in enumerate(kinds)]
             play(konvene, version)
             lost += sum(fault.applied for fault in armed)
     assert lost > SEEDS

@@ -1,4 +1,4 @@
-"""Transactional clients of ours with a broker of ours: what is read, written and committed stays together."""
+"""Transactional clients against a konvene broker: atomic writes and offsets, fencing, isolation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 SETTINGS = {"transaction.state.log.num.partitions": "2"}
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 
-both_generations = pytest.mark.parametrize("version", [1, 2])
+both_versions = pytest.mark.parametrize("version", [1, 2])
 
 
 @asynccontextmanager
@@ -59,20 +59,18 @@ async def committed_values(cluster: Cluster, tp: TopicPartition) -> list[bytes |
     return [r.value async for r in read_partition(cluster, tp, isolation_level=READ_COMMITTED)]
 
 
-async def fill(cluster: Cluster, count: int) -> None:
+async def produce_input(cluster: Cluster, count: int) -> None:
     async with TransactionalProducer(cluster, "filler") as producer, producer.transaction():
         for i in range(count):
             await producer.send("in", b"%d" % i, partition=0)
 
 
-@both_generations
+@both_versions
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_what_is_consumed_transformed_and_produced_is_so_once(
-    tmp_path: Path, version: int, protocol: str
-) -> None:
-    """Every second transaction fails, and the reader begins anew where the last good one left it."""
+def test_consume_transform_produce_is_exactly_once(tmp_path: Path, version: int, protocol: str) -> None:
+    """Every second transaction fails; the next consumer resumes at the last committed offsets."""
 
-    async def turn(cluster: Cluster, fails: bool) -> int:
+    async def copy_once(cluster: Cluster, fails: bool) -> int:
         consumer = Consumer(
             cluster, "copiers", auto_commit=False, auto_offset_reset="earliest", max_poll_records=3,
             isolation_level=READ_COMMITTED, group_protocol=protocol,
@@ -97,12 +95,12 @@ def test_what_is_consumed_transformed_and_produced_is_so_once(
             await consumer.close()
 
     async def job(cluster: Cluster) -> None:
-        await fill(cluster, 10)
-        moved = turns = 0
-        while moved < 10:
-            moved += await turn(cluster, fails=turns % 2 == 0)
-            turns += 1
-            assert turns < 40
+        await produce_input(cluster, 10)
+        copied = attempts = 0
+        while copied < 10:
+            copied += await copy_once(cluster, fails=attempts % 2 == 0)
+            attempts += 1
+            assert attempts < 40
         assert await committed_values(cluster, OUT) == [b"%d" % i for i in range(10)]
         offsets = await Admin(cluster).committed_offsets("copiers", require_stable=True)
         assert offsets[IN].offset >= 10
@@ -110,8 +108,8 @@ def test_what_is_consumed_transformed_and_produced_is_so_once(
     serve(tmp_path, job)
 
 
-@both_generations
-def test_whoever_takes_the_id_over_ends_what_was_open_and_fences_who_had_it(
+@both_versions
+def test_a_new_producer_aborts_the_open_transaction_and_fences_the_previous_one(
     tmp_path: Path, version: int
 ) -> None:
     async def job(cluster: Cluster) -> None:
@@ -136,8 +134,8 @@ def test_whoever_takes_the_id_over_ends_what_was_open_and_fences_who_had_it(
     serve(tmp_path, job)
 
 
-@both_generations
-def test_a_producer_goes_on_after_a_record_that_was_refused(tmp_path: Path, version: int) -> None:
+@both_versions
+def test_a_producer_continues_after_a_rejected_record(tmp_path: Path, version: int) -> None:
     async def job(cluster: Cluster) -> None:
         await Admin(cluster).create_topic("small", partitions=1, configs={"max.message.bytes": "200"})
         async with TransactionalProducer(cluster, "id", transaction_version=version) as producer:
@@ -154,8 +152,8 @@ def test_a_producer_goes_on_after_a_record_that_was_refused(tmp_path: Path, vers
     serve(tmp_path, job)
 
 
-@both_generations
-def test_a_transaction_can_be_aborted_before_anything_of_it_is_written(tmp_path: Path, version: int) -> None:
+@both_versions
+def test_a_transaction_can_be_aborted_before_its_first_write(tmp_path: Path, version: int) -> None:
     async def job(cluster: Cluster) -> None:
         async with TransactionalProducer(cluster, "id", transaction_version=version) as producer:
             for _ in range(3):
@@ -169,46 +167,50 @@ def test_a_transaction_can_be_aborted_before_anything_of_it_is_written(tmp_path:
     serve(tmp_path, job)
 
 
-def test_a_member_that_is_out_commits_nothing(tmp_path: Path) -> None:
-    """Its group went on without it: what it says of itself is of the last generation."""
+def test_a_member_of_an_older_generation_cannot_commit(tmp_path: Path) -> None:
+    """Its generation is older than the group's: ILLEGAL_GENERATION."""
 
     async def job(cluster: Cluster) -> None:
         consumer = Consumer(cluster, "readers", member=MemberSettings(session_timeout_ms=6_000))
         consumer.subscribe(["in"])
         while not consumer.assignment:
             await consumer.poll(10)
-        mine = consumer.group_metadata()
-        assert (mine.group_id, mine.generation_id) == ("readers", 1)
+        metadata = consumer.group_metadata()
+        assert (metadata.group_id, metadata.generation_id) == ("readers", 1)
         async with TransactionalProducer(cluster, "id") as producer:
             async with producer.transaction():
-                await producer.send_offsets_to_transaction({IN: 1}, mine)
+                await producer.send_offsets_to_transaction({IN: 1}, metadata)
             producer.begin_transaction()
             with pytest.raises(KafkaError, match="ILLEGAL_GENERATION"):
-                await producer.send_offsets_to_transaction({IN: 2}, mine._replace(generation_id=0))
+                await producer.send_offsets_to_transaction({IN: 2}, metadata._replace(generation_id=0))
             assert producer.state is State.ABORTABLE_ERROR
             await producer.abort_transaction()
             async with producer.transaction():
-                await producer.send_offsets_to_transaction({IN: 3}, mine)
+                await producer.send_offsets_to_transaction({IN: 3}, metadata)
         assert (await Admin(cluster).committed_offsets("readers"))[IN].offset == 3
         await consumer.close()
 
     serve(tmp_path, job)
 
 
-def test_a_member_that_was_thrown_out_commits_as_who_it_was(tmp_path: Path) -> None:
-    """As nobody it would be let in, and what it has read is somebody else's by now."""
+def test_a_removed_member_commits_with_its_former_member_id(tmp_path: Path) -> None:
+    """A commit without a member id would be accepted, although other members own the partitions by now."""
 
     async def job(cluster: Cluster) -> None:
         consumer = Consumer(cluster, "readers", member=MemberSettings(session_timeout_ms=6_000))
         consumer.subscribe(["in"])
         while not consumer.assignment:
             await consumer.poll(10)
-        mine, member = consumer.group_metadata(), consumer.member
+        metadata, member = consumer.group_metadata(), consumer.member
         assert isinstance(member, Member)
-        gone = LeaveGroupRequest(group_id="readers", members=(MemberIdentity(member_id=member.member_id),))
-        await cluster.ask_coordinator("readers", lambda _: (gone, 3), lambda answer: answer.error_code)
+        leave_request = LeaveGroupRequest(
+            group_id="readers", members=(MemberIdentity(member_id=member.member_id),)
+        )
+        await cluster.ask_coordinator(
+            "readers", lambda _: (leave_request, 3), lambda answer: answer.error_code
+        )
         await member.heartbeat()
-        assert (member.member_id, member.generation, consumer.group_metadata()) == ("", -1, mine)
+        assert (member.member_id, member.generation, consumer.group_metadata()) == ("", -1, metadata)
         async with TransactionalProducer(cluster, "id") as producer:
             producer.begin_transaction()
             with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
@@ -229,7 +231,7 @@ def test_group_metadata_needs_a_group() -> None:
     asyncio.run(job())
 
 
-def test_offsets_of_an_open_transaction_are_waited_for_where_they_must_be_stable(tmp_path: Path) -> None:
+def test_stable_offsets_wait_for_the_end_of_the_transaction(tmp_path: Path) -> None:
     async def job(cluster: Cluster) -> None:
         admin = Admin(cluster)
         async with TransactionalProducer(cluster, "id") as producer:
@@ -237,7 +239,7 @@ def test_offsets_of_an_open_transaction_are_waited_for_where_they_must_be_stable
             await producer.send_offsets_to_transaction({IN: 7}, "readers")
             assert await admin.committed_offsets("readers", [IN]) == {}
             stable = asyncio.ensure_future(admin.committed_offsets("readers", [IN], require_stable=True))
-            await admin.describe_group("readers")  # Asked later, answered before.
+            await admin.describe_group("readers")  # A later request, answered earlier.
             assert not stable.done()
             await producer.commit_transaction()
             assert (await stable)[IN].offset == 7
@@ -245,11 +247,11 @@ def test_offsets_of_an_open_transaction_are_waited_for_where_they_must_be_stable
     serve(tmp_path, job)
 
 
-def test_who_reads_what_is_committed_begins_at_its_end(tmp_path: Path) -> None:
-    """The latest offset is the first one of an open transaction, and not behind it."""
+def test_latest_is_the_last_stable_offset_with_read_committed(tmp_path: Path) -> None:
+    """That is the first offset of an open transaction, not the end of the log."""
 
     async def job(cluster: Cluster) -> None:
-        await fill(cluster, 2)
+        await produce_input(cluster, 2)
         async with TransactionalProducer(cluster, "id") as producer:
             producer.begin_transaction()
             await (await producer.send("in", b"open", partition=0))
@@ -264,9 +266,9 @@ def test_who_reads_what_is_committed_begins_at_its_end(tmp_path: Path) -> None:
     serve(tmp_path, job)
 
 
-@both_generations
-def test_a_transaction_outlives_the_broker(tmp_path: Path, version: int) -> None:
-    """Begun before a restart and committed after it, with the same producer and epoch."""
+@both_versions
+def test_a_transaction_survives_a_restart(tmp_path: Path, version: int) -> None:
+    """It is committed after a restart of the broker, with the same producer id and epoch."""
 
     async def begin(cluster: Cluster) -> TransactionalProducer:
         producer = TransactionalProducer(cluster, "id", transaction_version=version)
@@ -289,11 +291,9 @@ def test_a_transaction_outlives_the_broker(tmp_path: Path, version: int) -> None
     serve(tmp_path, end)
 
 
-@both_generations
-def test_a_transaction_that_takes_too_long_is_aborted_by_the_coordinator(
-    tmp_path: Path, version: int
-) -> None:
-    """Who then commits is told so with the words of each generation, as by Kafka."""
+@both_versions
+def test_the_coordinator_aborts_a_transaction_after_its_timeout(tmp_path: Path, version: int) -> None:
+    """As in Kafka, a later commit gets PRODUCER_FENCED with version 1, INVALID_TXN_STATE with version 2."""
 
     async def job(cluster: Cluster) -> None:
         producer = TransactionalProducer(
@@ -305,10 +305,10 @@ def test_a_transaction_that_takes_too_long_is_aborted_by_the_coordinator(
         patience = cluster.patience()
         while (await Admin(cluster).describe_transaction("slow")).state != "CompleteAbort":
             await patience.after(RequestTimedOut("the coordinator does not abort"))
-        with pytest.raises(KafkaError) as told:
+        with pytest.raises(KafkaError) as raised:
             await producer.commit_transaction()
         expected = Errors.PRODUCER_FENCED if version == 1 else Errors.INVALID_TXN_STATE
-        assert told.value.code == expected
+        assert raised.value.code == expected
         assert producer.state is State.FATAL_ERROR
         assert await committed_values(cluster, OUT) == []
 

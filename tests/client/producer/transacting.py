@@ -1,4 +1,4 @@
-"""A scripted transaction coordinator, and how tests play with a producer of ours against it."""
+"""A scripted transaction coordinator, and a runner for producers against it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Job = Callable[[TransactionalProducer], Coroutine[Any, Any, Any]]
 
 
 def added(*codes: int) -> Callable[[Any], AddPartitionsToTxnResponse]:
-    """Every partition of the request gets the first code, or each its own."""
+    """Answer with the first code for every partition, or with the codes given by partition."""
 
     def answer(request: Any) -> AddPartitionsToTxnResponse:
         given = list(codes or (0,))
@@ -58,7 +58,7 @@ def added(*codes: int) -> Callable[[Any], AddPartitionsToTxnResponse]:
 
 
 def committed(**codes: int) -> Callable[[Any], TxnOffsetCommitResponse]:
-    """`p0=14`: the code of partition 0; the others are taken."""
+    """Return a response with these error codes: `p0=14` for partition 0; the others succeed."""
 
     def answer(request: Any) -> TxnOffsetCommitResponse:
         return TxnOffsetCommitResponse(
@@ -90,7 +90,7 @@ def identified(code: int = 0, epoch: int = 0) -> InitProducerIdResponse:
 
 
 def coordinator(level: int = 2, **answers: Any) -> ScriptedBroker:
-    """A cluster at this level of `transaction.version`, in which all goes well but what is given."""
+    """Return a broker with this level of `transaction.version`; requests without a given answer succeed."""
     usual = {
         "InitProducerId": identified(), "Produce": acknowledge(), "AddPartitionsToTxn": added(),
         "AddOffsetsToTxn": AddOffsetsToTxnResponse(), "TxnOffsetCommit": committed(),

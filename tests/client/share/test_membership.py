@@ -1,4 +1,4 @@
-"""What a member of a share group says and when, as transcripts of the pure machine.
+"""`ShareMembership`: heartbeats and state changes of the pure state machine, as transcripts.
 
 A line `->` is a heartbeat with what it carries beside group and member, `<-` an answer, `..` a state.
 """
@@ -22,28 +22,28 @@ from konvene.messages.share_group_heartbeat import (
 TOPIC = Uuid(bytes([7] * 16))
 
 
-def told(request: ShareGroupHeartbeatRequest) -> str:
-    words = [f"epoch {request.member_epoch}"]
+def describe(request: ShareGroupHeartbeatRequest) -> str:
+    fields = [f"epoch {request.member_epoch}"]
     if request.rack_id is not None:
-        words.append(f"rack {request.rack_id}")
+        fields.append(f"rack {request.rack_id}")
     if request.subscribed_topic_names is not None:
-        words.append(f"topics {','.join(request.subscribed_topic_names)}")
-    return ", ".join(words)
+        fields.append(f"topics {','.join(request.subscribed_topic_names)}")
+    return ", ".join(fields)
 
 
-class Talk:
-    """A member and its coordinator's lines, with the time; the interval is 5 s."""
+class Transcript:
+    """A member with a virtual clock and a transcript; the heartbeat interval is 5 s."""
 
     def __init__(self, rack: str | None = None) -> None:
         self.member = ShareMembership("g", "m", ["t", "s", "t"], MembershipSettings(rack_id=rack))
         self.now_ms = 0
         self.lines: list[str] = []
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         due = self.member.due_ms
-        assert due is not None, f"{self.member} has nothing to say"
+        assert due is not None, f"{self.member} has no heartbeat due"
         self.now_ms = max(self.now_ms, due)
-        self.lines.append(f"{self.now_ms:>5} -> {told(self.member.request(self.now_ms))}")
+        self.lines.append(f"{self.now_ms:>5} -> {describe(self.member.request(self.now_ms))}")
 
     def answer(self, epoch: int, *given: int, assigned: bool = True) -> None:
         rows = (TopicPartitions(topic_id=TOPIC, partitions=given),) if given else ()
@@ -54,26 +54,26 @@ class Talk:
         self.lines.append(f"      <- epoch {epoch}, {list(given) if assigned else 'unchanged'}")
         self.member.handle_response(answer, self.now_ms)
 
-    def refuse(self, error: Errors) -> None:
+    def reject(self, error: Errors) -> None:
         self.lines.append(f"      <- {error.name}")
         self.member.handle_response(ShareGroupHeartbeatResponse(error_code=error), self.now_ms)
 
-    def take(self) -> None:
+    def confirm(self) -> None:
         m = self.member
         assert m.confirm_owned(m.incarnation, m.target_version, m.target)
         self.lines.append(f"      .. {m.state.value}, has {sorted(p for _, p in m.owned)}")
 
 
-def test_it_joins_with_its_topics_and_says_nothing_of_what_it_has() -> None:
-    talk = Talk(rack="east")
-    talk.beat()
-    talk.answer(1, 0, 1)
-    talk.take()
-    talk.beat()
-    talk.answer(2, 1)
-    talk.take()
-    talk.beat()
-    assert talk.lines == [
+def test_heartbeats_have_the_topics_only_when_joining() -> None:
+    transcript = Transcript(rack="east")
+    transcript.heartbeat()
+    transcript.answer(1, 0, 1)
+    transcript.confirm()
+    transcript.heartbeat()
+    transcript.answer(2, 1)
+    transcript.confirm()
+    transcript.heartbeat()
+    assert transcript.lines == [
         "    0 -> epoch 0, rack east, topics s,t",
         "      <- epoch 1, [0, 1]",
         "      .. stable, has [0, 1]",
@@ -84,65 +84,69 @@ def test_it_joins_with_its_topics_and_says_nothing_of_what_it_has() -> None:
     ]
 
 
-def test_other_topics_are_told_at_once() -> None:
-    talk = Talk()
-    talk.beat()
-    talk.answer(1, 0)
-    talk.take()
-    talk.member.subscribe(["u"])
-    talk.beat()
-    talk.answer(1, assigned=False)
-    talk.beat()
-    assert talk.lines[3:] == ["    0 -> epoch 1, topics u", "      <- epoch 1, unchanged", " 5000 -> epoch 1"]
+def test_a_changed_subscription_is_sent_at_once() -> None:
+    transcript = Transcript()
+    transcript.heartbeat()
+    transcript.answer(1, 0)
+    transcript.confirm()
+    transcript.member.subscribe(["u"])
+    transcript.heartbeat()
+    transcript.answer(1, assigned=False)
+    transcript.heartbeat()
+    assert transcript.lines[3:] == [
+        "    0 -> epoch 1, topics u",
+        "      <- epoch 1, unchanged",
+        " 5000 -> epoch 1",
+    ]
 
 
-def test_after_a_lost_answer_it_says_again_what_it_reads() -> None:
-    talk = Talk(rack="east")
-    talk.beat()
-    talk.answer(1, 0)
-    talk.take()
-    talk.beat()
-    talk.member.handle_failure(ConnectionLost("the broker went away"), talk.now_ms)
-    talk.beat()
-    assert talk.lines[3:] == [" 5000 -> epoch 1", " 5100 -> epoch 1, rack east, topics s,t"]
+def test_a_full_heartbeat_follows_a_lost_response() -> None:
+    transcript = Transcript(rack="east")
+    transcript.heartbeat()
+    transcript.answer(1, 0)
+    transcript.confirm()
+    transcript.heartbeat()
+    transcript.member.handle_failure(ConnectionLost("the broker went away"), transcript.now_ms)
+    transcript.heartbeat()
+    assert transcript.lines[3:] == [" 5000 -> epoch 1", " 5100 -> epoch 1, rack east, topics s,t"]
 
 
 @pytest.mark.parametrize("error", [Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH])
-def test_one_that_is_thrown_out_joins_anew_once_all_was_let_go(error: Errors) -> None:
-    talk = Talk()
-    talk.beat()
-    talk.answer(1, 0)
-    talk.take()
-    talk.beat()
-    talk.refuse(error)
-    assert talk.member.state is MemberState.FENCED
-    assert talk.member.due_ms is None
-    talk.member.rejoin_fenced(6_000)
-    talk.now_ms = 6_000
-    talk.beat()
-    assert talk.lines[-1] == " 6000 -> epoch 0, topics s,t"
+def test_a_fenced_member_rejoins_after_releasing_its_partitions(error: Errors) -> None:
+    transcript = Transcript()
+    transcript.heartbeat()
+    transcript.answer(1, 0)
+    transcript.confirm()
+    transcript.heartbeat()
+    transcript.reject(error)
+    assert transcript.member.state is MemberState.FENCED
+    assert transcript.member.due_ms is None
+    transcript.member.rejoin_fenced(6_000)
+    transcript.now_ms = 6_000
+    transcript.heartbeat()
+    assert transcript.lines[-1] == " 6000 -> epoch 0, topics s,t"
 
 
-def test_where_share_groups_are_not_enabled_it_says_so_in_kafkas_words() -> None:
-    talk = Talk()
-    talk.beat()
-    talk.refuse(Errors.UNSUPPORTED_VERSION)
-    assert talk.member.state is MemberState.FATAL
-    assert isinstance(talk.member.error, KafkaError)
-    assert talk.member.error.message == NOT_ENABLED
+def test_disabled_share_groups_raise_kafkas_message() -> None:
+    transcript = Transcript()
+    transcript.heartbeat()
+    transcript.reject(Errors.UNSUPPORTED_VERSION)
+    assert transcript.member.state is MemberState.FATAL
+    assert isinstance(transcript.member.error, KafkaError)
+    assert transcript.member.error.message == NOT_ENABLED
 
 
-def test_it_leaves_with_epoch_minus_one() -> None:
-    talk = Talk()
-    talk.beat()
-    talk.answer(1, 0)
-    talk.member.leave(talk.now_ms)
-    talk.beat()
-    assert talk.lines[-1] == "    0 -> epoch -1"
-    assert talk.member.state is MemberState.LEFT
+def test_leave_epoch_is_minus_one() -> None:
+    transcript = Transcript()
+    transcript.heartbeat()
+    transcript.answer(1, 0)
+    transcript.member.leave(transcript.now_ms)
+    transcript.heartbeat()
+    assert transcript.lines[-1] == "    0 -> epoch -1"
+    assert transcript.member.state is MemberState.LEFT
 
 
 @pytest.mark.parametrize("topics", [[], [""], ["t", " "]])
-def test_it_reads_topics_that_have_names(topics: list[str]) -> None:
+def test_invalid_topic_names_are_rejected(topics: list[str]) -> None:
     with pytest.raises(Misconfigured):
         ShareMembership("g", "m", topics)

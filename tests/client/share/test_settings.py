@@ -1,4 +1,4 @@
-"""A share consumer's settings: what they become, what is refused, and what changes nothing."""
+"""Settings of a share consumer: accepted, rejected and ignored ones."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_settings_become_arguments() -> None:
         ({"group.protocol": "consumer"}, r"^group\.protocol cannot be set when using a share group\.$"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, str], why: str) -> None:
+def test_invalid_settings_are_rejected(given: dict[str, str], why: str) -> None:
     with pytest.raises(Misconfigured, match=why):
         share_settings(given)

@@ -1,4 +1,4 @@
-"""What a member of a streams group does with what its coordinator says: against a scripted one."""
+"""`StreamsMember` against a scripted coordinator: targets that change during a reconciliation."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from konvene.messages.streams_group_heartbeat import (
 
 QUICK = ClientSettings(retry_backoff_ms=1, retry_backoff_max_ms=2, default_api_timeout_ms=5_000)
 ORDERS = Topology((Subtopology("0", ("orders",)),))
-HELD = 3_600_000
-"""An interval within which nobody is heard of again by itself."""
+HOUR_MS = 3_600_000
+"""A heartbeat interval that never elapses during a test."""
 
 
 def answer(epoch: int, *active: int, interval_ms: int = 5) -> StreamsGroupHeartbeatResponse:
@@ -36,7 +36,7 @@ def unchanged(epoch: int, interval_ms: int = 5) -> StreamsGroupHeartbeatResponse
 
 
 def script(*answers: StreamsGroupHeartbeatResponse) -> ScriptedBroker:
-    """Heartbeats are answered with these in turn, the last one again and again; goodbyes are always."""
+    """Return a broker that answers heartbeats with these responses in order, repeating the last one."""
     rest = list(answers)
 
     def next_one(request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
@@ -52,24 +52,24 @@ def owned(tasks: Assignment) -> list[int]:
 
 
 async def until(done: Callable[[], bool], member: StreamsMember) -> None:
-    """Come by, as a caller does, until it is so."""
+    """Drive the member as a caller does until `done` is true."""
     async with asyncio.timeout(10):
         while not done():
             await member.ensure()
             await member.idle(20)
 
 
-def test_of_two_targets_the_later_one_counts_also_if_it_comes_while_something_is_given_up() -> None:
-    """What only the first one granted may be another's by the time that its callback is done."""
+def test_a_target_received_during_revocation_supersedes_the_former() -> None:
+    """Tasks of only the first target may belong to another member when its callback returns."""
     happened: list[tuple[str, list[int]]] = []
 
     async def assigned(tasks: Assignment) -> None:
         happened.append(("has", owned(tasks)))
 
     async def life(broker: ScriptedBroker) -> None:
-        async def hears_of_another(tasks: Assignment) -> None:
-            turn = member.membership.target_version
-            while member.membership.target_version == turn:
+        async def wait_for_new_target(tasks: Assignment) -> None:
+            version = member.membership.target_version
+            while member.membership.target_version == version:
                 assert await member.wait_for_response(5_000)
             happened.append(("gave up", owned(tasks)))
             member.on_revoked = None
@@ -77,27 +77,32 @@ def test_of_two_targets_the_later_one_counts_also_if_it_comes_while_something_is
         async with Cluster(broker.address, QUICK) as cluster:
             settings = StreamsMemberSettings(process_id="p")
             member = StreamsMember(
-                cluster, "app", ORDERS, settings=settings, on_assigned=assigned, on_revoked=hears_of_another
+                cluster,
+                "app",
+                ORDERS,
+                settings=settings,
+                on_assigned=assigned,
+                on_revoked=wait_for_new_target,
             )
             await until(lambda: len(happened) > 1 and not member.rejoin, member)
             assert owned(member.assignment) == [1]
             await member.leave()
 
-    answers = answer(1, 0, 1), unchanged(1), answer(2, 1, 2), answer(3, 1), unchanged(3, HELD)
+    answers = answer(1, 0, 1), unchanged(1), answer(2, 1, 2), answer(3, 1), unchanged(3, HOUR_MS)
     with script(*answers) as broker:
         asyncio.run(life(broker))
     assert happened == [("has", [0, 1]), ("gave up", [0])]
-    told = [
+    owned_tasks = [
         [list(row.partitions) for row in r.active_tasks]
         for api, r in zip(broker.apis, broker.requests, strict=True)
         if api == "StreamsGroupHeartbeat" and r.active_tasks
     ]
-    assert told == [[[0, 1]], [[1]]]
+    assert owned_tasks == [[[0, 1]], [[1]]]
 
 
-def test_who_has_to_tell_what_it_took_over_does_that_before_it_comes_by_again() -> None:
-    """An answer that was under way may bring another target; until the first one was told there is nothing to
-    do, and a caller that came by all the same would keep the heartbeat from being sent."""
+def test_a_confirmation_is_sent_before_the_next_reconciliation() -> None:
+    """A pending response may have another target. Reconciling it before the confirmation of the first target
+    was sent would delay that heartbeat."""
 
     async def life() -> None:
         async with Cluster("127.0.0.1:1", QUICK) as cluster:

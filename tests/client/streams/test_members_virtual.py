@@ -1,4 +1,4 @@
-"""Members of streams groups in virtual time: how long things take, and that it is always the same."""
+"""Members of streams groups in virtual time: session expiry, and determinism."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ TOPOLOGY = Topology(
 
 
 class Instance:
-    """One instance of the application, which runs for ever, and what it has."""
+    """An instance of the application that runs forever and records its assignments."""
 
     def __init__(self, konvene: VirtualKonvene, name: str) -> None:
         self.konvene = konvene
         self.name = name
         self.member: StreamsMember | None = None
         self.happened: list[str] = []
-        konvene.spawn(name, self.live())
+        konvene.spawn(name, self.run())
 
     @property
     def count(self) -> int:
         return len(self.member.assignment.active) if self.member is not None else 0
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         settings = StreamsMemberSettings(member_id=f"{self.name}-id", process_id=self.name)
         async with self.konvene.cluster(self.name) as cluster:
             self.member = StreamsMember(cluster, "app", TOPOLOGY, settings=settings)
@@ -44,9 +44,9 @@ class Instance:
                 await self.member.idle(60_000)
 
 
-def story(seed: int) -> list[str]:
-    """Ann works alone, bob joins, bob is killed and missed."""
-    told: list[str] = []
+def run_scenario(seed: int) -> list[str]:
+    """Ann joins, bob joins, bob is killed and his session expires; return their assignments."""
+    assignments: list[str] = []
     with virtual(topics={"orders": 4}, seed=seed) as konvene:
 
         async def main() -> None:
@@ -64,12 +64,12 @@ def story(seed: int) -> list[str]:
             await konvene.until(lambda: ann.count == 8)
             assert SESSION_S - 6 < konvene.now - since < SESSION_S + 6
             await konvene.wait_stable("app", 1)
-            told.extend(ann.happened + bob.happened)
+            assignments.extend(ann.happened + bob.happened)
 
         konvene.run(main)
-    return told
+    return assignments
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_who_is_killed_is_missed_after_its_session_and_every_run_is_alike(seed: int) -> None:
-    assert story(seed) == story(seed)
+def test_tasks_of_a_killed_member_move_after_its_session_deterministically(seed: int) -> None:
+    assert run_scenario(seed) == run_scenario(seed)
