@@ -187,11 +187,11 @@ def test_late_results_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
     """A reloaded coordinator does not receive the result; a stopping broker does not wait for it."""
-    go, events, begun = threading.Event(), [], threading.Event()
+    resume, events, started = threading.Event(), [], threading.Event()
 
     def waits(spec: GroupSpec) -> GroupAssignment:
-        begun.set()
-        assert go.wait(20)
+        started.set()
+        assert resume.wait(20)
         return {}
 
     monkeypatch.setattr(Coordinator, "inform", lambda self, event: events.append(event))
@@ -201,17 +201,17 @@ def test_late_results_are_dropped(
             coordinator = await ready(broker)
             work = broker.groups._work
             work.perform(coordinator, Effect(COMPUTE_ASSIGNMENT, group_before(waits)))
-            await until(begun.is_set)
+            await until(started.is_set)
             if end == "stopped":
                 return
             if end == "reloaded":
                 coordinator.reload()
                 await until(lambda: coordinator.state == "active")
-            go.set()
+            resume.set()
             await until(lambda: repr(work) == "<group work: 0 running>")
 
     asyncio.run(main(), debug=True)
-    go.set()
+    resume.set()
     assert events == ([AssignmentComputed("g", 3, "mine", {})] if end == "nothing" else [])
     assert not [r for r in caplog.records if "never retrieved" in r.message or "destroyed" in r.message]
 

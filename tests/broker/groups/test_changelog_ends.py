@@ -68,9 +68,9 @@ def group(coordinator: Coordinator) -> StreamsGroup:
     return found
 
 
-async def until(there: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     for _ in range(4000):
-        if there():
+        if condition():
             return
         await asyncio.sleep(0.005)
     pytest.fail("it did not happen")
@@ -105,7 +105,7 @@ class Ann:
 class Bob(Thread):
     """A member of the classic protocol, on a broker."""
 
-    async def settle_there(self, coordinator: Coordinator) -> Errors:
+    async def settle_on(self, coordinator: Coordinator) -> Errors:
         """Heartbeat as a member; join and sync when the response requires it."""
 
         async def ask(request: Any, version: int) -> Any:
@@ -132,7 +132,7 @@ def test_a_member_that_has_caught_up_runs_the_task(tmp_path: Path) -> None:
             assert ann.tasks == [0, 1]
             bob.disk = {("0", 0): 7, ("0", 1): 2}
             async with asyncio.timeout(LONG_S):
-                await bob.settle_there(coordinator)
+                await bob.settle_on(coordinator)
                 await until(lambda: bool(group(coordinator).reported[bob.member_id].end_offsets))
                 known = group(coordinator).reported
                 assert known[bob.member_id].end_offsets == {"0": {0: 10, 1: 5}}
@@ -142,7 +142,7 @@ def test_a_member_that_has_caught_up_runs_the_task(tmp_path: Path) -> None:
                 while not bob.active:
                     await asyncio.sleep(0.002)
                     await ann.beat()
-                    await bob.settle_there(coordinator)
+                    await bob.settle_on(coordinator)
                 assert bob.active == [task]
                 assert ann.tasks == [1 - task[1]]
 
@@ -195,15 +195,15 @@ def test_long_lists_are_looked_up_in_slices(monkeypatch: pytest.MonkeyPatch) -> 
     request = EndsToLookUp("g", "m", tuple((("0", n), (("counts", n),)) for n in range(95)))
 
     async def main() -> tuple[EndsFound, int]:
-        turns, found = 0, asyncio.ensure_future(changelog_ends.look_up(partitions, request))
+        iterations, found = 0, asyncio.ensure_future(changelog_ends.look_up(partitions, request))
         while not found.done():
             await asyncio.sleep(0)
-            turns += 1
-        return found.result(), turns
+            iterations += 1
+        return found.result(), iterations
 
-    found, turns = asyncio.run(main())
+    found, iterations = asyncio.run(main())
     assert found == EndsFound(request, {("counts", n): 7 for n in range(95)})
-    assert turns >= 10
+    assert iterations >= 10
 
 
 @pytest.mark.parametrize("loads", [False, True])

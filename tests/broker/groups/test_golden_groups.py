@@ -85,8 +85,8 @@ def test_a_log_of_kafka_loads_to_its_final_state(name: str) -> None:
                 for m in sorted(expected_group["members"], key=lambda m: str(m["memberId"]))
             ]
             assert found == expected, group
-    living = {group for group in shard.groups if group not in final}
-    assert not living, "groups that Kafka had deleted"
+    undeleted = {group for group in shard.groups if group not in final}
+    assert not undeleted, "groups that Kafka had deleted"
 
 
 def test_transactional_offsets_of_a_log_of_kafka_count_once_committed() -> None:

@@ -87,8 +87,8 @@ def test_decisions_use_changed_configs(
             await broker.groups.loaded()
             assert configs_of(broker, "g", monkeypatch)[SESSION] == 46_000
             configs_of(broker, "g", monkeypatch)
-            held = [r.message for r in caplog.records if "beyond the broker's limit" in r.message]
-            assert len(held) == 1
+            warnings = [r.message for r in caplog.records if "beyond the broker's limit" in r.message]
+            assert len(warnings) == 1
             await alter(broker, ResourceType.GROUP, "g", SESSION, None)
             assert configs_of(broker, "g", monkeypatch) is broker.settings.group_configs.defaults
 

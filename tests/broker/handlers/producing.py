@@ -33,8 +33,8 @@ def topic(target: Target, name: str, partitions: int = 1, **settings: Any) -> st
     configs = tuple(
         CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in settings.items()
     )
-    made = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
-    target.ask(CreateTopicsRequest(topics=(made,), timeout_ms=10_000))
+    new_topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+    target.ask(CreateTopicsRequest(topics=(new_topic,), timeout_ms=10_000))
     target.topic(name)
     return name
 
@@ -65,7 +65,7 @@ def answer(
     return found
 
 
-def taken(base: int, time_ms: int = -1) -> PartitionProduceResponse:
+def accepted(base: int, time_ms: int = -1) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=0, base_offset=base, log_append_time_ms=time_ms, log_start_offset=0)
 
 

@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe before they reach a coordinator: authorization and errors.
 
-What the coordinator would decide is set by the test: it is held elsewhere."""
+The coordinator's decisions are set by the tests; other modules test those."""
 
 from __future__ import annotations
 
@@ -213,10 +213,10 @@ def test_repeated_heartbeat_is_cached_until_the_catalogue_changes(
     tmp_path: Path, core: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change of a topic, a setting or a feature invalidates the cache."""
-    held = SimpleNamespace(member=SimpleNamespace(instance_id=None))
-    same = (held, (Arm(("session", "g", "m"), 45_000),))
+    cached = SimpleNamespace(member=SimpleNamespace(instance_id=None))
+    same = (cached, (Arm(("session", "g", "m"), 45_000),))
     monkeypatch.setattr(shard.GroupShard, "cacheable", lambda _shard, *_: same)
-    monkeypatch.setattr(shard.GroupShard, "is_current", lambda _shard, value: value is held)
+    monkeypatch.setattr(shard.GroupShard, "is_current", lambda _shard, value: value is cached)
 
     async def scenario(client: BrokerClient) -> None:
         coordinator = await ready(client)

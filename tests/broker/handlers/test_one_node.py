@@ -255,7 +255,7 @@ def test_invalid_manual_assignments_have_kafkas_messages(tmp_path: Path) -> None
 
     async def scenario(client: BrokerClient) -> None:
         await client.topic("t")
-        for brokers, words in (
+        for brokers, message in (
             ((), f"{prefix} an empty replica list."),
             ((1, 2), f"{prefix} broker 2, but no such broker is registered."),
             ((1, 1, 0), f"{prefix} broker 0, but no such broker is registered."),
@@ -266,11 +266,11 @@ def test_invalid_manual_assignments_have_kafkas_messages(tmp_path: Path) -> None
                 name="new", num_partitions=-1, replication_factor=-1, assignments=(assignment,)
             )
             (created,) = (await client.send(CreateTopicsRequest(topics=(new,)))).topics
-            assert (created.error_code, created.error_message) == (Errors.INVALID_REPLICA_ASSIGNMENT, words)
+            assert (created.error_code, created.error_message) == (Errors.INVALID_REPLICA_ASSIGNMENT, message)
             more = CreatePartitionsTopic(
                 name="t", count=2, assignments=(CreatePartitionsAssignment(broker_ids=brokers),)
             )
             (grown,) = (await client.send(CreatePartitionsRequest(topics=(more,)))).results
-            assert (grown.error_code, grown.error_message) == (Errors.INVALID_REPLICA_ASSIGNMENT, words)
+            assert (grown.error_code, grown.error_message) == (Errors.INVALID_REPLICA_ASSIGNMENT, message)
 
     run_with_broker(tmp_path, scenario)

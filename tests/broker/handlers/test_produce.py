@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.broker.handlers.producing import VERSION, answer, refused, request, stored, taken, topic
+from tests.broker.handlers.producing import VERSION, accepted, answer, refused, request, stored, topic
 from tests.broker.hostile.forged import batch, old, packed, record, records
 from tests.broker.hostile.wire import Target, frame, header, started
 
@@ -77,8 +77,8 @@ def test_data_without_a_batch_rejects_the_request(data: bytes, why: str, target:
 
 def test_truncated_batch_after_the_first_is_ignored(target: Target) -> None:
     name = topic(target, "cut")
-    assert answer(target, name, batch() + batch()[:40]) == taken(0)
-    assert answer(target, name, batch() + b"\0") == taken(1)
+    assert answer(target, name, batch() + batch()[:40]) == accepted(0)
+    assert answer(target, name, batch() + b"\0") == accepted(1)
     assert [head.base_offset for head, _ in stored(target, name)] == [0, 1]
 
 
@@ -88,14 +88,14 @@ def test_zstd_is_rejected_in_older_versions(target: Target) -> None:
     assert answer(target, name, data, 6) == refused(Errors.UNSUPPORTED_COMPRESSION_TYPE, -1).replace(
         log_start_offset=-1
     )
-    assert answer(target, name, data, 7) == taken(0)
+    assert answer(target, name, data, 7) == accepted(0)
 
 
 def test_batch_size_limits(target: Target) -> None:
     """A batch may have up to max.message.bytes, and up to segment.bytes."""
     small = topic(target, "small", max_message_bytes=200)
     spare = 200 - len(batch(record(value=rb._sized(b"v" * 100))))
-    assert answer(target, small, batch(record(value=rb._sized(b"v" * (100 + spare))))) == taken(0)
+    assert answer(target, small, batch(record(value=rb._sized(b"v" * (100 + spare))))) == accepted(0)
     larger = batch(record(value=rb._sized(b"v" * (101 + spare))))
     assert answer(target, small, larger) == refused(Errors.MESSAGE_TOO_LARGE, -1)
     segment = topic(target, "segment", segment_bytes=1 << 20, max_message_bytes=3_000_000)
@@ -113,7 +113,7 @@ def test_unknown_topics_and_partitions(target: Target) -> None:
     assert answer(target, known, batch(), 13, index=9) == unknown.replace(index=9)
     for no_id in (Uuid(b"1" * 16), ZERO_UUID):
         assert answer(target, no_id, batch(), 13) == refused(Errors.UNKNOWN_TOPIC_ID, -1)
-    assert answer(target, known, batch(), 13) == taken(0)
+    assert answer(target, known, batch(), 13) == accepted(0)
 
 
 def test_invalid_acks_are_rejected(target: Target) -> None:
@@ -124,7 +124,7 @@ def test_invalid_acks_are_rejected(target: Target) -> None:
     assert answer(target, NOWHERE, batch(), acks=2) == refused(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert answer(target, name, b"", acks=2) == refused(Errors.INVALID_RECORD, -1)
     assert answer(target, name, batch(crc=1), acks=2) == refused(Errors.INVALID_REQUIRED_ACKS, -1)
-    assert answer(target, name, batch(), acks=-1) == taken(0)
+    assert answer(target, name, batch(), acks=-1) == accepted(0)
 
 
 def test_empty_request_has_an_empty_response(target: Target) -> None:
@@ -163,7 +163,7 @@ def test_last_batch_of_a_repeated_partition_is_appended(target: Target) -> None:
     """There is one result: an error if either batch is invalid, although the other one is appended."""
     name = topic(target, "twice", 2)
     for data, expected in (
-        ([batch(), batch(records(3), 3)], taken(0)),
+        ([batch(), batch(records(3), 3)], accepted(0)),
         ([batch(b"", 0)[:20], batch()], refused(Errors.INVALID_RECORD, -1)),
         ([batch(), b""], refused(Errors.INVALID_RECORD, -1)),
         ([batch(), batch(crc=1)], refused(Errors.CORRUPT_MESSAGE, -1)),
@@ -172,7 +172,7 @@ def test_last_batch_of_a_repeated_partition_is_appended(target: Target) -> None:
         assert [p for t in response.responses for p in t.partition_responses] == [expected]
     once = request(name, (0, batch()))
     response = target.ask(once.replace(topic_data=once.topic_data * 2), VERSION)
-    assert [p for t in response.responses for p in t.partition_responses] == [taken(5)]
+    assert [p for t in response.responses for p in t.partition_responses] == [accepted(5)]
     assert [head.record_count for head, _ in stored(target, name)] == [3, 1, 1, 1]
 
 
@@ -189,14 +189,14 @@ def test_producer_sequence_is_checked(target: Target) -> None:
     out_of_order = refused(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
     written = 1_700_000_000_000
     for sequence in range(7):
-        assert answer(target, name, of(sequence)) == taken(sequence)
-    assert answer(target, name, of(6)) == taken(6, written)
-    assert answer(target, name, of(2)) == taken(2, written)
+        assert answer(target, name, of(sequence)) == accepted(sequence)
+    assert answer(target, name, of(6)) == accepted(6, written)
+    assert answer(target, name, of(2)) == accepted(2, written)
     assert answer(target, name, of(1)) == out_of_order
     assert answer(target, name, of(9)) == out_of_order
     assert answer(target, name, of(6, 2)) == out_of_order
     assert answer(target, name, of(5, epoch=1)) == out_of_order
-    assert answer(target, name, of(0, epoch=1)) == taken(7)
+    assert answer(target, name, of(0, epoch=1)) == accepted(7)
     assert answer(target, name, of(1)) == refused(Errors.INVALID_PRODUCER_EPOCH)
     assert answer(target, name, of(6)) == refused(Errors.INVALID_PRODUCER_EPOCH)
 
@@ -204,13 +204,13 @@ def test_producer_sequence_is_checked(target: Target) -> None:
 def test_unknown_producer_may_begin_at_any_sequence(target: Target) -> None:
     """With an epoch or without. Sequence numbers wrap after 2^31-1."""
     name = topic(target, "unknown-producer")
-    assert answer(target, name, of(5, producer=71)) == taken(0)
+    assert answer(target, name, of(5, producer=71)) == accepted(0)
     assert answer(target, name, of(0, producer=71)) == refused(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert answer(target, name, of(0, epoch=-1, producer=73)) == taken(1)
-    assert answer(target, name, of(1, epoch=-1, producer=73)) == taken(2)
-    assert answer(target, name, of(2**31 - 2, 3, producer=74)) == taken(3)
-    assert answer(target, name, of(1, producer=74)) == taken(6)
-    assert answer(target, name, of(0, producer=-5)) == taken(7)
+    assert answer(target, name, of(0, epoch=-1, producer=73)) == accepted(1)
+    assert answer(target, name, of(1, epoch=-1, producer=73)) == accepted(2)
+    assert answer(target, name, of(2**31 - 2, 3, producer=74)) == accepted(3)
+    assert answer(target, name, of(1, producer=74)) == accepted(6)
+    assert answer(target, name, of(0, producer=-5)) == accepted(7)
     assert answer(target, name, of(-3, producer=75)) == refused(Errors.INVALID_RECORD)
 
 
@@ -229,7 +229,7 @@ def test_transactional_batch_without_a_transaction_is_rejected(target: Target) -
     )
     assert answer(target, name, data, transaction="t") == unverified
     assert answer(target, name, data, transaction="t", acks=5) == unverified
-    assert answer(target, name, batch(), transaction="t") == taken(0)
-    assert answer(target, name, batch(attributes=0x10), transaction="t") == taken(1)
+    assert answer(target, name, batch(), transaction="t") == accepted(0)
+    assert answer(target, name, batch(attributes=0x10), transaction="t") == accepted(1)
     unknown = refused(Errors.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert answer(target, NOWHERE, data, transaction="t") == unknown

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.broker.handlers.producing import answer, now_ms, refused, stored, taken, timed, topic
+from tests.broker.handlers.producing import accepted, answer, now_ms, refused, stored, timed, topic
 from tests.broker.hostile.forged import batch, packed, record, records
 from tests.broker.hostile.wire import Target, started
 
@@ -88,8 +88,8 @@ def test_timestamps_too_far_from_the_clock_are_rejected(target: Target) -> None:
         bounds = within(found, at, 60_000, 30_000)
         expected = [(i, out_of_range(times[i], i, bounds)) for i in faults]
         assert found == refused(Errors.INVALID_TIMESTAMP, 0, *expected)
-    assert answer(target, name, timed(at, at - 1, max_timestamp=at + 10**9)) == taken(0)
-    assert answer(target, name, timed(-1, at)) == taken(2)
+    assert answer(target, name, timed(at, at - 1, max_timestamp=at + 10**9)) == accepted(0)
+    assert answer(target, name, timed(-1, at)) == accepted(2)
     assert [head.max_timestamp for head, _ in stored(target, name)] == [at, at]
 
 
@@ -128,7 +128,7 @@ def test_log_append_time_of_a_producer_is_rejected(target: Target) -> None:
         assert answer(target, name, data) == refused(Errors.INVALID_TIMESTAMP, 0, (0, fault))
     plain = topic(target, "claims-plain")
     at = now_ms()
-    assert answer(target, plain, timed(at, at + 5, attributes=0x748, max_timestamp=at + 9)) == taken(0)
+    assert answer(target, plain, timed(at, at + 5, attributes=0x748, max_timestamp=at + 9)) == accepted(0)
     ((head, found),) = stored(target, plain)
     assert (head.attributes, head.max_timestamp) == (0x40, at + 9)
     assert [entry.timestamp for entry in found] == [at, at + 5]
@@ -157,7 +157,7 @@ def test_log_append_time_is_returned_and_stored(target: Target) -> None:
     at = now_ms()
     first = answer(target, name, timed(5, 10**15))
     assert at <= first.log_append_time_ms <= now_ms()
-    assert first == taken(0, first.log_append_time_ms)
+    assert first == accepted(0, first.log_append_time_ms)
     ((head, found),) = stored(target, name)
     assert (head.attributes, head.base_timestamp, head.max_timestamp) == (8, 5, first.log_append_time_ms)
     assert {entry.timestamp for entry in found} == {first.log_append_time_ms}
@@ -195,7 +195,7 @@ def test_batches_are_recompressed_with_the_codec_of_the_topic(kind: str, target:
     zipped = packed(GZIP, record() + record(delta=1, time=1), 2, base_timestamp=at, max_timestamp=at + 500)
     claims = timed(at, at + 3, attributes=0x748, max_timestamp=at + 77)
     assert [answer(target, name, data).base_offset for data in (later, zipped, claims)] == [0, 3, 5]
-    assert answer(target, name, later) == taken(0, at + 7)
+    assert answer(target, name, later) == accepted(0, at + 7)
     same = codec is Compression.NONE
     expected = [
         (0, int(codec), 2, 0 if same else 5, 7, 9, 2, 11, 3),
@@ -237,14 +237,14 @@ def test_decompressed_record_size_is_limited(target: Target) -> None:
     long, short = record(value=rb._sized(b"v" * 300)), record(value=rb._sized(b"v" * 60))
     three = short + record(delta=1, value=rb._sized(b"v" * 60)) + record(delta=2, value=rb._sized(b"v" * 60))
     assert answer(target, name, packed(GZIP, long)) == refused(Errors.INVALID_RECORD)
-    assert answer(target, name, batch(long)) == taken(0)
-    assert answer(target, name, packed(GZIP, three, 3)) == taken(1)
+    assert answer(target, name, batch(long)) == accepted(0)
+    assert answer(target, name, packed(GZIP, three, 3)) == accepted(1)
 
 
 def test_changed_codec_applies_to_later_batches(target: Target) -> None:
     """Stored batches stay unchanged."""
     name = topic(target, "codec-changed")
-    assert answer(target, name, timed(now_ms())) == taken(0)
+    assert answer(target, name, timed(now_ms())) == accepted(0)
     for offset, (setting, value) in enumerate(
         (("compression.type", "gzip"), ("message.timestamp.type", "LogAppendTime")), 1
     ):
@@ -278,7 +278,7 @@ def test_compression_level_of_the_topic_is_used(kind: Compression, target: Targe
     sizes = []
     for level in LZ4_LEVELS if kind is LZ4 else (1, 9):
         name = topic(target, f"level-{kind.label}-{level}", compression_type=kind.label, **{setting: level})
-        assert answer(target, name, batch(body)) == taken(0)
+        assert answer(target, name, batch(body)) == accepted(0)
         ((head, _),) = stored(target, name)
         sizes.append(head.size - rb.HEADER_SIZE)
         ours = compress(kind, body, LZ4_LEVELS[level] if kind is LZ4 else level)

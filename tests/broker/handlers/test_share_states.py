@@ -74,11 +74,11 @@ class Client:
         return REQUESTS[api](group_id=group, topics=(topic,))
 
 
-def story_of(tmp_path: Path, scenario: Any) -> None:
-    async def begin(broker_client: BrokerClient) -> None:
+def run_scenario(tmp_path: Path, scenario: Any) -> None:
+    async def run(broker_client: BrokerClient) -> None:
         await scenario(Client(broker_client, await broker_client.topic("orders", 2)))
 
-    run_with_broker(tmp_path, begin, QUICK)
+    run_with_broker(tmp_path, run, QUICK)
 
 
 def error_of(result: Any) -> tuple[int, str | None]:
@@ -97,7 +97,7 @@ def test_find_coordinator_creates_the_share_state_topic(tmp_path: Path) -> None:
         assert client.broker_client.broker.catalogue.topics.by_name["__share_group_state"].partitions == 2
         assert await client.find(key, version=5) == [Errors.INVALID_REQUEST]
 
-    story_of(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)
 
 
 ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -170,7 +170,7 @@ def test_share_partition_is_initialized_written_read_and_deleted(tmp_path: Path)
         assert (summary.state_epoch, summary.leader_epoch) == (0, 0)
         assert (summary.start_offset, summary.delivery_complete_count) == (-1, -1)
 
-    story_of(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)
 
 
 def test_errors_have_kafkas_messages(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_errors_have_kafkas_messages(tmp_path: Path) -> None:
         assert error_of(await client.send("Write", leader_epoch=5, state_epoch=4)) == old_state
         assert error_of(await client.send("Initialize", state_epoch=4)) == old_state
 
-    story_of(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)
 
 
 def test_empty_request_has_an_empty_response(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_empty_request_has_an_empty_response(tmp_path: Path) -> None:
             answer = await client.broker_client.send(request(group_id="g", topics=(one, empty)))
             assert len(answer.results) == (1 if api == "Initialize" else 0)
 
-    story_of(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)
 
 
 def test_without_the_share_state_topic_requests_are_rejected(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_without_the_share_state_topic_requests_are_rejected(tmp_path: Path) -> 
         summary = error_of(await client.send("ReadSummary"))
         assert summary == (Errors.NOT_COORDINATOR, message.format("read").replace("state:", "state summary:"))
 
-    story_of(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)
 
 
 def test_repeated_partitions_of_a_large_request_have_one_result(tmp_path: Path) -> None:
@@ -259,4 +259,4 @@ def test_repeated_partitions_of_a_large_request_have_one_result(tmp_path: Path) 
             (Uuid(b"x" * 16), [(0, Errors.UNKNOWN_TOPIC_OR_PARTITION)]),
         ]
 
-    story_of(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)

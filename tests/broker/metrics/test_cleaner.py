@@ -70,8 +70,8 @@ def test_uncleanable_partitions_are_reported(tmp_path: Path) -> None:
         async with measured(tmp_path, SETTINGS) as (broker, port):
             await create(broker)
             partition = the_partition(broker)
-            for turn in range(20):
-                partition.append([(b"k", bytes(100))], 1_000 + 10 * turn)
+            for number in range(20):
+                partition.append([(b"k", bytes(100))], 1_000 + 10 * number)
             damage(Path(partition.log.segments[1].path))
             await partition.sync()
             await until(lambda: T in broker.cleaner.uncleanable)

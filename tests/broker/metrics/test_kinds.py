@@ -42,13 +42,13 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "state", "started", "joined", "begun", "ended", "in_kafka"), ROWS)
+@pytest.mark.parametrize(("kind", "state", "started", "joined", "is_begin", "is_end", "in_kafka"), ROWS)
 def test_audit_rows_begin_or_end_rebalances(
-    kind: str, state: str, started: int, joined: int, begun: bool, ended: bool, in_kafka: bool
+    kind: str, state: str, started: int, joined: int, is_begin: bool, is_end: bool, in_kafka: bool
 ) -> None:
     """A rebalance is counted once, although it may have two audit rows."""
     row = RebalanceValue(group_type=kind, state=state, started_ms=started, joined_ms=joined, ended_ms=9)
-    assert (begins(row), ends(row), counts_in_kafka(row)) == (begun, ended, in_kafka)
+    assert (begins(row), ends(row), counts_in_kafka(row)) == (is_begin, is_end, in_kafka)
 
 
 def test_target_moves_newly_assigned_partitions() -> None:

@@ -37,8 +37,8 @@ def test_startup_line_has_the_metrics_address(option: list[str]) -> None:
 
 def test_metrics_port_in_use_is_an_error() -> None:
     """The broker does not start without the requested metrics."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
         done = subprocess.run(
             [*SERVE, "--metrics-port", str(port)], capture_output=True, text=True, timeout=60, check=False
         )

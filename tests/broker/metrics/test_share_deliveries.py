@@ -25,7 +25,7 @@ Page = dict[tuple[str, ...], float]
 
 
 async def shown(broker_client: BrokerClient) -> Page:
-    """Name and labels, and the number."""
+    """Return the share metrics by name and labels."""
     broker = broker_client.broker
     assert broker.meter is not None
     seen = Snapshot(broker, broker.meter, await collect_gauges(broker, broker.meter))
@@ -47,9 +47,9 @@ def test_deliveries_are_counted(tmp_path: Path) -> None:
             broker_client.write(TOPIC, bytes((value,)))
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 2, 1)]
         page = await shown(broker_client)
-        place = (GROUP, TOPIC, "0")
-        assert page["kafka_server_SharePartitionMetrics_Value", "InFlightMessageCount", *place] == 3
-        assert page["kafka_server_SharePartitionMetrics_Value", "InFlightBatchCount", *place] == 1
+        labels = (GROUP, TOPIC, "0")
+        assert page["kafka_server_SharePartitionMetrics_Value", "InFlightMessageCount", *labels] == 3
+        assert page["kafka_server_SharePartitionMetrics_Value", "InFlightBatchCount", *labels] == 1
         assert page[ours + "in_flight_records", GROUP] == 3
         assert page[ours + "sessions",] == 1
         assert errors(await one.acknowledge([(0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)])) == [0]

@@ -103,11 +103,11 @@ def test_denied_request_closes_the_connection() -> None:
     """The authorizer receives the context, the operation and the resource."""
     calls: list[tuple[str, Operation, Resource]] = []
 
-    def only_mine(call: RequestContext, operation: Operation, resource: Resource) -> bool:
+    def authorize(call: RequestContext, operation: Operation, resource: Resource) -> bool:
         calls.append((call.client_id, operation, resource))
         return resource.name == "mine"
 
-    handler = guarded(12, lambda request, call: "handled", lambda: TOPICS, only_mine)
+    handler = guarded(12, lambda request, call: "handled", lambda: TOPICS, authorize)
     call = RequestContext(4, "me")
     assert handler(HeartbeatRequest(group_id="mine"), call) == "handled"
     assert handler(HeartbeatRequest(group_id="theirs"), call) is HANG_UP

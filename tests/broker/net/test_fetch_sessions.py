@@ -52,13 +52,13 @@ def fetch(
     fresh_id: int = 7,
 ) -> FinishedFetch:
     """Run a fetch whose partitions have these results; the others are idle."""
-    begun = sessions.begin(request, with_ids=True, now_ms=now_ms)
+    open_session = sessions.begin(request, with_ids=True, now_ms=now_ms)
     by_index = {data.partition_index: data for data in results}
     read = [
         (partition, by_index.get(partition.request.partition, idle(partition.request.partition)))
-        for partition in begun.partitions.values()
+        for partition in open_session.partitions.values()
     ]
-    return sessions.finish(begun, read, now_ms=now_ms, fresh_id=fresh_id)
+    return sessions.finish(open_session, read, now_ms=now_ms, fresh_id=fresh_id)
 
 
 def indexes(response: FinishedFetch) -> list[int]:
@@ -123,8 +123,8 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     sessions = opened(0, 1)
     forget = (ForgottenTopic(topic_id=TOPIC, partitions=(0, 9)), ForgottenTopic(topic_id=OTHER))
     incremental = request(7, 1, 1, 2, offset=4, forgotten_topics_data=forget)
-    begun = sessions.begin(incremental, with_ids=True, now_ms=0)
-    kept = [(i.request.partition, i.request.fetch_offset) for i in begun.partitions.values()]
+    open_session = sessions.begin(incremental, with_ids=True, now_ms=0)
+    kept = [(i.request.partition, i.request.fetch_offset) for i in open_session.partitions.values()]
     assert kept == [(1, 4), (2, 4)]
     assert repr(sessions) == "<1 fetch sessions, 2 partitions>"
 
@@ -133,8 +133,8 @@ def test_repeated_partition_is_fetched_once_with_its_last_offset() -> None:
     """It keeps the position of its first entry."""
     partitions = tuple(FetchPartition(partition=i, fetch_offset=o) for i, o in ((0, 1), (1, 2), (0, 3)))
     repeated = FetchRequest(topics=(FetchTopic(topic_id=TOPIC, partitions=partitions),))
-    begun = FetchSessions(0).begin(repeated, with_ids=True, now_ms=0)
-    assert [(i.request.partition, i.request.fetch_offset) for i in begun.partitions.values()] == [
+    open_session = FetchSessions(0).begin(repeated, with_ids=True, now_ms=0)
+    assert [(i.request.partition, i.request.fetch_offset) for i in open_session.partitions.values()] == [
         (0, 3),
         (1, 2),
     ]
@@ -144,8 +144,8 @@ def test_partitions_with_records_move_behind_the_others() -> None:
     """Otherwise a size limit would starve the others."""
     sessions = opened(0, 1, 2)
     fetch(sessions, request(7, 1), idle(0, records=b"x"), idle(1, high_watermark=9))
-    begun = sessions.begin(request(7, 2), with_ids=True, now_ms=0)
-    assert [i.request.partition for i in begun.partitions.values()] == [1, 2, 0]
+    open_session = sessions.begin(request(7, 2), with_ids=True, now_ms=0)
+    assert [i.request.partition for i in open_session.partitions.values()] == [1, 2, 0]
 
 
 def test_unknown_session_is_not_found() -> None:
@@ -205,8 +205,8 @@ def test_recreated_topic_has_another_partition() -> None:
         session_epoch=1,
         topics=(FetchTopic(topic_id=OTHER, partitions=(FetchPartition(partition=0),)),),
     )
-    begun = sessions.begin(incremental, with_ids=True, now_ms=0)
-    assert list(begun.partitions) == [(TOPIC, 0), (OTHER, 0)]
+    open_session = sessions.begin(incremental, with_ids=True, now_ms=0)
+    assert list(open_session.partitions) == [(TOPIC, 0), (OTHER, 0)]
 
 
 def test_largest_epoch_is_followed_by_one() -> None:

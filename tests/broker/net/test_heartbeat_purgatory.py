@@ -46,8 +46,8 @@ def test_new_assignment_releases_the_heartbeat(tmp_path: Path) -> None:
             owned = (Owned(topic_id=kept.topic_id, partitions=kept.partitions),)
             given_up = await a.beat(staying("a", epoch, topic_partitions=owned))
             assert (given_up.member_epoch, given_up.heartbeat_interval_ms) == (epoch + 1, 5000)
-            got = await b.beat(staying("b", epoch + 1))
-            assert len(got.assignment.topic_partitions[0].partitions) == 1
+            response = await b.beat(staying("b", epoch + 1))
+            assert len(response.assignment.topic_partitions[0].partitions) == 1
 
     asyncio.run(main())
 
@@ -110,8 +110,10 @@ def test_topic_changes_release_the_heartbeat(tmp_path: Path) -> None:
             a, admin = await Line.to(broker), await Line.to(broker)
             epoch = await held(broker, a, "a", "orders", "audit")
             wanted = CreatableTopic(name="audit", num_partitions=1, replication_factor=1)
-            made = await admin.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=(wanted,), timeout_ms=1000))
-            assert made.topics[0].error_code == 0
+            created = await admin.ask(
+                CREATE_TOPICS, 7, CreateTopicsRequest(topics=(wanted,), timeout_ms=1000)
+            )
+            assert created.topics[0].error_code == 0
             _, response = await a.answer()
             assert response.member_epoch == epoch + 1
             assert len(response.assignment.topic_partitions) == 2

@@ -86,7 +86,7 @@ def joining(protocol: str = "range") -> JoinGroupRequest:
     )
 
 
-def play(
+def with_classic_group(
     path: Path, scenario: Callable[[Classic], Any], software: tuple[str, str] = JAVA, **more: Any
 ) -> None:
     async def main() -> None:
@@ -107,7 +107,7 @@ def test_heartbeat_is_held_once_the_interval_is_learnt(tmp_path: Path, software:
     async def scenario(group: Classic) -> None:
         assert [group.beat() for _ in range(4)] == [0, 0, 0, 2.7]
 
-    play(tmp_path, scenario, software)
+    with_classic_group(tmp_path, scenario, software)
 
 
 def test_shortest_interval_limits_the_hold(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_shortest_interval_limits_the_hold(tmp_path: Path) -> None:
         group.release(0.0)
         assert group.beat(3) == 2.7
 
-    play(tmp_path, scenario)
+    with_classic_group(tmp_path, scenario)
 
 
 def test_hold_may_be_shorter_than_a_timer_slot(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_hold_may_be_shorter_than_a_timer_slot(tmp_path: Path) -> None:
             await until(lambda: len(group.passed) == count_before + 1)  # noqa: B023 - it is over before the next round
             group.beat(0.004)
 
-    play(tmp_path, scenario)
+    with_classic_group(tmp_path, scenario)
 
 
 def test_hold_has_a_maximum(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_hold_has_a_maximum(tmp_path: Path) -> None:
     async def scenario(group: Classic) -> None:
         assert [group.beat(60) for _ in range(4)] == [0, 0, 0, 4.5]
 
-    play(tmp_path, scenario)
+    with_classic_group(tmp_path, scenario)
 
 
 def test_hold_of_a_static_member_is_short(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_hold_of_a_static_member_is_short(tmp_path: Path) -> None:
     async def scenario(group: Classic) -> None:
         assert [group.beat() for _ in range(4)] == [0, 0, 0, 0.8]
 
-    play(tmp_path, scenario, instance="desk")
+    with_classic_group(tmp_path, scenario, instance="desk")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_unsuitable_clients_are_never_held(
     async def scenario(group: Classic) -> None:
         assert [group.beat() for _ in range(9)] == [0] * 9
 
-    play(tmp_path, scenario, software, **more)
+    with_classic_group(tmp_path, scenario, software, **more)
 
 
 def test_rebalance_releases_the_heartbeat(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_rebalance_releases_the_heartbeat(tmp_path: Path) -> None:
         assert group.line.last_answer().error_code == Errors.REBALANCE_IN_PROGRESS
         assert [group.beat() for _ in range(5)] == [0] * 5
 
-    play(tmp_path, scenario)
+    with_classic_group(tmp_path, scenario)
 
 
 def test_other_request_releases_the_heartbeat_before_it(tmp_path: Path) -> None:
@@ -212,4 +212,4 @@ def test_other_request_releases_the_heartbeat_before_it(tmp_path: Path) -> None:
         group.line.send(HEARTBEAT, 4, group.request.replace(member_id="x"))
         assert group.passed == [beat, beat + 1]
 
-    play(tmp_path, scenario)
+    with_classic_group(tmp_path, scenario)

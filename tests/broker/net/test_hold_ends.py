@@ -211,14 +211,14 @@ async def held_group(broker: Broker, size: int) -> tuple[list[Direct], list[int]
     return lines, passed
 
 
-async def in_turns(broker: Broker) -> list[int]:
+async def released_per_iteration(broker: Broker) -> list[int]:
     """Wait until no heartbeat is held. Return the number released in each iteration of the loop."""
-    turns, before = [], len(broker.heartbeat_purgatory)
+    released, before = [], len(broker.heartbeat_purgatory)
     while before:
         await asyncio.sleep(0)
-        turns.append(before - len(broker.heartbeat_purgatory))
+        released.append(before - len(broker.heartbeat_purgatory))
         before = len(broker.heartbeat_purgatory)
-    return turns
+    return released
 
 
 def test_large_group_is_released_in_batches(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_large_group_is_released_in_batches(tmp_path: Path) -> None:
         async with responsive(tmp_path, **more) as broker:
             lines, passed = await held_group(broker, size)
             await broker.topic_creator.create_missing(["audit"])
-            assert 0 < max(await in_turns(broker)) <= BATCH
+            assert 0 < max(await released_per_iteration(broker)) <= BATCH
             await until(lambda: len(passed) == size)
             for number, line in enumerate(lines):
                 line.send(HEARTBEAT, 1, staying(f"m{number}", size + 1))
@@ -241,7 +241,7 @@ def test_large_group_is_released_in_batches(tmp_path: Path) -> None:
             for number, line in enumerate(new):
                 line.send(HEARTBEAT, 1, joining(f"n{number}", "orders"))
             assert len(broker.heartbeat_purgatory._releasing) == size
-            assert 0 < max(await in_turns(broker)) <= BATCH
+            assert 0 < max(await released_per_iteration(broker)) <= BATCH
             await until(lambda: len(passed) == size)
             for line in (*lines, *new):
                 line.end()

@@ -44,7 +44,7 @@ def synced(*partitions: TopicPartition) -> SyncGroupResponse:
 NEEDS_ID = JoinGroupResponse(error_code=Errors.MEMBER_ID_REQUIRED, member_id="m-1")
 
 
-def play(broker: ScriptedBroker, job: Callable[[Member], Awaitable[None]], **options: Any) -> list[str]:
+def run_member(broker: ScriptedBroker, job: Callable[[Member], Awaitable[None]], **options: Any) -> list[str]:
     """Run `job` with a member of group g; return its rebalance callbacks."""
     happened: list[str] = []
 
@@ -84,7 +84,7 @@ def group_requests(broker: ScriptedBroker) -> list[str]:
 
 
 def test_a_member_gets_an_id_joins_syncs_and_leaves_with_a_reason() -> None:
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         await member.ensure()
         assert member.state is State.STABLE and not member.is_leader
         assert repr(member) == "<Member m-1 of g: stable, generation 1, 2 partitions>"
@@ -94,7 +94,7 @@ def test_a_member_gets_an_id_joins_syncs_and_leaves_with_a_reason() -> None:
     with ScriptedBroker(
         JoinGroup=[NEEDS_ID, joined(1)], SyncGroup=synced(T0, T1), LeaveGroup=LeaveGroupResponse()
     ) as broker:
-        happened = play(broker, life)
+        happened = run_member(broker, scenario)
     assert group_requests(broker) == [
         "JoinGroup -", "JoinGroup m-1", "SyncGroup m-1 1", "LeaveGroup m-1: done for today",
     ]  # fmt: skip
@@ -105,7 +105,7 @@ def test_the_leader_assigns_partitions_with_the_selected_protocol() -> None:
     metadata = write_subscription(Subscription(("t",)))
     members = tuple(JoinGroupResponseMember(member_id=m, metadata=metadata) for m in ("m-1", "m-2"))
 
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         await member.ensure()
         assert member.is_leader
         await member.leave()
@@ -115,7 +115,7 @@ def test_the_leader_assigns_partitions_with_the_selected_protocol() -> None:
         LeaveGroup=LeaveGroupResponse(),
     ) as broker:  # fmt: skip
         broker.answers["Metadata"] = [broker.metadata(t=3)]
-        play(broker, life)
+        run_member(broker, scenario)
     (sync,) = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "SyncGroup"]
     assert {a.member_id: a.assignment for a in sync.assignments} == {
         "m-1": write_assignment(Assigned((T0, T1))),
@@ -124,7 +124,7 @@ def test_the_leader_assigns_partitions_with_the_selected_protocol() -> None:
 
 
 def test_an_eager_member_revokes_all_partitions_before_rejoining() -> None:
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         await member.ensure()
         await member.heartbeat()
         assert member.rejoin and member.assignment == (T0, T1)
@@ -135,7 +135,7 @@ def test_an_eager_member_revokes_all_partitions_before_rejoining() -> None:
         JoinGroup=[joined(1), joined(2)], SyncGroup=[synced(T0, T1), synced(T1)],
         Heartbeat=HeartbeatResponse(error_code=Errors.REBALANCE_IN_PROGRESS), LeaveGroup=LeaveGroupResponse(),
     ) as broker:  # fmt: skip
-        happened = play(broker, life)
+        happened = run_member(broker, scenario)
     assert happened == ["assigned t-0 t-1", "revoked t-0 t-1", "assigned t-1", "revoked t-1"]
     assert group_requests(broker)[2:4] == [
         "Heartbeat m-1 1",
@@ -144,7 +144,7 @@ def test_an_eager_member_revokes_all_partitions_before_rejoining() -> None:
 
 
 def test_a_cooperative_member_revokes_only_moved_partitions_and_rejoins() -> None:
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         await member.ensure()
         member.ask_to_rejoin("for the test")
         await member.ensure()
@@ -154,7 +154,7 @@ def test_a_cooperative_member_revokes_only_moved_partitions_and_rejoins() -> Non
     with ScriptedBroker(
         JoinGroup=coop, SyncGroup=[synced(T0, T1), synced(T0), synced(T0)], LeaveGroup=LeaveGroupResponse()
     ) as broker:
-        happened = play(broker, life, assignors=("cooperative-sticky",))
+        happened = run_member(broker, scenario, assignors=("cooperative-sticky",))
     assert happened == ["assigned t-0 t-1", "revoked t-1", "assigned", "assigned", "revoked t-0"]
     joins = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "JoinGroup"]
     subscriptions = [read_subscription(r.protocols[0].metadata) for r in joins]
@@ -163,7 +163,7 @@ def test_a_cooperative_member_revokes_only_moved_partitions_and_rejoins() -> Non
 
 
 def test_a_removed_member_loses_its_partitions_and_joins_with_a_new_id() -> None:
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         await member.ensure()
         await member.heartbeat()
         assert (member.state, member.member_id, member.assignment) == (State.OUT, "", ())
@@ -174,13 +174,13 @@ def test_a_removed_member_loses_its_partitions_and_joins_with_a_new_id() -> None
         JoinGroup=joined(1), SyncGroup=synced(T0), LeaveGroup=LeaveGroupResponse(),
         Heartbeat=HeartbeatResponse(error_code=Errors.UNKNOWN_MEMBER_ID),
     ) as broker:  # fmt: skip
-        happened = play(broker, life)
+        happened = run_member(broker, scenario)
     assert happened == ["assigned t-0", "lost t-0", "assigned t-0", "revoked t-0"]
     assert group_requests(broker)[3] == "JoinGroup - because received UNKNOWN_MEMBER_ID"
 
 
 def test_a_rebalance_during_sync_is_joined_again() -> None:
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         await member.ensure()
         await member.leave()
 
@@ -188,7 +188,7 @@ def test_a_rebalance_during_sync_is_joined_again() -> None:
     with ScriptedBroker(
         JoinGroup=[joined(1), joined(2)], SyncGroup=[again, synced(T0)], LeaveGroup=LeaveGroupResponse()
     ) as broker:
-        play(broker, life)
+        run_member(broker, scenario)
     assert group_requests(broker)[:4] == [
         "JoinGroup -", "SyncGroup m-1 1", "JoinGroup m-1", "SyncGroup m-1 2",
     ]  # fmt: skip
@@ -208,26 +208,26 @@ def test_a_fenced_member_raises_and_a_static_one_sends_no_leave_request() -> Non
 
     settings = MemberSettings(group_instance_id="i-1")
     with ScriptedBroker(JoinGroup=JoinGroupResponse(error_code=Errors.FENCED_INSTANCE_ID)) as broker:
-        play(broker, fenced, settings=settings)
+        run_member(broker, fenced, settings=settings)
     with ScriptedBroker(JoinGroup=joined(1), SyncGroup=synced(T0)) as broker:
-        play(broker, static, settings=settings)
+        run_member(broker, static, settings=settings)
     assert broker.apis == ["FindCoordinator", "JoinGroup", "SyncGroup"]
 
 
 def test_a_member_that_times_out_joining_leaves_the_group() -> None:
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await member.ensure()
         await member.leave("no patience")
 
     with ScriptedBroker(JoinGroup=[NEEDS_ID, None], LeaveGroup=LeaveGroupResponse()) as broker:
-        play(broker, life)
+        run_member(broker, scenario)
     assert group_requests(broker)[-2:] == ["JoinGroup m-1", "LeaveGroup m-1: no patience"]
 
 
 def test_heartbeats_are_sent_in_the_background() -> None:
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         await member.ensure()
         for _ in range(200):  # up to 4 s
             await asyncio.sleep(0.02)
@@ -239,7 +239,7 @@ def test_heartbeats_are_sent_in_the_background() -> None:
         JoinGroup=joined(1), SyncGroup=synced(T0), Heartbeat=HeartbeatResponse(),
         LeaveGroup=LeaveGroupResponse(),
     ) as broker:  # fmt: skip
-        play(broker, life, settings=MemberSettings(heartbeat_interval_ms=20))
+        run_member(broker, scenario, settings=MemberSettings(heartbeat_interval_ms=20))
     assert broker.apis.count("Heartbeat") >= 2
 
 
@@ -248,7 +248,7 @@ def test_a_static_leader_that_skipped_the_assignment_detects_new_partitions() ->
     member = JoinGroupResponseMember(member_id="m-1", metadata=write_subscription(Subscription(("t",))))
     back = joined(1, leader="m-1", members=(member,)).replace(skip_assignment=True)
 
-    async def life(member: Member) -> None:
+    async def scenario(member: Member) -> None:
         await member.ensure()
         assert member.is_leader
         async with asyncio.timeout(10):
@@ -259,7 +259,7 @@ def test_a_static_leader_that_skipped_the_assignment_detects_new_partitions() ->
     with ScriptedBroker(JoinGroup=back, SyncGroup=synced(T0), Heartbeat=HeartbeatResponse()) as broker:
         broker.answers["Metadata"] = [broker.metadata(t=2), broker.metadata(t=3)]
         settings = MemberSettings(heartbeat_interval_ms=5, metadata_max_age_ms=1, group_instance_id="i")
-        play(broker, life, settings=settings)
+        run_member(broker, scenario, settings=settings)
     (sync,) = [r for api, r in zip(broker.apis, broker.requests, strict=True) if api == "SyncGroup"]
     assert sync.assignments == ()
 

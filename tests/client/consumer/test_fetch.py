@@ -30,22 +30,22 @@ def unpack(
     return _unpack(TP, position, PartitionData(records=data, aborted_transactions=aborted), level)
 
 
-def values(got: Fetched) -> list[bytes | None]:
-    return [r.value for r in got.records]
+def values(fetched: Fetched) -> list[bytes | None]:
+    return [r.value for r in fetched.records]
 
 
 def test_records_before_the_position_are_dropped() -> None:
     """A broker returns the whole batch that contains the position."""
-    got = unpack(batch(10, b"a", b"b", b"c") + batch(13, b"d"), position=12)
-    assert values(got) == [b"c", b"d"]
-    assert got.next_offset == 14
-    assert repr(got) == "Fetched(t-0, 2 records, then 14)"
+    fetched = unpack(batch(10, b"a", b"b", b"c") + batch(13, b"d"), position=12)
+    assert values(fetched) == [b"c", b"d"]
+    assert fetched.next_offset == 14
+    assert repr(fetched) == "Fetched(t-0, 2 records, then 14)"
 
 
 @pytest.mark.parametrize("kept", [0, 5, 17, 60, 62])
 def test_a_truncated_batch_is_left_for_the_next_fetch(kept: int) -> None:
-    got = unpack(batch(0, b"a") + batch(1, b"b")[:kept])
-    assert (values(got), got.next_offset) == ([b"a"], 1)
+    fetched = unpack(batch(0, b"a") + batch(1, b"b")[:kept])
+    assert (values(fetched), fetched.next_offset) == ([b"a"], 1)
 
 
 def test_an_empty_response_keeps_the_position() -> None:
@@ -86,7 +86,7 @@ def test_raw_batches_are_returned_unchanged() -> None:
     damaged[-2] ^= 1
     first, second = batch(10, b"a", b"b"), bytes(damaged)
     answer = PartitionData(records=batch(8, b"x", b"y") + first + second + batch(13, b"d")[:-1])
-    got = _keep(TP, 11, answer)
-    assert b"".join(bytes(each) for _, each in got.batches) == first + second
-    assert [header.base_offset for header, _ in got.batches] == [10, 12]
-    assert repr(got) == "FetchedBatches(t-0, 2 batches, then 13)"
+    fetched = _keep(TP, 11, answer)
+    assert b"".join(bytes(each) for _, each in fetched.batches) == first + second
+    assert [header.base_offset for header, _ in fetched.batches] == [10, 12]
+    assert repr(fetched) == "FetchedBatches(t-0, 2 batches, then 13)"

@@ -60,8 +60,8 @@ class GroupFixture:
 
     async def poll(self, *consumers: Consumer) -> None:
         """Poll each consumer once, and check that no partition has two owners."""
-        for got in await asyncio.gather(*(c.poll(20) for c in consumers)):
-            self.read += (int(r.value or b"-1") for r in got)
+        for records in await asyncio.gather(*(c.poll(20) for c in consumers)):
+            self.read += (int(r.value or b"-1") for r in records)
         owned = [tp for c in consumers for tp in c.assignment]
         assert len(owned) == len(set(owned)), owned
 
@@ -84,7 +84,7 @@ class GroupFixture:
         await self.clusters[at].close()
 
 
-def play(
+def with_group(
     tmp_path: Path, job: Callable[[GroupFixture], Awaitable[None]], partitions: int = 4, **more: str
 ) -> None:
     async def whole() -> None:
@@ -123,7 +123,7 @@ def test_rebalances_lose_and_repeat_no_record(tmp_path: Path) -> None:
         assert (group.type, group.state, group.assignor, group.epoch) == ("consumer", "Stable", "uniform", 4)
         assert [(m.client_id, m.epoch, len(m.assignment)) for m in group.members] == [("bob", 4, 4)]
 
-    play(tmp_path, job)
+    with_group(tmp_path, job)
 
 
 def test_partitions_of_a_killed_member_are_reassigned(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_partitions_of_a_killed_member_are_reassigned(tmp_path: Path) -> None:
         await fixture.vanish(ann)
         await fixture.until_shared(bob, each=4)
 
-    play(tmp_path, job)
+    with_group(tmp_path, job)
 
 
 def test_a_static_member_returns_to_its_partitions(tmp_path: Path) -> None:
@@ -147,16 +147,16 @@ def test_a_static_member_returns_to_its_partitions(tmp_path: Path) -> None:
     async def job(fixture: GroupFixture) -> None:
         ann, bob = static(fixture, "ann"), static(fixture, "bob")
         await fixture.until_shared(ann, bob, each=2)
-        held, epoch = ann.assignment, (await fixture.admin.describe_group("g")).epoch
+        assignment, epoch = ann.assignment, (await fixture.admin.describe_group("g")).epoch
         fixture.consumers.remove(ann)
         await ann.close()
         away = member_progress(await fixture.admin.describe_group("g"))
         assert [s.state for s in away if s.member.instance_id == "ann"] == ["AWAY"]
         ann = static(fixture, "ann")
         await fixture.until_shared(ann, bob, each=2)
-        assert (ann.assignment, (await fixture.admin.describe_group("g")).epoch) == (held, epoch)
+        assert (ann.assignment, (await fixture.admin.describe_group("g")).epoch) == (assignment, epoch)
 
-    play(tmp_path, job)
+    with_group(tmp_path, job)
 
 
 def test_added_partitions_and_recreated_topics_are_read_from_the_start(
@@ -176,7 +176,7 @@ def test_added_partitions_and_recreated_topics_are_read_from_the_start(
         await fixture.produce("t", 7)
         await fixture.until(lambda: sorted(fixture.read) == [0, 1, 7], ann)
 
-    play(tmp_path, job, partitions=2)
+    with_group(tmp_path, job, partitions=2)
 
 
 def test_changed_subscriptions_and_expressions_take_effect(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_changed_subscriptions_and_expressions_take_effect(tmp_path: Path) -> No
         ann.subscribe(["u"])
         await fixture.until(lambda: ann.assignment == (TopicPartition("u", 0),), ann)
 
-    play(tmp_path, job)
+    with_group(tmp_path, job)
 
 
 def test_classic_and_modern_members_share_a_group(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_classic_and_modern_members_share_a_group(tmp_path: Path) -> None:
         assert group.type == "consumer"
         assert {m.client_id: m.upgraded for m in group.members} == {"old": False, "new": True}
 
-    play(tmp_path, job)
+    with_group(tmp_path, job)
 
 
 def test_a_member_that_delays_the_rebalance_is_described(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_member_that_delays_the_rebalance_is_described(tmp_path: Path) -> None
         await fixture.until_shared(ann, bob, each=2)
         assert blocking_members(await fixture.admin.describe_group("g")) == []
 
-    play(tmp_path, job)
+    with_group(tmp_path, job)
 
 
 def test_admins_list_configure_empty_and_delete_consumer_groups(tmp_path: Path) -> None:
@@ -262,15 +262,15 @@ def test_admins_list_configure_empty_and_delete_consumer_groups(tmp_path: Path) 
         with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
             await admin.describe_group("g")
 
-    play(tmp_path, job)
+    with_group(tmp_path, job)
 
 
 def test_errors_have_the_coordinators_message(tmp_path: Path) -> None:
-    async def refused(fixture: GroupFixture, words: str, **options: Any) -> None:
+    async def refused(fixture: GroupFixture, message: str, **options: Any) -> None:
         consumer = fixture.consumer("ann", **options)
         with pytest.raises(KafkaError) as raised:
             await fixture.poll(consumer)
-        assert words in str(raised.value)
+        assert message in str(raised.value)
 
     async def job(fixture: GroupFixture) -> None:
         await refused(fixture, "ServerAssignor fair is not supported.", group_remote_assignor="fair")
@@ -281,4 +281,4 @@ def test_errors_have_the_coordinators_message(tmp_path: Path) -> None:
         await fixture.until_shared(ann, each=4)
         await refused(fixture, "GROUP_MAX_SIZE_REACHED")
 
-    play(tmp_path, job, group_consumer_max_size="1")
+    with_group(tmp_path, job, group_consumer_max_size="1")

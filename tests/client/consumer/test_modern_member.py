@@ -81,15 +81,15 @@ def script(*answers: Any, topics: int = 4) -> ScriptedBroker:
     return broker
 
 
-def play(
+def run_member(
     broker: ScriptedBroker, job: Callable[[ConsumerMember], Awaitable[None]], **options: Any
 ) -> list[str]:
     """Run `job` with a member of group g; return its rebalance callbacks."""
     callbacks: list[str] = []
 
-    def callback_named(word: str) -> Callable[[tuple[TopicPartition, ...]], Awaitable[None]]:
+    def callback_named(event: str) -> Callable[[tuple[TopicPartition, ...]], Awaitable[None]]:
         async def write(partitions: tuple[TopicPartition, ...]) -> None:
-            callbacks.append(f"{word} {' '.join(map(str, partitions))}".rstrip())
+            callbacks.append(f"{event} {' '.join(map(str, partitions))}".rstrip())
 
         return write
 
@@ -120,7 +120,7 @@ def heartbeats(broker: ScriptedBroker) -> list[Any]:
 
 
 def test_a_member_joins_reconciles_and_leaves() -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0, T1), member)
         assert (member.epoch, member.topics, member.rejoin) == (2, ("t",), False)
         await member.leave("done for today")
@@ -130,7 +130,7 @@ def test_a_member_joins_reconciles_and_leaves() -> None:
             await member.ensure()
 
     with script(answer(2, t=(0, 1)), unchanged(2)) as broker:
-        callbacks = play(broker, life)
+        callbacks = run_member(broker, scenario)
     assert callbacks == ["assigned t-0 t-1", "revoked t-0 t-1"]
     first, last = heartbeats(broker)[0], heartbeats(broker)[-1]
     assert (first.member_epoch, first.topic_partitions, last.member_epoch) == (0, (), -1)
@@ -138,7 +138,7 @@ def test_a_member_joins_reconciles_and_leaves() -> None:
 
 
 def test_revocation_happens_in_ensure_and_is_reported_at_once() -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0, T1), member)
         async with asyncio.timeout(10):
             while not member.rejoin:
@@ -154,7 +154,7 @@ def test_revocation_happens_in_ensure_and_is_reported_at_once() -> None:
         unchanged(3, LONG_INTERVAL_MS),
     )  # fmt: skip
     with script(*answers) as broker:
-        callbacks = play(broker, life)
+        callbacks = run_member(broker, scenario)
     assert callbacks == ["assigned t-0 t-1", "revoked t-1", "assigned", "assigned t-2", "revoked t-0 t-2"]
     reported = [None if b.topic_partitions is None else [list(r.partitions) for r in b.topic_partitions]
             for b in heartbeats(broker)]  # fmt: skip
@@ -165,7 +165,7 @@ def test_target_received_during_revocation_supersedes_the_former() -> None:
     """Partitions of only the first target may belong to another member when its callback returns."""
     slow: list[str] = []
 
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0, T1), member)
 
         async def wait_for_next_target(partitions: tuple[TopicPartition, ...]) -> None:
@@ -186,7 +186,7 @@ def test_target_received_during_revocation_supersedes_the_former() -> None:
         unchanged(3, LONG_INTERVAL_MS),
     )  # fmt: skip
     with script(*answers) as broker:
-        callbacks = play(broker, life)
+        callbacks = run_member(broker, scenario)
     assert slow == ["t-0"]
     assert callbacks == ["assigned t-0 t-1", "assigned", "revoked t-1"]
     reported = [
@@ -197,7 +197,7 @@ def test_target_received_during_revocation_supersedes_the_former() -> None:
 
 @pytest.mark.parametrize("error", [Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID])
 def test_fenced_member_loses_its_partitions_and_rejoins(error: Errors) -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0,), member)
         await until(lambda: member.assignment == (T1,), member)
         await member.leave()
@@ -205,19 +205,19 @@ def test_fenced_member_loses_its_partitions_and_rejoins(error: Errors) -> None:
     with script(
         answer(2, t=(0,)), unchanged(2), error_response(error), answer(4, t=(1,)), unchanged(4)
     ) as broker:
-        callbacks = play(broker, life)
+        callbacks = run_member(broker, scenario)
     assert callbacks == ["assigned t-0", "lost t-0", "assigned t-1", "revoked t-1"]
     assert [b.member_epoch for b in heartbeats(broker)][:5] == [0, 2, 2, 0, 4]
 
 
 def test_full_heartbeat_follows_a_lost_connection() -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0,), member)
         await until(lambda: len(heartbeats(broker)) >= 4, member)
         await member.leave()
 
     with script(answer(2, t=(0,)), unchanged(2), HANG_UP, unchanged(2)) as broker:
-        callbacks = play(broker, life)
+        callbacks = run_member(broker, scenario)
     assert callbacks == ["assigned t-0", "revoked t-0"]
     again = heartbeats(broker)[3]
     assert (again.member_epoch, again.rebalance_timeout_ms) == (2, 5_000)
@@ -226,19 +226,19 @@ def test_full_heartbeat_follows_a_lost_connection() -> None:
 
 
 def test_static_member_retries_unreleased_instance_id_and_leaves_with_minus_2() -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0,), member)
         await member.leave()
 
     unreleased = error_response(Errors.UNRELEASED_INSTANCE_ID)
     with script(unreleased, unreleased, answer(2, t=(0,)), unchanged(2)) as broker:
-        play(broker, life, settings=SOON._replace(group_instance_id="i"))
+        run_member(broker, scenario, settings=SOON._replace(group_instance_id="i"))
     assert [b.member_epoch for b in heartbeats(broker)][:3] == [0, 0, 0]
     assert (heartbeats(broker)[-1].member_epoch, heartbeats(broker)[-1].instance_id) == (-2, "i")
 
 
 def test_changed_subscription_is_sent_at_once() -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0,), member)
         await until(lambda: len(heartbeats(broker)) >= 2, member)
         member.subscribe(regex="t|u")
@@ -248,7 +248,7 @@ def test_changed_subscription_is_sent_at_once() -> None:
     with script(
         answer(2, t=(0,)), unchanged(2, LONG_INTERVAL_MS), answer(3, t=(0,), u=(0,)), unchanged(3)
     ) as broker:
-        callbacks = play(broker, life)
+        callbacks = run_member(broker, scenario)
     assert callbacks == ["assigned t-0", "assigned u-0", "revoked t-0 u-0"]
     assert (heartbeats(broker)[2].subscribed_topic_names, heartbeats(broker)[2].subscribed_topic_regex) == (
         (),
@@ -270,7 +270,7 @@ def test_recreated_topic_is_lost_and_assigned_again() -> None:
             topics=tuple(t.replace(topic_id=both.topic_id) for t in found.topics if t.name == "t")
         )
 
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0,), member)
         await until(lambda: member.epoch == 3 and not member.rejoin, member)
         await member.leave()
@@ -278,7 +278,7 @@ def test_recreated_topic_is_lost_and_assigned_again() -> None:
     with script(answer(2, t=(0,)), unchanged(2), anew, unchanged(3)) as broker:
         usual = broker.metadata(t=1)
         broker.answers["Metadata"] = [metadata]
-        callbacks = play(broker, life)
+        callbacks = run_member(broker, scenario)
     assert callbacks == ["assigned t-0", "lost t-0", "assigned t-0", "revoked t-0"]
 
 
@@ -291,7 +291,7 @@ def test_recreated_topic_is_lost_and_assigned_again() -> None:
     ],
 )
 def test_fatal_error_is_raised_repeatedly_after_losing_partitions(error: Errors, message: str) -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         await until(lambda: member.assignment == (T0,), member)
         with pytest.raises(KafkaError) as raised:
             await until(lambda: False, member)
@@ -303,13 +303,13 @@ def test_fatal_error_is_raised_repeatedly_after_losing_partitions(error: Errors,
     with script(
         answer(2, t=(0,)), unchanged(2), error_response(error, "there is none of that name")
     ) as broker:
-        callbacks = play(broker, life)
+        callbacks = run_member(broker, scenario)
     assert callbacks == ["assigned t-0", "lost t-0"]
     assert all(b.member_epoch >= 0 for b in heartbeats(broker))
 
 
 def test_error_building_a_heartbeat_reaches_the_caller() -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         def mistaken(*_: Any) -> Any:
             raise ZeroDivisionError
 
@@ -318,17 +318,17 @@ def test_error_building_a_heartbeat_reaches_the_caller() -> None:
             await until(lambda: False, member)
 
     with script(answer(2, t=(0,))) as broker:
-        play(broker, life)
+        run_member(broker, scenario)
 
 
 def test_broker_without_the_protocol_raises_kafkas_message() -> None:
-    async def life(member: ConsumerMember) -> None:
+    async def scenario(member: ConsumerMember) -> None:
         with pytest.raises(UnsupportedVersion, match=r"Set group\.protocol=classic"):
             await member.ensure()
 
     with ScriptedBroker() as broker:
         broker.answers["Metadata"] = [broker.metadata(t=1)]
-        play(broker, life)
+        run_member(broker, scenario)
 
 
 def test_missing_subscription_is_rejected() -> None:

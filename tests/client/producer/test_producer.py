@@ -68,24 +68,24 @@ def test_keys_determine_partitions_and_order_is_kept(
 ) -> None:
     lines = [(b"k%d" % (i % 5), b"v%d" % i) for i in range(20)]
     with ScriptedBroker(versions={"Produce": versions}, Produce=acknowledge()) as broker:
-        made = produce(broker, *lines, compression=compression)
+        produced = produce(broker, *lines, compression=compression)
     expected: dict[int, list[bytes]] = {}
     for key, value in lines:
         expected.setdefault(key_partition(key, 3), []).append(value)
     assert written(broker) == expected
     assert broker.apis == ["Metadata", "Produce"]
-    assert [p.partition for p in made] == [key_partition(key, 3) for key, _ in lines]
+    assert [p.partition for p in produced] == [key_partition(key, 3) for key, _ in lines]
     for partition, values in expected.items():
-        offsets = [p.offset for p in made if p.partition == partition]
+        offsets = [p.offset for p in produced if p.partition == partition]
         assert offsets == list(range(10, 10 + len(values)))
-    assert {p.timestamp for p in made} == {77}
+    assert {p.timestamp for p in produced} == {77}
 
 
 def test_a_batch_is_retried_after_the_leader_moved() -> None:
     answers = [acknowledge(Errors.NOT_LEADER_OR_FOLLOWER), acknowledge()]
     with ScriptedBroker(Produce=answers) as broker:
-        (made,) = produce(broker, (None, b"v"))
-    assert made.offset == 10
+        (produced,) = produce(broker, (None, b"v"))
+    assert produced.offset == 10
     assert broker.apis == ["Metadata", "Produce", "Metadata", "Produce"]
     assert written(broker, 0) == written(broker, 1)
 
@@ -119,5 +119,5 @@ def test_a_fatal_error_fails_the_records_without_retry() -> None:
 
 def test_acks_0_does_not_wait_for_a_response() -> None:
     with ScriptedBroker(Produce=None) as broker:
-        (made,) = produce(broker, (None, b"v"), acks=0)
-    assert made.offset == -1
+        (produced,) = produce(broker, (None, b"v"), acks=0)
+    assert produced.offset == -1

@@ -9,8 +9,8 @@ from tests.client.producer.transacting import (
     committed,
     coordinator,
     identified,
-    play,
     request_log,
+    run_producer,
     sent,
 )
 
@@ -29,7 +29,7 @@ def test_offset_commits_have_the_consumers_group_metadata() -> None:
             await producer.send_offsets_to_transaction({TP: 5, TopicPartition("t", 2): 6}, metadata)
 
     with coordinator(1) as broker:
-        play(broker, job)
+        run_producer(broker, job)
     (request,) = sent(broker, "TxnOffsetCommit")
     assert (request.group_id, request.generation_id_or_member_epoch) == ("readers", 3)
     assert (request.member_id, request.group_instance_id) == ("ann-1", "ann")
@@ -46,7 +46,7 @@ def test_only_rejected_offsets_are_retried() -> None:
 
     answers = [committed(p1=Errors.UNKNOWN_TOPIC_OR_PARTITION), committed()]
     with coordinator(TxnOffsetCommit=answers) as broker:
-        play(broker, job)
+        run_producer(broker, job)
     rows = [[p.partition_index for p in r.topics[0].partitions] for r in sent(broker, "TxnOffsetCommit")]
     assert rows == [[0, 1], [1]]
 
@@ -57,7 +57,7 @@ def test_topics_with_unknown_ids_are_sent_by_name() -> None:
             await producer.send_offsets_to_transaction({TopicPartition("elsewhere", 0): 5}, "readers")
 
     with coordinator() as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert "TxnOffsetCommit v5" in request_log(broker)
 
 
@@ -69,7 +69,7 @@ def test_recreated_topics_are_retried_by_name() -> None:
 
     answers = [committed(p0=Errors.UNKNOWN_TOPIC_ID), committed()]
     with coordinator(TxnOffsetCommit=answers) as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert [line for line in request_log(broker) if "Commit" in line] == [
         "TxnOffsetCommit v6",
         "TxnOffsetCommit v5",
@@ -91,7 +91,7 @@ def test_the_epoch_is_bumped_after_an_offset_commit_with_unknown_result(api: str
 
     answers = {api: None, "InitProducerId": [identified(), identified(epoch=1)]}
     with coordinator(1, **answers) as broker:
-        play(broker, job, hasty)
+        run_producer(broker, job, hasty)
     assert [r.producer_epoch for r in sent(broker, "InitProducerId")] == [-1, 0]
 
 
@@ -106,7 +106,7 @@ def test_a_fenced_member_cannot_commit_but_can_abort(code: Errors) -> None:
         await producer.abort_transaction()
 
     with coordinator(TxnOffsetCommit=committed(p0=code)) as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert [r.committed for r in sent(broker, "EndTxn")] == [False]
 
 
@@ -116,5 +116,5 @@ def test_empty_offsets_send_no_request() -> None:
             await producer.send_offsets_to_transaction({}, "readers")
 
     with coordinator() as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert request_log(broker) == ["InitProducerId v5"]

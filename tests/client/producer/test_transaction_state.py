@@ -21,13 +21,13 @@ TP = TopicPartition("t", 0)
 
 
 def transaction_state(state: State, version: int = 2) -> TransactionState:
-    made = TransactionState("id")
-    made.identified(ProducerIdentity(7, 0))
-    made.speaks(version)
-    made.state = state
+    producer = TransactionState("id")
+    producer.identified(ProducerIdentity(7, 0))
+    producer.speaks(version)
+    producer.state = state
     if state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
-        made.error = KafkaError(Errors.MESSAGE_TOO_LARGE)
-    return made
+        producer.error = KafkaError(Errors.MESSAGE_TOO_LARGE)
+    return producer
 
 
 @pytest.mark.parametrize("state", State)

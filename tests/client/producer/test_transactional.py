@@ -12,8 +12,8 @@ from tests.client.producer.transacting import (
     ended,
     headers,
     identified,
-    play,
     request_log,
+    run_producer,
     sent,
 )
 from tests.client.scripted import HANG_UP
@@ -36,7 +36,7 @@ async def two_transactions(producer: TransactionalProducer) -> None:
 
 def test_version_2_adds_partitions_implicitly_and_bumps_the_epoch() -> None:
     with coordinator(2) as broker:
-        play(broker, two_transactions)
+        run_producer(broker, two_transactions)
     assert request_log(broker) == [
         "InitProducerId v5",
         "Produce v13", "TxnOffsetCommit v6", "EndTxn v5",
@@ -53,7 +53,7 @@ def test_version_2_adds_partitions_implicitly_and_bumps_the_epoch() -> None:
 @pytest.mark.parametrize("level", [0, 1])
 def test_version_1_adds_partitions_and_keeps_the_epoch(level: int) -> None:
     with coordinator(level) as broker:
-        play(broker, two_transactions)
+        run_producer(broker, two_transactions)
     assert set(request_log(broker)) == {
         "InitProducerId v5", "AddPartitionsToTxn v3", "AddOffsetsToTxn v4", "TxnOffsetCommit v4",
         "Produce v11", "EndTxn v4",
@@ -67,7 +67,7 @@ def test_version_1_adds_partitions_and_keeps_the_epoch(level: int) -> None:
 
 def test_version_1_can_be_forced() -> None:
     with coordinator(2, EndTxn=ended()) as broker:
-        play(broker, two_transactions, transaction_version=1)
+        run_producer(broker, two_transactions, transaction_version=1)
     assert "AddPartitionsToTxn v3" in request_log(broker)
     assert "EndTxn v4" in request_log(broker)
 
@@ -89,7 +89,7 @@ def test_upgrade_to_version_2_takes_effect_with_the_next_transaction() -> None:
 
     answers = [identified(), identified(epoch=1)]
     with coordinator(1, InitProducerId=answers, EndTxn=[ended(), ended(epoch=2)]) as broker:
-        assert play(broker, job) == (7, 2)
+        assert run_producer(broker, job) == (7, 2)
     assert request_log(broker) == [
         "InitProducerId v5", "AddPartitionsToTxn v3", "Produce v11", "EndTxn v4",
         "InitProducerId v5", "Produce v13", "EndTxn v5",
@@ -108,7 +108,7 @@ def test_partitions_are_added_once_and_in_batches() -> None:
         await producer.commit_transaction()
 
     with coordinator(1) as broker:
-        play(broker, job)
+        run_producer(broker, job)
     rows = [r.v3_and_below_topics[0].partitions for r in sent(broker, "AddPartitionsToTxn")]
     assert rows == [(0, 2), (1,)]
 
@@ -122,7 +122,7 @@ def test_empty_transaction_sends_no_request(level: int) -> None:
         await producer.abort_transaction()
 
     with coordinator(level) as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert request_log(broker) == ["InitProducerId v5"]
 
 
@@ -139,7 +139,7 @@ def test_batch_with_lost_response_is_retried_with_its_sequence() -> None:
                 await producer.flush()
             await producer.commit_transaction()
 
-        play(broker, job)
+        run_producer(broker, job)
     assert [h.base_sequence for h in headers(broker)] == [0, 1, 1]
     assert written(broker, 1) == written(broker, 2) == {0: [b"b"]}
 
@@ -151,7 +151,7 @@ def test_duplicate_sequence_counts_as_written() -> None:
         return done.result().offset
 
     with coordinator(Produce=acknowledge(Errors.DUPLICATE_SEQUENCE_NUMBER, -1)) as broker:
-        assert play(broker, job) == -1
+        assert run_producer(broker, job) == -1
     assert [r.committed for r in sent(broker, "EndTxn")] == [True]
 
 
@@ -175,7 +175,7 @@ def test_failed_write_makes_the_transaction_abortable(level: int) -> None:
 
     answers = {"Produce": [acknowledge(Errors.MESSAGE_TOO_LARGE), acknowledge()]}
     with coordinator(level, InitProducerId=[identified(), identified(epoch=1)], **answers) as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert [r.committed for r in sent(broker, "EndTxn")] == [False, True]
     assert [(h.producer_epoch, h.base_sequence) for h in headers(broker)] == [(0, 0), (1, 0)]
     assert len(sent(broker, "InitProducerId")) == (2 if level == 1 else 1)
@@ -195,7 +195,7 @@ def test_fenced_producer_rejects_all_calls() -> None:
         assert producer.state is State.FATAL_ERROR
 
     with coordinator(EndTxn=ended(Errors.PRODUCER_FENCED)) as broker:
-        play(broker, job)
+        run_producer(broker, job)
 
 
 def test_error_in_the_block_aborts_and_propagates() -> None:
@@ -211,7 +211,7 @@ def test_error_in_the_block_aborts_and_propagates() -> None:
         assert producer.state is State.READY
 
     with coordinator() as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert request_log(broker) == ["InitProducerId v5", "EndTxn v5"]
     assert not sent(broker, "EndTxn")[0].committed
 
@@ -224,7 +224,7 @@ def test_failed_commit_is_aborted_by_the_block() -> None:
         return producer.state
 
     with coordinator(Produce=acknowledge(Errors.MESSAGE_TOO_LARGE)) as broker:
-        assert play(broker, job) is State.READY
+        assert run_producer(broker, job) is State.READY
     assert [r.committed for r in sent(broker, "EndTxn")] == [False]
 
 
@@ -236,7 +236,7 @@ def test_close_aborts_an_open_transaction() -> None:
             await producer.flush()
 
     with coordinator() as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert [r.committed for r in sent(broker, "EndTxn")] == [False]
 
 
@@ -253,7 +253,7 @@ def test_concurrent_transactions_error_is_retried() -> None:
             async with producer.transaction():
                 await producer.send("t", b"a", partition=0)
 
-        play(broker, job)
+        run_producer(broker, job)
     apis = [line.split()[0] for line in request_log(broker)]
     assert apis == ["InitProducerId"] * 2 + ["AddPartitionsToTxn"] * 2 + ["Produce"] + ["EndTxn"] * 2
 
@@ -271,7 +271,7 @@ def test_error_adding_partitions_names_the_cause() -> None:
 
     response = added(Errors.OPERATION_NOT_ATTEMPTED, Errors.TOPIC_AUTHORIZATION_FAILED)
     with coordinator(1, AddPartitionsToTxn=response) as broker:
-        play(broker, job)
+        run_producer(broker, job)
     assert "Produce v11" not in request_log(broker)
 
 
@@ -285,7 +285,7 @@ def test_adding_partitions_to_an_ended_transaction_is_fatal(code: Errors) -> Non
         return producer.state
 
     with coordinator(1, AddPartitionsToTxn=added(code)) as broker:
-        assert play(broker, job) is State.FATAL_ERROR
+        assert run_producer(broker, job) is State.FATAL_ERROR
 
 
 def test_timed_out_commit_can_be_retried() -> None:
@@ -303,5 +303,5 @@ def test_timed_out_commit_can_be_retried() -> None:
         await producer.commit_transaction()
 
     with coordinator(EndTxn=[None, ended(epoch=1)]) as broker:
-        play(broker, job, hasty)
+        run_producer(broker, job, hasty)
     assert [r.producer_epoch for r in sent(broker, "EndTxn")] == [0, 0]

@@ -66,7 +66,7 @@ async def five_transactions(konvene: Konvene, version: int, step: Step) -> None:
         assert [t.state for t in await admin.list_transactions()] == ["CompleteCommit"]
 
 
-def play(konvene: Konvene, version: int, step: Step | None = None) -> None:
+def run_transactions(konvene: Konvene, version: int, step: Step | None = None) -> None:
     async def nothing(_: int) -> None:
         """Inject no fault."""
 
@@ -80,7 +80,7 @@ def test_lost_messages_are_retried(version: int, api: str, nth: int) -> None:
     for lose in ("lose_request", "lose_response", "cut"):
         with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
             fault = getattr(konvene.faults, lose)(api, nth=nth)
-            play(konvene, version)
+            run_transactions(konvene, version)
             assert fault.applied or (api == "InitProducerId" and nth == 2)
 
 
@@ -91,7 +91,7 @@ def test_duplicated_requests_have_no_effect(version: int, api: str) -> None:
     """InitProducerId is left out: a duplicate fences the producer."""
     with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
         fault = konvene.faults.duplicate(api, times=None)
-        play(konvene, version)
+        run_transactions(konvene, version)
         assert fault.applied
 
 
@@ -99,7 +99,7 @@ def test_duplicated_requests_have_no_effect(version: int, api: str) -> None:
 def test_retriable_errors_are_retried(version: int, api: str) -> None:
     with broker(SETTINGS, {"t": 2, "read": 1}) as konvene:
         fault = konvene.faults.answer(api, RETRIABLE_ERRORS[api], times=3)
-        play(konvene, version)
+        run_transactions(konvene, version)
         assert fault.applied
 
 
@@ -113,7 +113,7 @@ def test_transactions_continue_after_the_broker_was_killed(version: int, at: int
             if step == at:
                 await asyncio.to_thread(konvene.restart, kill=True)
 
-        play(konvene, version, kill)
+        run_transactions(konvene, version, kill)
 
 
 @pytest.mark.parametrize("version", APIS)
@@ -125,6 +125,6 @@ def test_random_losses_are_retried(version: int) -> None:
             faults = konvene.faults
             kinds = (faults.lose_request, faults.lose_response, faults.cut)
             armed = [lose(probability=0.1, seed=3 * seed + i, times=None) for i, lose in enumerate(kinds)]
-            play(konvene, version)
+            run_transactions(konvene, version)
             lost += sum(fault.applied for fault in armed)
     assert lost > SEEDS

@@ -78,17 +78,17 @@ def test_consume_transform_produce_is_exactly_once(tmp_path: Path, version: int,
         consumer.subscribe(["in"])
         try:
             async with TransactionalProducer(cluster, "copier", transaction_version=version) as producer:
-                got = await consumer.poll()
-                while not got and not consumer.assignment:
-                    got = await consumer.poll()
+                records = await consumer.poll()
+                while not records and not consumer.assignment:
+                    records = await consumer.poll()
                 async with producer.transaction():
-                    for record in got:
+                    for record in records:
                         await producer.send("out", record.value, partition=0)
                     await producer.send_offsets_to_transaction(consumer.positions, consumer.group_metadata())
                     if fails:
                         await producer.flush()
                         raise ZeroDivisionError
-                return len(got)
+                return len(records)
         except ZeroDivisionError:
             return 0
         finally:

@@ -101,7 +101,7 @@ def coordinator(level: int = 2, **answers: Any) -> ScriptedBroker:
     return broker
 
 
-def play(broker: ScriptedBroker, job: Job, settings: ClientSettings = QUICK, **options: Any) -> Any:
+def run_producer(broker: ScriptedBroker, job: Job, settings: ClientSettings = QUICK, **options: Any) -> Any:
     """Run a job with a producer that has been initialized."""
     broker.answers["Metadata"] = [broker.metadata(t=3)]
 

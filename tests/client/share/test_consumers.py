@@ -56,11 +56,11 @@ class ShareGroupFixture:
 
     def consumer(self, name: str = "a", *topics: str, **options: Any) -> ShareConsumer:
         cluster = Cluster(self.address, ClientSettings(client_id=name))
-        made = ShareConsumer(cluster, "g", member_id=f"{name}-id", **options)
-        made.subscribe(topics or ("t",))
-        self.consumers.append(made)
+        consumer = ShareConsumer(cluster, "g", member_id=f"{name}-id", **options)
+        consumer.subscribe(topics or ("t",))
+        self.consumers.append(consumer)
         self.clusters.append(cluster)
-        return made
+        return consumer
 
     async def lag(self) -> dict[int, int | None]:
         """Return the lag by partition; None before the first acknowledgement."""
@@ -82,23 +82,23 @@ async def share_group(path: Path, **settings: str) -> AsyncIterator[ShareGroupFi
     async with running(path, SETTINGS | named) as broker:
         address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
         async with Cluster(address) as cluster:
-            made = ShareGroupFixture(address, cluster)
+            fixture = ShareGroupFixture(address, cluster)
             try:
-                yield made
+                yield fixture
             finally:
-                for consumer in made.consumers:
+                for consumer in fixture.consumers:
                     await consumer.close()
-                for each in made.clusters:
+                for each in fixture.clusters:
                     await each.close()
 
 
 async def poll_records(consumer: ShareConsumer, least: int = 1) -> list[ShareRecord]:
     """Poll until `least` records arrived; each poll implicitly accepts the previous records."""
-    got: list[ShareRecord] = []
+    records: list[ShareRecord] = []
     async with asyncio.timeout(LONG_S):
-        while len(got) < least:
-            got += await consumer.poll()
-    return got
+        while len(records) < least:
+            records += await consumer.poll()
+    return records
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -381,11 +381,11 @@ async def test_record_limit_bounds_each_poll(tmp_path: Path) -> None:
         consumer = r.consumer(explicit=True, terms=FetchTerms(max_records=3, record_limit=True))
         seen = []
         while len(seen) < 16:
-            got = await poll_records(consumer)
-            assert len(got) <= 3
-            for record in got:
+            records = await poll_records(consumer)
+            assert len(records) <= 3
+            for record in records:
                 consumer.acknowledge(record)
-            seen += [(record.partition, record.offset) for record in got]
+            seen += [(record.partition, record.offset) for record in records]
         await consumer.commit()
         assert sorted(seen) == [(p, o) for p in range(2) for o in range(8)]
         assert await r.lag() == {0: 0, 1: 0}

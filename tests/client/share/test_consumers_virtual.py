@@ -31,7 +31,7 @@ class Worker:
     def __init__(self, konvene: VirtualKonvene, name: str) -> None:
         self.konvene = konvene
         self.name = name
-        self.got: list[tuple[float, str, int]] = []
+        self.received: list[tuple[float, str, int]] = []
         """Time, value and delivery count of each record."""
         konvene.spawn(name, self.run())
 
@@ -46,7 +46,7 @@ class Worker:
                 try:
                     for record in await consumer.poll():
                         value = (record.value or b"").decode()
-                        self.got.append((round(self.konvene.now, 3), value, record.delivery_count))
+                        self.received.append((round(self.konvene.now, 3), value, record.delivery_count))
                 except ClientError as error:
                     if not error.retriable:
                         raise
@@ -58,7 +58,7 @@ async def configure_group(konvene: VirtualKonvene) -> None:
         await Admin(cluster).alter_configs(GROUP_CONFIG, "workers", {"share.auto.offset.reset": "earliest"})
 
 
-def run_story(konvene: VirtualKonvene) -> list[tuple[float, str, int]]:
+def run_scenario(konvene: VirtualKonvene) -> list[tuple[float, str, int]]:
     """Run two members, kill one of them with acquired records, and return all deliveries."""
     deliveries: list[tuple[float, str, int]] = []
 
@@ -69,22 +69,24 @@ def run_story(konvene: VirtualKonvene) -> list[tuple[float, str, int]]:
             await konvene.produce("orders", [str(i)], partition=i % 4)
             await asyncio.sleep(0.3)
         konvene.kill_host("bob")
-        await konvene.until(lambda: {v for _, v, _ in ann.got + bob.got} == set(map(str, range(40))))
+        await konvene.until(
+            lambda: {v for _, v, _ in ann.received + bob.received} == set(map(str, range(40)))
+        )
         await asyncio.sleep(LOCK_S + 1)
-        seen = len(ann.got)
+        seen = len(ann.received)
         await asyncio.sleep(SESSION_S + LOCK_S)
-        assert len(ann.got) == seen, "an accepted record was delivered again"
-        assert ann.got and bob.got
-        again = [v for _, v, count in ann.got if count > 1]
-        assert set(again) <= {v for _, v, _ in bob.got}
-        deliveries.extend(sorted(ann.got + bob.got))
+        assert len(ann.received) == seen, "an accepted record was delivered again"
+        assert ann.received and bob.received
+        again = [v for _, v, count in ann.received if count > 1]
+        assert set(again) <= {v for _, v, _ in bob.received}
+        deliveries.extend(sorted(ann.received + bob.received))
 
     konvene.run(main)
     return deliveries
 
 
 def test_records_of_a_killed_member_are_redelivered(virtual_konvene: VirtualKonvene) -> None:
-    deliveries = run_story(virtual_konvene)
+    deliveries = run_scenario(virtual_konvene)
     assert {v for _, v, _ in deliveries} == set(map(str, range(40)))
 
 
@@ -92,7 +94,7 @@ def test_same_seed_gives_the_same_deliveries() -> None:
     runs = []
     for _ in range(2):
         with virtual(topics={"orders": 4}, seed=3) as konvene:
-            runs.append(run_story(konvene))
+            runs.append(run_scenario(konvene))
     assert runs[0] == runs[1]
 
 
@@ -110,7 +112,7 @@ def test_killed_broker_redelivers_until_accepted(
             if i % 8 == 7:
                 await konvene.restart(kill=True)
         everything = set(map(str, range(40)))
-        await konvene.until(lambda: {v for w in workers for _, v, _ in w.got} == everything)
+        await konvene.until(lambda: {v for w in workers for _, v, _ in w.received} == everything)
         await asyncio.sleep(2 * LOCK_S)
         async with konvene.cluster("admin") as cluster:
             found = (await Admin(cluster).list_share_group_offsets({"workers": None}))["workers"]
@@ -130,7 +132,7 @@ def test_lost_responses_lose_no_record(virtual_konvene: VirtualKonvene) -> None:
             fault = konvene.faults.lose_response(api, client="ann")
             await konvene.produce("orders", [str(i)], partition=i)
             await konvene.until(lambda f=fault: f.applied)  # type: ignore[misc]
-        await konvene.until(lambda: {v for _, v, _ in ann.got} == set("0123"))
+        await konvene.until(lambda: {v for _, v, _ in ann.received} == set("0123"))
         await asyncio.sleep(2 * LOCK_S)
         async with konvene.cluster("admin") as cluster:
             found = (await Admin(cluster).list_share_group_offsets({"workers": None}))["workers"]
@@ -146,19 +148,19 @@ def test_released_records_are_delivered_without_lock_expiry(
 
     async def main() -> None:
         await configure_group(konvene)
-        async with konvene.cluster("giver") as here, konvene.cluster("taker") as there:
-            giver = ShareConsumer(here, "workers", explicit=True)
-            taker = ShareConsumer(there, "workers")
+        async with konvene.cluster("giver") as giver_cluster, konvene.cluster("taker") as taker_cluster:
+            giver = ShareConsumer(giver_cluster, "workers", explicit=True)
+            taker = ShareConsumer(taker_cluster, "workers")
             for each in (giver, taker):
                 each.subscribe(["orders"])
-            got = []
+            received = []
             await konvene.produce("orders", ["x"], partition=0)
-            while not got:
-                got = await giver.poll(1000)
+            while not received:
+                received = await giver.poll(1000)
             while not taker.assignment:
                 await taker.poll(100)
             began = konvene.now
-            giver.acknowledge(got[0], AcknowledgeType.RELEASE)
+            giver.acknowledge(received[0], AcknowledgeType.RELEASE)
             await giver.commit()
             again = []
             while not again:
@@ -190,12 +192,12 @@ def test_commit_waits_while_the_assignment_changes(
         async with konvene.cluster("ann") as cluster, konvene.cluster("admin") as other:
             ann = ShareConsumer(cluster, "workers", explicit=True)
             ann.subscribe(["orders"])
-            got = []
+            received = []
             await konvene.produce("orders", ["x"], partition=0)
-            while not got:
-                got = await ann.poll(1000)
+            while not received:
+                received = await ann.poll(1000)
             assert ann.member is not None
-            ann.acknowledge(got[0])
+            ann.acknowledge(received[0])
             held = konvene.faults.hold("ShareAcknowledge", client="ann")
             await Admin(other).create_partitions("orders", 5)
             monkeypatch.setattr(ShareConsumer, "_ask", counted)

@@ -66,7 +66,7 @@ def test_a_target_received_during_revocation_supersedes_the_former() -> None:
     async def assigned(tasks: Assignment) -> None:
         happened.append(("has", owned(tasks)))
 
-    async def life(broker: ScriptedBroker) -> None:
+    async def scenario(broker: ScriptedBroker) -> None:
         async def wait_for_new_target(tasks: Assignment) -> None:
             version = member.membership.target_version
             while member.membership.target_version == version:
@@ -90,7 +90,7 @@ def test_a_target_received_during_revocation_supersedes_the_former() -> None:
 
     answers = answer(1, 0, 1), unchanged(1), answer(2, 1, 2), answer(3, 1), unchanged(3, HOUR_MS)
     with script(*answers) as broker:
-        asyncio.run(life(broker))
+        asyncio.run(scenario(broker))
     assert happened == [("has", [0, 1]), ("gave up", [0])]
     owned_tasks = [
         [list(row.partitions) for row in r.active_tasks]
@@ -104,7 +104,7 @@ def test_a_confirmation_is_sent_before_the_next_reconciliation() -> None:
     """A pending response may have another target. Reconciling it before the confirmation of the first target
     was sent would delay that heartbeat."""
 
-    async def life() -> None:
+    async def scenario() -> None:
         async with Cluster("127.0.0.1:1", QUICK) as cluster:
             member = StreamsMember(cluster, "app", ORDERS, settings=StreamsMemberSettings(process_id="p"))
             m = member.membership
@@ -118,4 +118,4 @@ def test_a_confirmation_is_sent_before_the_next_reconciliation() -> None:
             m.request(5)
             assert (m.state, member.rejoin) == (MemberState.RECONCILING, True)
 
-    asyncio.run(life())
+    asyncio.run(scenario())
