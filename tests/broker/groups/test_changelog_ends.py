@@ -73,7 +73,7 @@ async def until(condition: Callable[[], bool]) -> None:
         if condition():
             return
         await asyncio.sleep(0.005)
-    pytest.fail("it did not happen")
+    pytest.fail("the condition did not become true")
 
 
 class Ann:

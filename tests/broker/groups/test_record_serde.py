@@ -89,7 +89,9 @@ def test_replaying_runs_equals_replaying_single_records(
     rows: list[tuple[bytes, bytes | None]], base: int, compression: Compression, step: int, gaps: int
 ) -> None:
     entries = [rb.Record(base + i, 1000 + i * step, key, value) for i, (key, value) in enumerate(rows)]
-    entries = [entry for i, entry in enumerate(entries) if not gaps or i % gaps]  # What compaction leaves.
+    entries = [
+        entry for i, entry in enumerate(entries) if not gaps or i % gaps
+    ]  # Offsets missing after compaction.
     if not entries:
         return
     batch = memoryview(rb.build(entries, compression=compression))

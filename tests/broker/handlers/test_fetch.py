@@ -313,7 +313,7 @@ def test_session_cost_is_linear_in_its_partitions(tmp_path: Path) -> None:
             assert (await client.send(emptied)).session_id == 0
             return time.process_time() - before
 
-        await cost(1_000)  # Compiles and imports what the next two need.
+        await cost(1_000)  # Warm-up: compiles codecs and imports modules.
         assert await cost(100_000) < 40 * await cost(10_000)
 
     run_with_broker(tmp_path, scenario)

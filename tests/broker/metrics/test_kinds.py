@@ -29,14 +29,14 @@ def test_each_group_type_has_a_row() -> None:
 
 
 ROWS = [
-    # Kind, state, started, joined: it begins, it ends, Kafka counts it.
+    # Group type, state, started, joined; expected: begins, ends, counted by Kafka.
     ("classic", "Stable", 5, 6, True, True, True),
     ("classic", "Empty", 5, -1, True, False, False),
     ("classic", "Superseded", 5, 6, True, False, False),
     ("consumer", "Assigning", 5, -1, True, False, True),
     ("consumer", "Empty", 5, -1, True, False, True),
     ("consumer", "Stable", 5, 6, False, True, False),
-    ("consumer", "Stable", 5, -1, True, False, False),  # A group that is upgraded, and moves no epoch.
+    ("consumer", "Stable", 5, -1, True, False, False),  # An upgraded group, without an epoch bump.
     ("streams", "NotReady", 5, -1, True, False, True),
     ("streams", "Stable", 5, 6, False, True, False),
 ]

@@ -26,7 +26,7 @@ def test_value_counts_in_the_first_bucket_not_below_it() -> None:
         ([0, 10], 15, 2 / 45),
         ([0, 10], 30, 2 / 30),
         ([0, 40], 50, 2 / 50),
-        ([0, 40], 65, 1 / 55),  # The window that began at 0 is too old, the next one is not whole.
+        ([0, 40], 65, 1 / 55),  # The window from 0 expired, the next one is incomplete.
         ([0, 40], 200, 0.0),
         ([0, 31, 62, 93], 94, 2 / 32),
     ],

@@ -147,6 +147,6 @@ async def until(happened: Callable[[], Any], within_s: float = 5) -> Any:
     """Wait until a condition holds."""
     deadline = asyncio.get_running_loop().time() + within_s
     while not (found := happened()):
-        assert asyncio.get_running_loop().time() < deadline, "it never happened"
+        assert asyncio.get_running_loop().time() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.001)
     return found

@@ -231,7 +231,7 @@ def test_a_request_for_many_partitions_keeps_its_buffer_while_others_run(tmp_pat
                 name="many",
                 partition_data=tuple(PartitionProduceData(index=i, records=b) for i, b in batches.items()),
             )
-            produce.SLICE_S = 0  # A turn of the loop for each partition.
+            produce.SLICE_S = 0  # One iteration of the loop per partition.
             many = await asyncio.open_connection("127.0.0.1", port)
             other = await asyncio.open_connection("127.0.0.1", port)
             many[1].write(_frame(0, 9, ProduceRequest(acks=-1, topic_data=(data,)), 5, True))

@@ -26,7 +26,7 @@ CREATE_TOPICS, METADATA, OFFSET_FETCH = 19, 3, 9
 HELD = "<1 heartbeats held>"
 
 
-# --- R1: what is news ---
+# --- R1: changes that release a heartbeat ---
 
 
 def test_new_assignment_releases_the_heartbeat(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_hold_may_be_shorter_than_a_timer_slot(tmp_path: Path) -> None:
             group.beat(0.004)
         for _ in range(20):
             count_before = len(group.passed)
-            await until(lambda: len(group.passed) == count_before + 1)  # noqa: B023 - it is over before the next round
+            await until(lambda: len(group.passed) == count_before + 1)  # noqa: B023 - awaited before the next iteration
             group.beat(0.004)
 
     with_classic_group(tmp_path, scenario)

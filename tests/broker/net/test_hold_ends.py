@@ -27,7 +27,7 @@ OFFSET = OffsetCommitRequestTopic(
 )
 
 
-# --- connections, coordinators and brokers that end ---
+# --- lost connections, stopping coordinators and brokers ---
 
 
 def test_lost_connection_drops_its_heartbeat(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_stopping_broker_releases_heartbeats(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-# --- the policy, changed while heartbeats are held ---
+# --- policy changes ---
 
 
 def test_policy_change_releases_heartbeats(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_changed_interval_applies_after_the_next_response(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-# --- many ---
+# --- large groups ---
 
 
 async def held_group(broker: Broker, size: int) -> tuple[list[Direct], list[int]]:
@@ -264,7 +264,7 @@ def test_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
             await until(lambda: coordinator._held)
             beat = len(a.sent_requests)
             a.send(METADATA, 12, MetadataRequest(topics=None))
-            broker.loop.call_later(5, slow.may_go_on.set)  # Or else a broker that waits would do so for ever.
+            broker.loop.call_later(5, slow.may_go_on.set)  # Otherwise a broker that waits would never stop.
             assert (await a.answer())[0] == beat
             assert coordinator._held
             assert (await a.answer())[0] == beat + 1

@@ -119,7 +119,7 @@ def test_a_lock_that_expires_while_an_acceptance_is_written(tmp_path: Path, erro
         assert acquired(await one.fetch(wait_ms=1000)) == [(0, 0, 1)]
         faults.hold = True
         acknowledging = asyncio.ensure_future(one.acknowledge([(0, 0, ACCEPT)]))
-        await asyncio.sleep(1.3)  # The lock is over.
+        await asyncio.sleep(1.3)  # The lock expires.
         assert acquired(await other.fetch()) == []
         faults.finish(error)
         assert errors(await acknowledging) == [error]

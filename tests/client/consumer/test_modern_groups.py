@@ -132,7 +132,7 @@ def test_partitions_of_a_killed_member_are_reassigned(tmp_path: Path) -> None:
         await fixture.until_shared(ann, bob, each=2)
         await fixture.admin.alter_configs(GROUP_CONFIG, "g", {"consumer.session.timeout.ms": "1000"})
         assert isinstance(ann.member, ConsumerMember)
-        for _ in range(2):  # From its next heartbeat on that counts, and one may have been under way.
+        for _ in range(2):  # The config applies from the next heartbeat; one may be pending.
             assert await ann.member.wait_for_response(LONG_S * 1000)
         await fixture.vanish(ann)
         await fixture.until_shared(bob, each=4)
@@ -214,7 +214,7 @@ def test_a_member_that_delays_the_rebalance_is_described(tmp_path: Path) -> None
         assert isinstance(bob.member, ConsumerMember)
         async with asyncio.timeout(LONG_S):
             while True:
-                await bob.poll(20)  # And ann works on and on.
+                await bob.poll(20)  # Ann does not poll.
                 group = await fixture.admin.describe_group("g")
                 if blocking_members(group):
                     break

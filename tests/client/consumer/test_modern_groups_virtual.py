@@ -43,11 +43,11 @@ class Reader:
 
     async def assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
         self.owned |= set(partitions)
-        self.note("takes", partitions)
+        self.note("assigned", partitions)
 
     async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
         self.owned -= set(partitions)
-        self.note("gives up", partitions)
+        self.note("revoked", partitions)
 
     def note(self, event: str, partitions: tuple[TopicPartition, ...]) -> None:
         numbers = ",".join(str(tp.partition) for tp in partitions) or "nothing"
@@ -87,8 +87,8 @@ def test_a_join_waits_for_a_heartbeat_and_a_crash_for_the_session_timeout(
 ) -> None:
     event_texts = [line.split(" ", 1)[1] for line in run_scenario(virtual_konvene)]
     assert event_texts == [
-        "ann takes 0,1,2,3", "ann gives up 2,3", "ann takes nothing", "ann takes 2,3", "bob takes nothing",
-        "bob takes 2,3",
+        "ann assigned 0,1,2,3", "ann revoked 2,3", "ann assigned nothing", "ann assigned 2,3",
+        "bob assigned nothing", "bob assigned 2,3",
     ]  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def test_lost_responses_only_delay_the_rebalance(virtual_konvene: VirtualKonvene
         await virtual_konvene.until(lambda: len(ann.owned) == 4)
         assert joined.applied
         bob = Reader(virtual_konvene, "bob")
-        await virtual_konvene.until(lambda: any("bob takes" in line for line in bob.happened))
+        await virtual_konvene.until(lambda: any("bob assigned" in line for line in bob.happened))
         lost = [faults.lose_response("ConsumerGroupHeartbeat", client="ann")]
         await virtual_konvene.until(lambda: lost[0].applied)
         await virtual_konvene.until(lambda: len(ann.owned) == 2)

@@ -261,7 +261,10 @@ def test_latest_is_the_last_stable_offset_with_read_committed(tmp_path: Path) ->
                 consumer.assign([IN])
                 await consumer.seek_to(LATEST)
                 found.append(consumer.positions[IN])
-            assert found == [4, 3]  # Two records, their marker, and what is open.
+            assert found == [
+                4,
+                3,
+            ]  # Two records and their marker; with read_uncommitted, the open record too.
 
     serve(tmp_path, job)
 
@@ -282,7 +285,7 @@ def test_a_transaction_survives_a_restart(tmp_path: Path, version: int) -> None:
 
     async def end(cluster: Cluster) -> None:
         assert await Admin(cluster).committed_offsets("readers") == {}
-        assert await committed_values(cluster, OUT) == []  # It does not wait for what is open.
+        assert await committed_values(cluster, OUT) == []  # It does not wait for the open transaction.
         left.cluster = cluster
         await left.commit_transaction()
         assert (await Admin(cluster).committed_offsets("readers", require_stable=True))[IN].offset == 5

@@ -64,14 +64,14 @@ def test_a_target_received_during_revocation_supersedes_the_former() -> None:
     happened: list[tuple[str, list[int]]] = []
 
     async def assigned(tasks: Assignment) -> None:
-        happened.append(("has", owned(tasks)))
+        happened.append(("assigned", owned(tasks)))
 
     async def scenario(broker: ScriptedBroker) -> None:
         async def wait_for_new_target(tasks: Assignment) -> None:
             version = member.membership.target_version
             while member.membership.target_version == version:
                 assert await member.wait_for_response(5_000)
-            happened.append(("gave up", owned(tasks)))
+            happened.append(("revoked", owned(tasks)))
             member.on_revoked = None
 
         async with Cluster(broker.address, QUICK) as cluster:
@@ -91,7 +91,7 @@ def test_a_target_received_during_revocation_supersedes_the_former() -> None:
     answers = answer(1, 0, 1), unchanged(1), answer(2, 1, 2), answer(3, 1), unchanged(3, HOUR_MS)
     with script(*answers) as broker:
         asyncio.run(scenario(broker))
-    assert happened == [("has", [0, 1]), ("gave up", [0])]
+    assert happened == [("assigned", [0, 1]), ("revoked", [0])]
     owned_tasks = [
         [list(row.partitions) for row in r.active_tasks]
         for api, r in zip(broker.apis, broker.requests, strict=True)

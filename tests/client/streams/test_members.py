@@ -72,15 +72,15 @@ class StreamsGroupFixture:
 
         given = StreamsMemberSettings(**({"process_id": name, "member_id": f"{name}-id"} | settings))
         cluster = Cluster(self.address, ClientSettings(client_id=name))
-        made = StreamsMember(
+        member = StreamsMember(
             cluster, "app", topology, settings=given,
-            on_assigned=lambda tasks: record("has", tasks),
-            on_revoked=lambda tasks: record("gives up", tasks),
-            on_lost=lambda tasks: record("loses", tasks),
+            on_assigned=lambda tasks: record("assigned", tasks),
+            on_revoked=lambda tasks: record("revoked", tasks),
+            on_lost=lambda tasks: record("lost", tasks),
         )  # fmt: skip
-        self.members.append(made)
+        self.members.append(member)
         self.clusters.append(cluster)
-        return made
+        return member
 
     async def until(self, done: Callable[[], bool], *awake: StreamsMember) -> None:
         """Drive these members (default: all) until `done` is true."""
@@ -103,13 +103,13 @@ async def streams_group(path: Path, *, lines: int = 2, **settings: str) -> Async
     async with running(path, QUICK | settings) as broker:
         address = f"127.0.0.1:{broker.catalogue.advertised[1]}"
         async with Cluster(address) as cluster:
-            made = StreamsGroupFixture(broker, address, cluster)
+            fixture = StreamsGroupFixture(broker, address, cluster)
             if lines:
-                await made.admin.create_topic("lines", partitions=lines)
+                await fixture.admin.create_topic("lines", partitions=lines)
             try:
-                yield made
+                yield fixture
             finally:
-                await made.close()
+                await fixture.close()
 
 
 def test_tasks_are_shared_by_two_members(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_expired_member_loses_its_tasks_and_rejoins(tmp_path: Path) -> None:
             r.callbacks.clear()
             ann._heartbeats = None
             await r.until(lambda: ann.membership.incarnation == 2 and ann.assignment.active == EVERY)
-            assert [line.split()[1] for line in r.callbacks] == ["loses", "has"]
+            assert [line.split()[1] for line in r.callbacks] == ["lost", "assigned"]
 
     asyncio.run(job())
 
