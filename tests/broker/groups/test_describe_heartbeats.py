@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.broker.net.holds import alter, held, responsive
+from tests.broker.net.holds import alter, join_and_hold, responsive
 from tests.broker.net.raw_connections import Line, joining
 from tests.broker.net.test_hold_classic import Classic
 
@@ -36,7 +36,7 @@ def test_advised_intervals_and_held_members(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker, None)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             group = await described(broker)
             assert (group.heartbeat_policy, intervals(group)) == ("responsive", [(5000, True)])
             await b.beat(joining("b", "orders"))
@@ -55,7 +55,7 @@ def test_responses_without_the_tag_are_kafkas(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker, None)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             plain = await described(broker, heartbeats=False)
             assert (plain.heartbeat_policy, intervals(plain)) == (None, [])
             for version in (0, 1):

@@ -64,15 +64,15 @@ def core(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Responses of a stubbed shard; `seen` has the context of each request."""
     core: dict[str, Any] = {"beaten": beaten, "described": described, "seen": []}
 
-    def decides(name: str) -> Callable[[Any, Any, Context], Outcome]:
+    def stub_handler(name: str) -> Callable[[Any, Any, Context], Outcome]:
         def decide(_shard: Any, request: Any, context: Context) -> Outcome:
             core["seen"].append(context)
             return Outcome((Reply(context.waiter, core[name](request, context)),))
 
         return decide
 
-    monkeypatch.setitem(shard.HANDLERS, ConsumerGroupHeartbeatRequest, decides("beaten"))
-    monkeypatch.setitem(shard.HANDLERS, ConsumerGroupDescribeRequest, decides("described"))
+    monkeypatch.setitem(shard.HANDLERS, ConsumerGroupHeartbeatRequest, stub_handler("beaten"))
+    monkeypatch.setitem(shard.HANDLERS, ConsumerGroupDescribeRequest, stub_handler("described"))
     return core
 
 

@@ -35,8 +35,8 @@ AT_ONCE = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assig
 KEPT = {**AT_ONCE, "konvene.streams.topology.description.enable": "true"}
 
 
-def joins(*changelogs: str, replicas: int = 0) -> StreamsGroupHeartbeatRequest:
-    """A member of group `g` that reads `orders`."""
+def join_request(*changelogs: str, replicas: int = 0) -> StreamsGroupHeartbeatRequest:
+    """Return the first heartbeat of a member of group `g` that reads `orders`."""
     logs = tuple(TopicInfo(name=name, replication_factor=replicas) for name in changelogs)
     each = Subtopology(subtopology_id="0", source_topics=("orders",), state_changelog_topics=logs)
     return StreamsGroupHeartbeatRequest(
@@ -46,7 +46,7 @@ def joins(*changelogs: str, replicas: int = 0) -> StreamsGroupHeartbeatRequest:
     )  # fmt: skip
 
 
-def stays(epoch: int) -> StreamsGroupHeartbeatRequest:
+def heartbeat(epoch: int) -> StreamsGroupHeartbeatRequest:
     return StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
 
 
@@ -63,7 +63,7 @@ SOURCE = TopologyDescriptionNode(name="in", node_type=1, source_topics=("orders"
 SINK = TopologyDescriptionNode(name="out", node_type=3, sink_topic="done")
 
 
-def draws(
+def topology_description(
     *nodes: TopologyDescriptionNode, epoch: int = 0, **others: Any
 ) -> StreamsGroupTopologyDescriptionUpdateRequest:
     each = TopologyDescriptionSubtopology(subtopology_id="0", nodes=nodes)
@@ -84,11 +84,11 @@ def test_topology_description_is_requested_once_and_described(tmp_path: Path) ->
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        joined = await client.send(joins(), 1)
+        joined = await client.send(join_request(), 1)
         assert joined.topology_description_required
         assert (await described(client)).topology_description_status == 1
-        assert not (await client.send(stays(joined.member_epoch), 1)).topology_description_required
-        assert (await client.send(draws(SOURCE, SINK))).error_code == Errors.NONE
+        assert not (await client.send(heartbeat(joined.member_epoch), 1)).topology_description_required
+        assert (await client.send(topology_description(SOURCE, SINK))).error_code == Errors.NONE
         group = await described(client)
         assert group.topology_description_status == 3
         nodes = group.topology_description.subtopologies[0].nodes
@@ -96,7 +96,7 @@ def test_topology_description_is_requested_once_and_described(tmp_path: Path) ->
             ("in", ("orders",), None),
             ("out", (), "done"),
         ]
-        assert not (await client.send(joins(), 1)).topology_description_required
+        assert not (await client.send(join_request(), 1)).topology_description_required
 
     run_with_broker(tmp_path, scenario, KEPT)
 
@@ -108,14 +108,14 @@ def test_invalid_topology_description_is_rejected(tmp_path: Path) -> None:
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        await client.send(joins(), 1)
+        await client.send(join_request(), 1)
         for request, error in (
-            (draws(SOURCE, epoch=1), Errors.INVALID_REQUEST),
-            (draws(odd), Errors.INVALID_REQUEST),
-            (draws(global_stores=(store,)), Errors.INVALID_REQUEST),
-            (draws().replace(member_id="stranger"), Errors.UNKNOWN_MEMBER_ID),
-            (draws().replace(group_id="none"), Errors.GROUP_ID_NOT_FOUND),
-            (draws().replace(member_id=""), Errors.INVALID_REQUEST),
+            (topology_description(SOURCE, epoch=1), Errors.INVALID_REQUEST),
+            (topology_description(odd), Errors.INVALID_REQUEST),
+            (topology_description(global_stores=(store,)), Errors.INVALID_REQUEST),
+            (topology_description().replace(member_id="stranger"), Errors.UNKNOWN_MEMBER_ID),
+            (topology_description().replace(group_id="none"), Errors.GROUP_ID_NOT_FOUND),
+            (topology_description().replace(member_id=""), Errors.INVALID_REQUEST),
         ):
             assert (await client.send(request)).error_code == error
         assert (await described(client)).topology_description_status == 1
@@ -124,7 +124,7 @@ def test_invalid_topology_description_is_rejected(tmp_path: Path) -> None:
 
     async def refused(client: BrokerClient) -> None:
         await ready(client)
-        assert (await client.send(draws())).error_code == Errors.UNSUPPORTED_VERSION
+        assert (await client.send(topology_description())).error_code == Errors.UNSUPPORTED_VERSION
 
     run_with_broker(tmp_path / "not", refused)
 
@@ -137,10 +137,10 @@ def test_error_of_topic_creation_is_reported_to_the_member(tmp_path: Path) -> No
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        joined = await client.send(joins("g-store-changelog", replicas=3), 1)
+        joined = await client.send(join_request("g-store-changelog", replicas=3), 1)
         assert [s.status_code for s in joined.status] == [3]
         for _ in range(200):
-            (status,) = (await client.send(stays(joined.member_epoch), 1)).status
+            (status,) = (await client.send(heartbeat(joined.member_epoch), 1)).status
             if "Creation failed" in status.status_detail:
                 break
             await asyncio.sleep(0.01)
@@ -188,10 +188,10 @@ def test_unauthorized_group_or_topic_is_rejected(tmp_path: Path) -> None:
             )
             return int(answer.error_code)
 
-        assert refused(ResourceType.GROUP, joins()) == Errors.GROUP_AUTHORIZATION_FAILED
-        assert refused(ResourceType.TOPIC, joins()) == Errors.TOPIC_AUTHORIZATION_FAILED
-        own = joins("__consumer_offsets")
+        assert refused(ResourceType.GROUP, join_request()) == Errors.GROUP_AUTHORIZATION_FAILED
+        assert refused(ResourceType.TOPIC, join_request()) == Errors.TOPIC_AUTHORIZATION_FAILED
+        own = join_request("__consumer_offsets")
         assert refused(ResourceType.TOPIC, own) == Errors.STREAMS_INVALID_TOPOLOGY
-        assert (await client.send(joins(), 1)).error_code == Errors.NONE
+        assert (await client.send(join_request(), 1)).error_code == Errors.NONE
 
     run_with_broker(tmp_path, scenario, AT_ONCE)

@@ -80,7 +80,7 @@ def test_uncleanable_partitions_are_reported(tmp_path: Path) -> None:
             where = broker.directory.path
             assert attribute(page, MANAGER, "uncleanable-partitions-count", where) == 1
             assert attribute(page, MANAGER, "uncleanable-bytes", where) == dirty
-            await one_dies(broker)
+            await fail_cleaner(broker)
             assert attribute(await scrape(port), CLEANER, "DeadThreadCount") == 1
             broker.cleaner.reconfigured()
             assert attribute(await scrape(port), CLEANER, "DeadThreadCount") == 0
@@ -89,12 +89,12 @@ def test_uncleanable_partitions_are_reported(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-async def one_dies(broker: Broker) -> None:
-    """A cleaner that fails with an unexpected error."""
+async def fail_cleaner(broker: Broker) -> None:
+    """Let a cleaning fail with an unexpected error, which stops the cleaner."""
     kept = broker.cleaner.__class__._retain
 
     async def fails(_: object) -> None:
-        raise ZeroDivisionError("so it is")
+        raise ZeroDivisionError("injected")
 
     broker.cleaner.__class__._retain = fails  # type: ignore[method-assign,assignment]
     try:

@@ -72,12 +72,12 @@ def test_tasks_are_counted_by_role() -> None:
     assert moved({}, streams_target("s", "m", more)) == Moved("s", "streams", 6)
 
 
-def given(**partitions: tuple[int, ...]) -> bytes:
+def encode_assignment(**partitions: tuple[int, ...]) -> bytes:
     return write_assignment(sorted(partitions.items()), b"\0\0")
 
 
 def classic(**members: bytes) -> dict[str, ClassicGroup]:
-    """A stable group of members with assignments."""
+    """Return a stable classic group of members with these assignments."""
     group = ClassicGroup("g", protocol_type="consumer")
     for name, assignment in members.items():
         group.put(Member(name, None, "", "", 0, 0, "consumer", (), assignment))
@@ -86,7 +86,9 @@ def classic(**members: bytes) -> dict[str, ClassicGroup]:
 
 def generation(protocol_type: str = "consumer", **members: bytes) -> Record:
     """Return the record of a leader's assignment."""
-    metadata = tuple(MemberMetadata(member_id=name, assignment=given) for name, given in members.items())
+    metadata = tuple(
+        MemberMetadata(member_id=name, assignment=assignment) for name, assignment in members.items()
+    )
     return Record(
         GroupMetadataKey(group="g"), GroupMetadataValue(protocol_type=protocol_type, members=metadata)
     )
@@ -94,16 +96,20 @@ def generation(protocol_type: str = "consumer", **members: bytes) -> Record:
 
 def test_leader_assignment_moves_newly_assigned_partitions() -> None:
     """By topic and partition, from one generation to the next."""
-    before = classic(a=given(t=(0, 1)), b=given(t=(2, 3)))
-    record = generation(a=given(t=(0, 1, 2)), b=given(t=(3,), u=(0,)), c=given(u=(1, 2)))
+    before = classic(a=encode_assignment(t=(0, 1)), b=encode_assignment(t=(2, 3)))
+    record = generation(
+        a=encode_assignment(t=(0, 1, 2)), b=encode_assignment(t=(3,), u=(0,)), c=encode_assignment(u=(1, 2))
+    )
     assert moved(before, record) == Moved("g", "classic", 4)
-    assert moved(before, generation(a=given(t=(0, 1)), b=given(t=(2, 3)))) == Moved("g", "classic", 0)
-    assert moved({}, generation(a=given(t=(0, 1)))) == Moved("g", "classic", 2)
+    assert moved(before, generation(a=encode_assignment(t=(0, 1)), b=encode_assignment(t=(2, 3)))) == Moved(
+        "g", "classic", 0
+    )
+    assert moved({}, generation(a=encode_assignment(t=(0, 1)))) == Moved("g", "classic", 2)
 
 
 def test_unreadable_assignment_moves_nothing() -> None:
     """Assignments of Connect, invalid bytes of a member, and offset records."""
-    assert moved({}, generation("connect", a=given(t=(0, 1)))) is None
+    assert moved({}, generation("connect", a=encode_assignment(t=(0, 1)))) is None
     assert moved({}, generation(a=b"\0")) == Moved("g", "classic", 0)
     assert moved({}, generation(a=b"\0\0\xff\xff\xff")) == Moved("g", "classic", 0)
     assert moved({}, OffsetCommitted("g", "t", 0, None)) is None

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.broker.groups.test_audit import join_and_leave, rows
 from tests.broker.metrics.scraping import Samples, measured, scrape, value
-from tests.broker.net.holds import held
+from tests.broker.net.holds import join_and_hold
 from tests.broker.net.raw_connections import Line, joining, staying, until
 from tests.broker.running import running
 
@@ -234,7 +234,7 @@ def test_held_heartbeats_are_counted(tmp_path: Path) -> None:
             _,
         ):
             line = await Line.to(broker)
-            await held(broker, line)
+            await join_and_hold(broker, line)
             found = await scrape(port)
             assert value(found, "konvene_held_heartbeats") == 1
             assert value(found, "konvene_heartbeats_held_total") == 1

@@ -42,7 +42,7 @@ async def responsive(path: Path, **more: str) -> AsyncIterator[Broker]:
         yield broker
 
 
-async def held(broker: Broker, line: Line, member: str = "a", *topics: str, **more: Any) -> int:
+async def join_and_hold(broker: Broker, line: Line, member: str = "a", *topics: str, **more: Any) -> int:
     """Let a member join and have a heartbeat held. Return its epoch."""
     before = len(broker.heartbeat_purgatory)
     response = await line.beat(joining(member, *(topics or ("orders",)), **more))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.net.holds import deadline, held, responsive
+from tests.broker.net.holds import deadline, join_and_hold, responsive
 from tests.broker.net.raw_connections import HEARTBEAT, RDKAFKA, Line, joining, staying, until
 
 from konvene.broker.broker import Broker
@@ -35,7 +35,7 @@ def test_new_assignment_releases_the_heartbeat(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker, RDKAFKA)
-            epoch = await held(broker, a)
+            epoch = await join_and_hold(broker, a)
             assert repr(broker.heartbeat_purgatory) == HELD
             joined = await b.beat(joining("b", "orders"))
             assert (joined.member_epoch, joined.heartbeat_interval_ms) == (epoch + 1, 500)
@@ -59,7 +59,7 @@ def test_new_epoch_releases_the_heartbeat(tmp_path: Path) -> None:
         async with responsive(tmp_path) as broker:
             await broker.topic_creator.create_missing(["audit"])
             a, b = await Line.to(broker), await Line.to(broker)
-            epoch = await held(broker, a)
+            epoch = await join_and_hold(broker, a)
             assert (await b.beat(joining("b", "audit"))).member_epoch == epoch + 1
             _, response = await a.answer()
             assert (response.error_code, response.member_epoch, response.assignment) == (0, epoch + 1, None)
@@ -76,7 +76,7 @@ def test_expiry_releases_the_heartbeat(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             coordinator = broker.groups.of("g")
             assert coordinator is not None and coordinator.fire_timer(session_key("g", "a"))
             _, response = await a.answer()
@@ -91,8 +91,8 @@ def test_changes_of_other_groups_do_not_release(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker)
-            await held(broker, a)
-            await held(broker, b, "b", group="h")
+            await join_and_hold(broker, a)
+            await join_and_hold(broker, b, "b", group="h")
             assert len(broker.heartbeat_purgatory) == 2
             c = await Line.to(broker)
             await c.beat(joining("c", "orders", group="h"))
@@ -108,7 +108,7 @@ def test_topic_changes_release_the_heartbeat(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, admin = await Line.to(broker), await Line.to(broker)
-            epoch = await held(broker, a, "a", "orders", "audit")
+            epoch = await join_and_hold(broker, a, "a", "orders", "audit")
             wanted = CreatableTopic(name="audit", num_partitions=1, replication_factor=1)
             created = await admin.ask(
                 CREATE_TOPICS, 7, CreateTopicsRequest(topics=(wanted,), timeout_ms=1000)
@@ -127,7 +127,7 @@ def test_unreconciled_members_are_not_held(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker)
-            epoch = await held(broker, a)
+            epoch = await join_and_hold(broker, a)
             await b.beat(joining("b", "orders"))
             await a.answer()
             for _ in range(3):
@@ -147,7 +147,7 @@ def test_other_request_releases_the_heartbeat_before_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            epoch = await held(broker, a)
+            epoch = await join_and_hold(broker, a)
             beat = len(a.sent_requests)
             a.send(METADATA, 12, MetadataRequest(topics=None))
             assert await a.answer() == (beat, (await quiet(broker, epoch)))
@@ -189,7 +189,7 @@ def test_first_byte_of_a_request_releases_the_heartbeat(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             beat = len(a.sent_requests)
             more = a.frame(METADATA, 12, MetadataRequest(topics=None))
             a.writer.write(more[:1])
@@ -206,7 +206,7 @@ def test_leave_request_is_not_delayed(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             a.send(HEARTBEAT, 1, staying("a", -1))
             answers = [(await a.answer())[1] for _ in range(2)]
             assert [(x.error_code, x.member_epoch > 0) for x in answers] == [(0, True), (0, False)]
@@ -221,7 +221,7 @@ def test_next_heartbeat_releases_the_previous_one(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            epoch = await held(broker, a)
+            epoch = await join_and_hold(broker, a)
             first = len(a.sent_requests)
             for _ in range(100):
                 a.send(HEARTBEAT, 1, staying("a", epoch))
@@ -246,7 +246,7 @@ def test_session_is_renewed_when_the_response_is_sent(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             session_s = 45.0
             came = deadline(broker)
             assert came <= broker.loop.time() + session_s

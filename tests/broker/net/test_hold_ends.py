@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.broker.net.holds import alter, deadline, held, hold_left, responsive
+from tests.broker.net.holds import alter, deadline, hold_left, join_and_hold, responsive
 from tests.broker.net.raw_connections import HEARTBEAT, Direct, Line, joining, staying, until
 
 from konvene.broker.broker import Broker
@@ -36,7 +36,7 @@ def test_lost_connection_drops_its_heartbeat(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            epoch = await held(broker, a)
+            epoch = await join_and_hold(broker, a)
             a.writer.transport.abort()
             await until(lambda: not broker.network.connections)
             assert (len(broker.heartbeat_purgatory), len(broker.heartbeat_purgatory.ends)) == (0, 0)
@@ -88,8 +88,8 @@ def test_member_that_reconnects_within_the_grace_time_stays(tmp_path: Path) -> N
     async def main() -> None:
         async with responsive(tmp_path, konvene_session_disconnect_grace_ms="100") as broker:
             a, b = await Line.to(broker), await Line.to(broker)
-            epoch = await held(broker, a)
-            await held(broker, b, "b", group="h", instance_id="desk")
+            epoch = await join_and_hold(broker, a)
+            await join_and_hold(broker, b, "b", group="h", instance_id="desk")
             long = deadline(broker, "b", "h")
             a.close()
             b.close()
@@ -109,7 +109,7 @@ def test_stopping_coordinator_releases_heartbeats(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a = await Line.to(broker)
-            epoch = await held(broker, a)
+            epoch = await join_and_hold(broker, a)
             coordinator = broker.groups.of("g")
             assert coordinator is not None
             coordinator.reload(50)
@@ -131,7 +131,7 @@ def test_stopping_broker_releases_heartbeats(tmp_path: Path) -> None:
         async with responsive(tmp_path) as broker:
             lines = [await Line.to(broker) for _ in range(3)]
             for number, line in enumerate(lines):
-                await held(broker, line, "a", group=f"g{number}")
+                await join_and_hold(broker, line, "a", group=f"g{number}")
             broker.heartbeat_purgatory.close()
             assert len(broker.heartbeat_purgatory) == 0
             assert [(await line.answer())[1].error_code for line in lines] == [0, 0, 0]
@@ -256,10 +256,12 @@ def test_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path) as broker:
             a, b = await Line.to(broker), await Line.to(broker)
-            epoch = await held(broker, a)
+            epoch = await join_and_hold(broker, a)
             coordinator: Any = broker.groups.of("g")
-            slow = coordinator._journal = Slow(coordinator._journal)
-            commit = OffsetCommitRequest(group_id=beside(coordinator, broker), topics=(OFFSET,))
+            slow = coordinator._journal = SlowJournal(coordinator._journal)
+            commit = OffsetCommitRequest(
+                group_id=group_of_same_coordinator(coordinator, broker), topics=(OFFSET,)
+            )
             b.send(OFFSET_COMMIT, 8, commit)
             await until(lambda: coordinator._held)
             beat = len(a.sent_requests)
@@ -277,7 +279,7 @@ def test_end_of_a_hold_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-class Slow:
+class SlowJournal:
     """A journal whose syncs wait for the test."""
 
     def __init__(self, journal: Any) -> None:
@@ -292,6 +294,6 @@ class Slow:
         await self._journal.sync()
 
 
-def beside(coordinator: Any, broker: Broker) -> str:
-    """A group with the same coordinator."""
+def group_of_same_coordinator(coordinator: Any, broker: Broker) -> str:
+    """Return the id of another group with the same coordinator."""
     return next(f"h{n}" for n in range(100) if broker.groups.of(f"h{n}") is coordinator)

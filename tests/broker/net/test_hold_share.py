@@ -31,7 +31,7 @@ def heartbeat(member: str, epoch: int, *names: str) -> ShareGroupHeartbeatReques
     )
 
 
-async def held(broker: Broker, line: Line, member: str = "a") -> int:
+async def join_and_hold(broker: Broker, line: Line, member: str = "a") -> int:
     """Let a member join, reach its assignment, and have a heartbeat held. Return its epoch."""
     before = len(broker.heartbeat_purgatory)
     response = await line.ask(SHARE_HEARTBEAT, 1, heartbeat(member, 0, "orders"))
@@ -55,7 +55,7 @@ def test_held_member_is_notified_of_a_joined_member(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a, b = await Line.to(broker), await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             joined = await b.ask(SHARE_HEARTBEAT, 1, heartbeat("b", 0, "orders"))
             assert (joined.member_epoch, len(partitions(joined))) == (4, 1)
             _, response = await a.answer()
@@ -71,7 +71,7 @@ def test_first_heartbeat_after_a_change_is_held_too(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a, b = await Line.to(broker), await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             assert (await b.ask(SHARE_HEARTBEAT, 1, heartbeat("b", 0, "orders"))).member_epoch == 4
             _, response = await a.answer()
             assert response.member_epoch == 4
@@ -91,7 +91,7 @@ def test_first_heartbeat_of_a_connection_is_not_held(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a = await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             again = await Line.to(broker)
             assert (await again.ask(SHARE_HEARTBEAT, 1, heartbeat("a", 3))).error_code == 0
 
@@ -104,7 +104,7 @@ def test_held_member_gets_added_partitions_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a, admin = await Line.to(broker), await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             wanted = CreatePartitionsTopic(name="orders", count=3, assignments=None)
             await admin.ask(CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=(wanted,)))
             _, response = await a.answer()
@@ -121,7 +121,7 @@ def test_expired_member_is_notified(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a = await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             coordinator = broker.groups.of("g")
             assert coordinator is not None
             assert coordinator.fire_timer(session_key("g", "a"))
@@ -137,7 +137,7 @@ def test_held_members_are_described_on_request(tmp_path: Path) -> None:
     async def main() -> None:
         async with responsive(tmp_path, **AT_ONCE) as broker:
             a, admin = await Line.to(broker), await Line.to(broker)
-            await held(broker, a)
+            await join_and_hold(broker, a)
             request = ShareGroupDescribeRequest(group_ids=("g",))
             (plain,) = (await admin.ask(SHARE_DESCRIBE, 1, request)).groups
             assert plain.unknown_tags == ()

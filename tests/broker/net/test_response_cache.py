@@ -21,7 +21,7 @@ from konvene.messages.sync_group import SyncGroupRequest
 from konvene.runtime.coordinator import RequestContext
 
 
-async def settled(broker: Broker) -> str:
+async def create_stable_group(broker: Broker) -> str:
     """Create a stable group of one member, and return the member id."""
     await broker.groups.make_ready()
     await asyncio.sleep(0.05)
@@ -41,8 +41,8 @@ async def settled(broker: Broker) -> str:
     return member
 
 
-class Talk:
-    """One connection."""
+class Connection:
+    """A connection that sends heartbeats and reads the responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -74,16 +74,18 @@ def test_repeated_classic_heartbeat_follows_the_group(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with running(tmp_path) as broker:
-            member = await settled(broker)
+            member = await create_stable_group(broker)
             request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
-            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
+            connection = Connection(
+                *await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1])
+            )
             coordinator: Any = broker.groups.of("g")
             timers = coordinator._timers._deadlines
-            assert [await talk.beat(request) for _ in range(3)] == [0, 0, 0]
+            assert [await connection.beat(request) for _ in range(3)] == [0, 0, 0]
             assert repr(broker.response_cache) == "<1 cached responses>"
             before = timers["session", "g", member]
             await asyncio.sleep(0.01)
-            assert await talk.beat(request) == 0
+            assert await connection.beat(request) == 0
             assert timers["session", "g", member] > before
             second = JoinGroupRequest(
                 group_id="g",
@@ -95,15 +97,15 @@ def test_repeated_classic_heartbeat_follows_the_group(tmp_path: Path) -> None:
             joining = coordinator.submit(
                 second, RequestContext(api_version=3, client_id="d", fresh_ids=("2",))
             )
-            assert await talk.beat(request) == Errors.REBALANCE_IN_PROGRESS
-            assert await talk.beat(request) == Errors.REBALANCE_IN_PROGRESS
+            assert await connection.beat(request) == Errors.REBALANCE_IN_PROGRESS
+            assert await connection.beat(request) == Errors.REBALANCE_IN_PROGRESS
             coordinator._fail(OSError("made up"))
             await asyncio.sleep(0.05)
             assert joining.done
-            assert await talk.beat(request) == 0
+            assert await connection.beat(request) == 0
             coordinator._stop_serving("failed")
-            assert await talk.beat(request) == Errors.NOT_COORDINATOR
-            talk.writer.close()
+            assert await connection.beat(request) == Errors.NOT_COORDINATOR
+            connection.writer.close()
 
     asyncio.run(main())
 
@@ -113,15 +115,17 @@ def test_rejected_heartbeat_is_not_cached(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with running(tmp_path) as broker:
-            member = await settled(broker)
-            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
+            member = await create_stable_group(broker)
+            connection = Connection(
+                *await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1])
+            )
             for _ in range(2):
                 stale = HeartbeatRequest(group_id="g", generation_id=0, member_id=member)
-                assert await talk.beat(stale) == Errors.ILLEGAL_GENERATION
+                assert await connection.beat(stale) == Errors.ILLEGAL_GENERATION
                 unknown = HeartbeatRequest(group_id="g", generation_id=1, member_id="x")
-                assert await talk.beat(unknown) == Errors.UNKNOWN_MEMBER_ID
+                assert await connection.beat(unknown) == Errors.UNKNOWN_MEMBER_ID
             assert repr(broker.response_cache) == "<0 cached responses>"
-            talk.writer.close()
+            connection.writer.close()
 
     asyncio.run(main())
 
@@ -134,22 +138,24 @@ def test_repeated_consumer_heartbeat_follows_the_group(tmp_path: Path) -> None:
             await broker.groups.make_ready()
             await asyncio.sleep(0.05)
             await broker.topic_creator.create_missing(["orders"])
-            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
-            joined = await talk.report(joining("a", "orders", "audit"))
+            connection = Connection(
+                *await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1])
+            )
+            joined = await connection.report(joining("a", "orders", "audit"))
             assert (joined.error_code, joined.member_epoch) == (0, 2)
             stays = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2)
-            quiet = await talk.report(stays)
+            quiet = await connection.report(stays)
             assert quiet.assignment is None
-            assert [await talk.report(stays) for _ in range(2)] == [quiet, quiet]
+            assert [await connection.report(stays) for _ in range(2)] == [quiet, quiet]
             assert repr(broker.response_cache) == "<1 cached responses>"
             await broker.topic_creator.create_missing(["audit"])
-            response = await talk.report(stays)
+            response = await connection.report(stays)
             assert response.member_epoch == 3
             assert response.assignment is not None and len(response.assignment.topic_partitions) == 2
-            assert (await talk.report(stays)).error_code == Errors.FENCED_MEMBER_EPOCH
-            await talk.report(joining("b", "orders"))
-            assert (await talk.report(stays.replace(member_epoch=3))).assignment is not None
-            talk.writer.close()
+            assert (await connection.report(stays)).error_code == Errors.FENCED_MEMBER_EPOCH
+            await connection.report(joining("b", "orders"))
+            assert (await connection.report(stays.replace(member_epoch=3))).assignment is not None
+            connection.writer.close()
 
     asyncio.run(main())
 
@@ -161,13 +167,15 @@ def test_repeated_invalid_heartbeat_is_rejected_again(tmp_path: Path) -> None:
         async with running(tmp_path) as broker:
             await broker.groups.make_ready()
             await asyncio.sleep(0.05)
-            talk = Talk(*await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1]))
-            assert (await talk.report(joining("a", "orders"))).member_epoch == 2
+            connection = Connection(
+                *await asyncio.open_connection("127.0.0.1", broker.catalogue.advertised[1])
+            )
+            assert (await connection.report(joining("a", "orders"))).member_epoch == 2
             wrong = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2, rack_id="")
             for _ in range(2):
-                assert (await talk.report(wrong)).error_code == Errors.INVALID_REQUEST
+                assert (await connection.report(wrong)).error_code == Errors.INVALID_REQUEST
             assert repr(broker.response_cache) == "<0 cached responses>"
-            talk.writer.close()
+            connection.writer.close()
 
     asyncio.run(main())
 

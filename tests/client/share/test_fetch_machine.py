@@ -64,7 +64,7 @@ class MachineFixture:
             self.requests[node] = request
             self.lines.append(f"{node} -> {kind} {described(request)}")
 
-    def bring(self, *rows: Any, node: int = 1, error: int = 0) -> None:
+    def respond_fetch(self, *rows: Any, node: int = 1, error: int = 0) -> None:
         topics = tuple(
             share_fetch.ShareFetchableTopicResponse(topic_id=unit[0], partitions=(row,)) for unit, row in rows
         )
@@ -97,7 +97,7 @@ class MachineFixture:
     def open(self, first: int = 0, last: int = 3) -> list[str]:
         """Open a session and take its records."""
         self.ask()
-        self.bring(fetched(P0, batch(first, last), (first, last, 1)))
+        self.respond_fetch(fetched(P0, batch(first, last), (first, last, 1)))
         self.lines.clear()
         return self.take()
 
@@ -112,12 +112,12 @@ def outcome(acks: list[Acknowledgement]) -> list[str]:
 def test_next_fetch_carries_the_acknowledgements() -> None:
     fixture = MachineFixture()
     fixture.ask()
-    fixture.bring(fetched(P0, batch(5, 8), (5, 7, 2)))
+    fixture.respond_fetch(fetched(P0, batch(5, 8), (5, 7, 2)))
     assert fixture.take() == ["0:5 x2", "0:6 x2", "0:7 x2"]
     acks = fixture.decide(o5=ACCEPT, o6=RELEASE, o7=REJECT)
     fixture.ask()
     assert outcome(acks) == ["pending"]
-    fixture.bring(fetched(P0))
+    fixture.respond_fetch(fetched(P0))
     assert outcome(acks) == ["done"]
     assert list(fixture.machine.done) == acks
     assert fixture.machine.lock_ms == 30_000
@@ -141,7 +141,7 @@ def test_acknowledges_without_fetching() -> None:
 def test_each_broker_gets_requests_for_its_partitions() -> None:
     fixture = MachineFixture({P0: 1, P1: 2})
     fixture.ask()
-    fixture.bring(fetched(P1, batch(0, 0), (0, 0, 1)), node=2)
+    fixture.respond_fetch(fetched(P1, batch(0, 0), (0, 0, 1)), node=2)
     fixture.ask()
     assert fixture.lines == ["1 -> F epoch 0 1-0", "2 -> F epoch 0 1-1", "2 -> F epoch 1"]
 
@@ -150,10 +150,10 @@ def test_record_limit_fetches_from_one_broker_at_a_time() -> None:
     fixture = MachineFixture({P0: 1, P1: 2}, record_limit=True)
     fixture.ask()
     assert [fixture.requests[node].max_records for node in (1, 2)] == [500, 0]
-    fixture.bring(fetched(P0))
-    fixture.bring(fetched(P1), node=2)
+    fixture.respond_fetch(fetched(P0))
+    fixture.respond_fetch(fetched(P1), node=2)
     fixture.ask()
-    fixture.bring(fetched(P1), node=2)
+    fixture.respond_fetch(fetched(P1), node=2)
     fixture.ask()
     assert fixture.lines == [
         "1 -> F epoch 0 1-0", "2 -> F epoch 0 1-1", "2 -> F epoch 1", "1 -> F epoch 1",
@@ -166,7 +166,7 @@ def test_offsets_without_record_are_acknowledged_as_gaps() -> None:
     fixture = MachineFixture()
     fixture.ask()
     data = batch(0, 3, without=(1, 3)) + batch(4, 4, control=True) + batch(5, 5)
-    fixture.bring(fetched(P0, data, (0, 4, 1), (5, 5, 3)))
+    fixture.respond_fetch(fetched(P0, data, (0, 4, 1), (5, 5, 3)))
     assert fixture.take() == ["0:0 x1", "0:2 x1", "0:5 x3"]
     fixture.ask(fetching=False)
     assert fixture.lines[1:] == ["1 -> A epoch 1 1-0 (1-1:0,3-4:0)"]
@@ -175,7 +175,7 @@ def test_offsets_without_record_are_acknowledged_as_gaps() -> None:
 def test_records_of_other_members_in_a_batch_are_skipped() -> None:
     fixture = MachineFixture()
     fixture.ask()
-    fixture.bring(fetched(P0, batch(0, 9) + batch(10, 12), (2, 3, 1), (8, 10, 1)))
+    fixture.respond_fetch(fetched(P0, batch(0, 9) + batch(10, 12), (2, 3, 1), (8, 10, 1)))
     assert fixture.take() == ["0:2 x1", "0:3 x1", "0:8 x1", "0:9 x1", "0:10 x1"]
     fixture.ask(fetching=False)
     assert fixture.lines[1:] == []
@@ -186,7 +186,7 @@ def test_damaged_batch_is_rejected_and_reported() -> None:
     fixture.ask()
     broken = bytearray(batch(0, 2))
     broken[-1] ^= 1
-    fixture.bring(fetched(P0, bytes(broken) + batch(3, 3), (1, 3, 1)))
+    fixture.respond_fetch(fetched(P0, bytes(broken) + batch(3, 3), (1, 3, 1)))
     assert fixture.take() == ["0:3 x1"]
     assert "checksum" in str(fixture.machine.complaints.popleft())
     fixture.ask(fetching=False)
@@ -196,7 +196,7 @@ def test_damaged_batch_is_rejected_and_reported() -> None:
 def test_take_returns_whole_batches_up_to_the_limit() -> None:
     fixture = MachineFixture(max_records=5)
     fixture.ask()
-    fixture.bring(fetched(P0, batch(0, 2) + batch(3, 4) + batch(5, 5), (0, 5, 1)))
+    fixture.respond_fetch(fetched(P0, batch(0, 2) + batch(3, 4) + batch(5, 5), (0, 5, 1)))
     assert [len(fixture.take()), len(fixture.take()), len(fixture.take())] == [5, 1, 0]
 
 
@@ -208,7 +208,7 @@ def test_renewed_record_is_returned_before_others() -> None:
     fixture.ask()
     assert fixture.requests[1].is_renew_ack
     assert fixture.take() == []
-    fixture.bring(fetched(P0))
+    fixture.respond_fetch(fetched(P0))
     assert outcome([ack]) == ["done"]
     assert fixture.take() == ["0:0 x1"]
     assert not fixture.machine.is_renewing
@@ -220,7 +220,7 @@ def test_failed_renewal_drops_the_record() -> None:
     fixture.open(0, 0)
     acks = fixture.decide(o0=RENEW)
     fixture.ask()
-    fixture.bring(fetched(P0, acknowledge_error_code=Errors.INVALID_RECORD_STATE))
+    fixture.respond_fetch(fetched(P0, acknowledge_error_code=Errors.INVALID_RECORD_STATE))
     assert outcome(acks) == ["INVALID_RECORD_STATE"]
     assert (fixture.machine.is_renewing, fixture.take()) == (False, [])
 
@@ -254,7 +254,7 @@ def test_retriable_error_is_retried(fetching: bool) -> None:
     acks = fixture.decide(o0=ACCEPT)
     fixture.ask(fetching=fetching)
     code = Errors.COORDINATOR_NOT_AVAILABLE
-    fixture.bring(fetched(P0, acknowledge_error_code=code)) if fetching else fixture.reply({P0: code})
+    fixture.respond_fetch(fetched(P0, acknowledge_error_code=code)) if fetching else fixture.reply({P0: code})
     fixture.ask(fetching=False)
     assert len(fixture.lines) == 1
     due = fixture.machine.due_ms(fixture.now_ms, fetching=False)
@@ -311,7 +311,7 @@ def test_partition_missing_in_the_response_is_not_acknowledged() -> None:
 def test_lost_session_is_reopened_and_its_records_are_dropped(code: Errors) -> None:
     fixture = MachineFixture(max_records=2)
     fixture.ask()
-    fixture.bring(fetched(P0, batch(0, 1) + batch(2, 3), (0, 3, 1)))
+    fixture.respond_fetch(fetched(P0, batch(0, 1) + batch(2, 3), (0, 3, 1)))
     assert fixture.take() == ["0:0 x1", "0:1 x1"]
     fixture.machine.accept_all()
     acks = fixture.machine.queue(1_000)
@@ -344,18 +344,18 @@ def test_lost_broker_is_retried_after_a_backoff_with_a_metadata_refresh() -> Non
 def test_session_without_partitions_is_closed_after_its_acknowledgements() -> None:
     fixture = MachineFixture({P0: 1, P1: 2})
     fixture.open(0, 0)
-    fixture.bring(fetched(P1), node=2)
+    fixture.respond_fetch(fetched(P1), node=2)
     fixture.machine.assign({P1: 2})
     fixture.ask()
-    fixture.bring()
-    fixture.bring(fetched(P1), node=2)
+    fixture.respond_fetch()
+    fixture.respond_fetch(fetched(P1), node=2)
     acks = fixture.decide(o0=ACCEPT)
     fixture.ask(fetching=False)
     fixture.reply({P0: 0})
     assert outcome(acks) == ["done"]
     fixture.ask()
     fixture.reply()
-    fixture.bring(fetched(P1), node=2)
+    fixture.respond_fetch(fetched(P1), node=2)
     fixture.ask()
     assert [line for line in fixture.lines if line.startswith("1")] == [
         "1 -> F epoch 1 not 1-0", "1 -> A epoch 2 1-0 (0-0:1)", "1 -> A epoch -1",
@@ -382,7 +382,7 @@ def test_close_waits_for_a_pending_fetch() -> None:
     fixture.ask()
     fixture.machine.close()
     fixture.ask()
-    fixture.bring(fetched(P0, batch(0, 1), (0, 1, 1)))
+    fixture.respond_fetch(fetched(P0, batch(0, 1), (0, 1, 1)))
     assert fixture.take() == []
     fixture.ask()
     fixture.machine.handle_failure(1, ConnectionLost("closed"), fixture.now_ms)
@@ -397,7 +397,7 @@ def test_removed_member_drops_its_records_and_starts_over() -> None:
     fixture.ask()
     fixture.machine.member_lost(KafkaError(Errors.UNKNOWN_MEMBER_ID))
     assert outcome(acks) == ["UNKNOWN_MEMBER_ID"]
-    fixture.bring(fetched(P0, batch(2, 3), (2, 3, 1)))
+    fixture.respond_fetch(fetched(P0, batch(2, 3), (2, 3, 1)))
     assert fixture.take() == []
     fixture.ask()
     assert fixture.lines[-1] == "1 -> F epoch 0 1-0"
@@ -406,10 +406,10 @@ def test_removed_member_drops_its_records_and_starts_over() -> None:
 def test_fatal_fetch_errors_are_reported_to_the_caller() -> None:
     fixture = MachineFixture()
     fixture.ask()
-    fixture.bring(error=Errors.GROUP_AUTHORIZATION_FAILED)
+    fixture.respond_fetch(error=Errors.GROUP_AUTHORIZATION_FAILED)
     fixture.now_ms = 100
     fixture.ask()
-    fixture.bring(fetched(P0, error_code=Errors.TOPIC_AUTHORIZATION_FAILED))
+    fixture.respond_fetch(fetched(P0, error_code=Errors.TOPIC_AUTHORIZATION_FAILED))
     errors: list[ClientError] = list(fixture.machine.complaints)
     assert [error.name for error in errors if isinstance(error, KafkaError)] == [
         "GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED",

@@ -35,7 +35,7 @@ def tasks(text: str) -> frozenset[Task]:
     return frozenset(Task(each.partition("_")[0], int(each.partition("_")[2])) for each in text.split())
 
 
-def having(active: str = "", standby: str = "", warmup: str = "") -> Assignment:
+def assignment(active: str = "", standby: str = "", warmup: str = "") -> Assignment:
     return Assignment(tasks(active), tasks(standby), tasks(warmup))
 
 
@@ -124,7 +124,7 @@ class MemberFixture:
 def test_join_confirm_and_keep_alive() -> None:
     fixture = MemberFixture()
     fixture.heartbeat()
-    fixture.respond(4, having("0_0 1_0", standby="0_1"))
+    fixture.respond(4, assignment("0_0 1_0", standby="0_1"))
     fixture.confirm()
     fixture.heartbeat()
     fixture.respond(4)
@@ -142,9 +142,9 @@ def test_join_confirm_and_keep_alive() -> None:
 def test_revocation_is_confirmed_once_complete() -> None:
     """While it revokes tasks it sends keep-alive heartbeats at its interval."""
     fixture = MemberFixture()
-    fixture.settle(having("0_0 0_1"))
+    fixture.settle(assignment("0_0 0_1"))
     fixture.heartbeat()
-    fixture.respond(1, having("0_0", warmup="0_1"))
+    fixture.respond(1, assignment("0_0", warmup="0_1"))
     assert fixture.member.state is MemberState.RECONCILING
     fixture.heartbeat()
     fixture.respond(1)
@@ -162,7 +162,7 @@ def test_revocation_is_confirmed_once_complete() -> None:
 
 def test_owned_tasks_are_sent_again_after_a_lost_response() -> None:
     fixture = MemberFixture()
-    fixture.settle(having("0_0"))
+    fixture.settle(assignment("0_0"))
     fixture.heartbeat()
     fixture.lose_response()
     fixture.heartbeat()
@@ -176,7 +176,7 @@ def test_owned_tasks_are_sent_again_after_a_lost_response() -> None:
 def test_changed_offsets_are_sent_at_their_interval() -> None:
     """Offsets are sent at once when a warm-up has nearly caught up, since the group waits for it."""
     fixture = MemberFixture()
-    fixture.settle(having(warmup="0_0"))
+    fixture.settle(assignment(warmup="0_0"))
     fixture.member.report({Task("0", 0): 5}, {Task("0", 0): 500})
     fixture.heartbeat()
     fixture.respond(1)
@@ -214,7 +214,7 @@ def test_empty_offsets_are_sent_with_the_join() -> None:
 
 def test_shutdown_request_is_sent_at_once_and_repeated() -> None:
     fixture = MemberFixture()
-    fixture.settle(having("0_0"))
+    fixture.settle(assignment("0_0"))
     fixture.member.request_shutdown()
     fixture.heartbeat()
     fixture.respond(1, status=(wire.Status(status_code=4, status_detail="m wants it"),))
@@ -233,7 +233,7 @@ def test_shutdown_request_is_sent_at_once_and_repeated() -> None:
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
 def test_leave_epochs(instance: str | None, epoch: int) -> None:
     fixture = MemberFixture(instance_id=instance)
-    fixture.settle(having("0_0"))
+    fixture.settle(assignment("0_0"))
     fixture.member.leave(fixture.now_ms)
     fixture.heartbeat()
     assert (fixture.last.member_epoch, fixture.last.instance_id) == (epoch, instance)
@@ -243,13 +243,13 @@ def test_leave_epochs(instance: str | None, epoch: int) -> None:
 @pytest.mark.parametrize("error", [Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID])
 def test_fenced_member_rejoins_with_all_fields(error: Errors) -> None:
     fixture = MemberFixture(endpoint=("h", 80), tags={"b": "2", "a": "1"}, rack_id="r")
-    fixture.settle(having("0_0"))
+    fixture.settle(assignment("0_0"))
     fixture.heartbeat()
     fixture.reject(error)
     assert (fixture.member.state, fixture.member.due_ms, fixture.member.owned) == (
         MemberState.FENCED,
         None,
-        having("0_0"),
+        assignment("0_0"),
     )
     fixture.member.rejoin_fenced(fixture.now_ms)
     fixture.heartbeat()
@@ -277,26 +277,26 @@ def test_invalid_response_is_fatal() -> None:
     """Tasks of an unknown subtopology, and tasks in some roles only."""
     fixture = MemberFixture()
     fixture.heartbeat()
-    fixture.respond(1, having("7_0"))
+    fixture.respond(1, assignment("7_0"))
     assert fixture.member.state is MemberState.FATAL
     assert str(fixture.member.error) == "group g: tasks of subtopologies not known here: 7"
     fixture = MemberFixture()
     fixture.heartbeat()
-    fixture.respond(1, having("0_0"), standby_tasks=None)
+    fixture.respond(1, assignment("0_0"), standby_tasks=None)
     assert isinstance(fixture.member.error, BadResponse)
 
 
 def test_statuses_last_until_the_group_is_ready() -> None:
     fixture = MemberFixture()
     fixture.heartbeat()
-    fixture.respond(1, having(), status=(wire.Status(status_code=1, status_detail="t is missing"),))
+    fixture.respond(1, assignment(), status=(wire.Status(status_code=1, status_detail="t is missing"),))
     assert fixture.member.statuses == (Status(1, "t is missing"),)
     assert not fixture.member.is_ready
     fixture.confirm()
     fixture.heartbeat()
-    fixture.respond(2, having("0_0"))
+    fixture.respond(2, assignment("0_0"))
     assert fixture.member.is_ready
-    assert fixture.member.target == having("0_0")
+    assert fixture.member.target == assignment("0_0")
 
 
 def test_endpoints_are_merged_and_kept_until_changed() -> None:
@@ -309,7 +309,7 @@ def test_endpoints_are_merged_and_kept_until_changed() -> None:
     fixture.heartbeat()
     assert fixture.last.endpoint_information_epoch == -1
     everywhere = (at("a", 0), at("b", 1), at("a", 2))
-    fixture.respond(1, having(), endpoint_information_epoch=7, partitions_by_user_endpoint=everywhere)
+    fixture.respond(1, assignment(), endpoint_information_epoch=7, partitions_by_user_endpoint=everywhere)
     both = {
         ("a", 80): EndpointPartitions((TopicPartition("t", 0), TopicPartition("t", 2)), ()),
         ("b", 80): EndpointPartitions((TopicPartition("t", 1),), ()),
