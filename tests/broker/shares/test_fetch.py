@@ -96,13 +96,9 @@ class Member:
         return answer
 
     async def acknowledge(
-        self,
-        acknowledgements: Acknowledgements,
-        *,
-        epoch: int | None = None,
-        renew: bool = False,
+        self, acknowledgements: Acknowledgements, *, epoch: int | None = None, renew: bool = False,
         without_batches: Sequence[int] = (),
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Send a ShareAcknowledge for partition 0; `without_batches` are listed without batches."""
         batches = tuple(
             AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(kind,))
@@ -336,9 +332,8 @@ def test_invalid_acknowledgements_are_rejected(tmp_path: Path) -> None:
             [(0, 0, RENEW)],
             [(1, 1, ACCEPT), (0, 0, ACCEPT)],
         ):
-            assert errors(await one.acknowledge(acknowledgements)) == [Errors.INVALID_REQUEST], (
-                acknowledgements
-            )
+            found = errors(await one.acknowledge(acknowledgements))
+            assert found == [Errors.INVALID_REQUEST], acknowledgements
         assert errors(await one.acknowledge([(5, 5, ACCEPT)])) == [Errors.INVALID_REQUEST]
         assert errors(await one.acknowledge([(0, 1, ACCEPT)])) == [0]
 
