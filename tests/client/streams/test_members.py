@@ -129,8 +129,8 @@ def test_tasks_are_shared_by_two_members(tmp_path: Path) -> None:
             await bob.leave()
             await r.until(lambda: ann.assignment.active == EVERY)
             events = [" ".join(line.split()[:2]) for line in r.callbacks]
-            assert events[0] == "ann has"
-            assert events.index("ann gives") < events.index("bob has") < events.index("bob gives")
+            assert events[0] == "ann assigned"
+            assert events.index("ann revoked") < events.index("bob assigned") < events.index("bob revoked")
 
     asyncio.run(job())
 
