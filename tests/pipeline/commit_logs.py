@@ -1,4 +1,5 @@
-"""Small logs of commits, as silver and bronze have them: made by hand, or Kafka's own of `tests/vectors`."""
+"""Small logs of commits as bronze and silver tables: made by hand, or Kafka's golden logs of
+`tests/vectors`."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ _CONTROL_KEYS = {"ABORT": b"\0\0\0\0", "COMMIT": b"\0\0\0\1"}
 def commit(
     offset: int, ms: int, committed: int | None, key: str = "g/t/0", producer: int = -1
 ) -> dict[str, Any]:
-    """A record that commits; None of a tombstone."""
+    """Return a commit record; a tombstone if `committed` is None."""
     return {"offset": offset, "ms": ms, "committed": committed, "key": key, "producer": producer}
 
 
@@ -55,44 +56,44 @@ def marker(offset: int, ms: int, producer: int, kind: str) -> dict[str, Any]:
 
 
 def silver(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    made = []
+    records = []
     for row in rows:
         if "control" in row:
             continue
         group, topic, partition = row["key"].rsplit("/", 2)
-        told = row["committed"] is not None
-        made.append(
+        has_value = row["committed"] is not None
+        records.append(
             {
                 "cluster": "c", "log_topic": "__consumer_offsets", "log_partition": 0,
                 "offset": row["offset"],
-                "timestamp_ms": row["ms"], "batch_base_offset": row["offset"], "tombstone": not told,
+                "timestamp_ms": row["ms"], "batch_base_offset": row["offset"], "tombstone": not has_value,
                 "group": group, "topic": topic, "partition": int(partition),
-                "committed_offset": row["committed"], "leader_epoch": -1 if told else None,
-                "metadata": row.get("metadata", "") if told else None,
-                "commit_timestamp": row["ms"] if told else None,
-                "expire_timestamp": -1 if told else None,
+                "committed_offset": row["committed"], "leader_epoch": -1 if has_value else None,
+                "metadata": row.get("metadata", "") if has_value else None,
+                "commit_timestamp": row["ms"] if has_value else None,
+                "expire_timestamp": -1 if has_value else None,
             }
         )  # fmt: skip
-    return pa.Table.from_pylist(made, schema=SILVER)
+    return pa.Table.from_pylist(records, schema=SILVER)
 
 
 def bronze(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    made = []
+    records = []
     for row in rows:
         control = row.get("control")
         attributes = (0x10 if row["producer"] >= 0 else 0) | (0x20 if control else 0)
         key = _CONTROL_KEYS[control] if control else b"\0\1rest"
-        made.append(
+        records.append(
             {
                 "offset": row["offset"], "timestamp_ms": row["ms"], "attributes": attributes,
                 "producer_id": row["producer"], "producer_epoch": min(row["producer"], 0), "key": key,
             }
         )  # fmt: skip
-    return pa.Table.from_pylist(made, schema=BRONZE)
+    return pa.Table.from_pylist(records, schema=BRONZE)
 
 
 def golden(scenario: str) -> dict[int, list[dict[str, Any]]]:
-    """The commits and markers of each partition of `__consumer_offsets`, as Kafka decoded them."""
+    """Return the commits and markers of each partition of `__consumer_offsets`, as Kafka decoded them."""
     found: dict[int, list[dict[str, Any]]] = {}
     for record in _expected(scenario):
         control = record.get("control")
@@ -121,10 +122,11 @@ def _expected(scenario: str) -> Iterator[dict[str, Any]]:
 
 
 def final(scenario: str) -> dict[str, tuple[int, str]]:
-    """What Kafka itself said was committed in the end, and its metadata."""
+    """Return the offsets and metadata that Kafka described at the end of the scenario, by group, topic and
+    partition."""
     groups = json.loads((LOGS / scenario / "final.json").read_text("utf-8"))["groups"]
     return {
-        f"{group}/{'/'.join(partition.rsplit('-', 1))}": (told["offset"], told["metadata"])
-        for group, says in groups.items()
-        for partition, told in (says.get("offsets") or {}).items()
+        f"{group}/{'/'.join(partition.rsplit('-', 1))}": (committed["offset"], committed["metadata"])
+        for group, description in groups.items()
+        for partition, committed in (description.get("offsets") or {}).items()
     }

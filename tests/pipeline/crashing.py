@@ -1,9 +1,9 @@
-"""Runs both steps of the pipeline in processes that are killed at each point in turn. For `test_crash`.
+"""Run pipeline steps in processes that are killed at each point in turn, for `test_crash`.
 
-A point is the moment before or after a call that changes a directory or makes a file durable. For each one a
-child is made that does the steps and kills itself there, and then another that does them again. What they
-came to is printed as a line of JSON. Children are copies of a process that has done nothing yet, so no thread
-is missed."""
+A point is the moment before or after a call that changes a directory or makes a file durable. For each
+point one child process runs the steps and kills itself there; another one repeats them. The resulting
+states are printed as JSON lines. Children are forked from a process that has done no work, so no thread is
+lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATCHED = ("replace", "link", "unlink", "fsync", "rmdir")
 
 
 def before(home: Path) -> None:
-    """What was taken in when all was well."""
+    """Ingest and build a warehouse without any crash."""
     batches = log(7, 40)
     write(home / "then", cleaned(batches[:25], batches[12][0].offset), whole=batches[:25])
     write(home / "now" / "a", batches, cuts=[20, 25])
@@ -43,14 +43,14 @@ def before(home: Path) -> None:
 
 
 def steps(home: Path) -> None:
-    """What is interrupted: a log that grew, copies that have more than others, gold that is made anew."""
+    """Run the interrupted steps: ingest a grown log and copies with more records, and rebuild gold."""
     warehouse = Warehouse(home / "w")
     ingest(warehouse, [home / "now"], Local())
     build(warehouse, Local())
 
 
 def before_stream(home: Path) -> None:
-    """Two batches of a stream, and a log that has grown since."""
+    """Process two batches of a stream of a log that has grown since."""
     batches = log(7, 40)
     write(home / "logs", batches, cuts=[20])
     for number, parts in enumerate(streaming.steps(home / "logs", 40)):
@@ -59,12 +59,12 @@ def before_stream(home: Path) -> None:
 
 
 def stream(home: Path) -> None:
-    """Its third batch, as Spark does it again: the same parts of the log."""
+    """Process the third batch, with the same parts of the log whenever it is repeated."""
     parts = list(streaming.steps(home / "logs", 40))[2]
     step(Warehouse(home / "w"), parts, Local(), [str(home / "logs")])
 
 
-def came_to(home: Path) -> dict[str, Any]:
+def warehouse_state(home: Path) -> dict[str, Any]:
     warehouse = Warehouse(home / "w")
     return {
         "number": warehouse.snapshot.number,
@@ -76,32 +76,32 @@ def came_to(home: Path) -> dict[str, Any]:
     }
 
 
-def killed_at(point: int) -> None:
-    """This process ends at the point, without a word to anybody."""
-    left = [point]
+def kill_at(point: int) -> None:
+    """Kill this process with SIGKILL at the given point."""
+    remaining = [point]
 
-    def passing() -> None:
-        if left[0] == 0:
+    def pass_point() -> None:
+        if remaining[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        left[0] -= 1
+        remaining[0] -= 1
 
-    def watched(call: Callable[..., Any]) -> Callable[..., Any]:
-        def around(*args: Any, **more: Any) -> Any:
-            passing()
+    def with_points(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **more: Any) -> Any:
+            pass_point()
             found = call(*args, **more)
-            passing()
+            pass_point()
             return found
 
-        return around
+        return wrapped
 
     for name in PATCHED:
-        setattr(os, name, watched(getattr(os, name)))
-    tempfile.mkstemp = watched(tempfile.mkstemp)  # type: ignore[assignment]
-    os.preadv = watched(os.preadv)
+        setattr(os, name, with_points(getattr(os, name)))
+    tempfile.mkstemp = with_points(tempfile.mkstemp)  # type: ignore[assignment]
+    os.preadv = with_points(os.preadv)
 
 
-def in_child(work: Callable[[], Any]) -> tuple[int, Any]:
-    """How a copy of this process ended that did some work, and what it came to."""
+def run_in_child(work: Callable[[], Any]) -> tuple[int, Any]:
+    """Run `work` in a forked child; return its exit code and its JSON result."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -120,60 +120,60 @@ def in_child(work: Callable[[], Any]) -> tuple[int, Any]:
     return os.waitstatus_to_exitcode(status), json.loads(text) if text else None
 
 
-def at(point: int, ready: Path, steps: Callable[[Path], None]) -> tuple[int, Any, Any]:
-    """Interrupt the steps at a point, look, do them again, look again."""
+def run_killed_at(point: int, ready: Path, steps: Callable[[Path], None]) -> tuple[int, Any, Any]:
+    """Kill the steps at a point, and repeat them; return the exit code and the states after both."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         shutil.copytree(ready, home, dirs_exist_ok=True)
 
         def interrupted() -> None:
-            killed_at(point)
+            kill_at(point)
             steps(home)
 
         def again() -> dict[str, Any]:
             steps(home)
-            return came_to(home)
+            return warehouse_state(home)
 
-        code, _ = in_child(interrupted)
-        _, between = in_child(lambda: came_to(home))
-        _, after = in_child(again)
+        code, _ = run_in_child(interrupted)
+        _, between = run_in_child(lambda: warehouse_state(home))
+        _, after = run_in_child(again)
         return code, between, after
 
 
-def undisturbed(home: Path, steps: Callable[[Path], None]) -> list[dict[str, Any]]:
-    """What it comes to before and after, and after each manifest in between, when nobody is killed."""
-    states = [came_to(home)]
+def run_undisturbed(home: Path, steps: Callable[[Path], None]) -> list[dict[str, Any]]:
+    """Return the warehouse's states before and after the steps, and after each manifest, without a kill."""
+    states = [warehouse_state(home)]
     commit = Warehouse.commit
 
-    def told_after(self: Warehouse, *given: Any, **more: Any) -> int:
+    def commit_and_record(self: Warehouse, *given: Any, **more: Any) -> int:
         number = commit(self, *given, **more)
-        states.append(came_to(home))
+        states.append(warehouse_state(home))
         return number
 
-    Warehouse.commit = told_after  # type: ignore[method-assign]
+    Warehouse.commit = commit_and_record  # type: ignore[method-assign]
     steps(home)
     return states
 
 
-def told(value: Any) -> None:
+def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
-LIVES = {"steps": (before, steps), "stream": (before_stream, stream)}
+SCENARIOS = {"steps": (before, steps), "stream": (before_stream, stream)}
 
 
-def main(life: str, first: int, every: int) -> None:
+def main(scenario: str, first: int, every: int) -> None:
     warehouses.FOLD = 2
-    begin, interrupted = LIVES[life]
+    prepare, interrupted = SCENARIOS[scenario]
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as other:
         ready, point = Path(name), first
-        in_child(lambda: begin(ready))
+        run_in_child(lambda: prepare(ready))
         shutil.copytree(ready, other, dirs_exist_ok=True)
-        told(in_child(lambda: undisturbed(Path(other), interrupted))[1])
+        print_json(run_in_child(lambda: run_undisturbed(Path(other), interrupted))[1])
         while True:
-            code, between, after = at(point, ready, interrupted)
-            told({"point": point, "code": code, "between": between, "after": after})
+            code, between, after = run_killed_at(point, ready, interrupted)
+            print_json({"point": point, "code": code, "between": between, "after": after})
             if code == 0:
                 return
             point += every

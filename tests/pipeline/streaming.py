@@ -75,7 +75,7 @@ def lived(folder: Path, played: Played) -> Path:
 
 
 def audit_records(played: Played) -> Iterator[Record]:
-    for at, ((group_id, story), base, last) in enumerate(played.told):
+    for at, ((group_id, story), base, last) in enumerate(played.rebalances):
         where = (
             {"partition": 0, "base_offset": played.first[base], "last_offset": played.first[last + 1] - 1}
             if base >= 0

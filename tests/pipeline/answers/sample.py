@@ -1,8 +1,7 @@
-"""Groups that were never there: gold tables from a small model, for answers that do not need a log.
+"""Gold tables of hypothetical groups from a small model, for answers that need no log.
 
-`Model` is one group whose members come and go; every step of it adds the rows that a log of it would give.
-`table` makes a table of rows that name only what matters.
-"""
+`Model` is one group with members that join and leave; each step adds the rows that its log would give.
+`table` builds a table from rows that name only the relevant columns."""
 
 from __future__ import annotations
 
@@ -23,19 +22,19 @@ NAMES = (
 
 
 def filled(name: str, row: dict[str, Any]) -> dict[str, Any]:
-    """A row with all columns: those that are not named are null, or as little as can be."""
-    told = {}
+    """Return a row with all columns; omitted ones are null, or empty where null is not allowed."""
+    complete = {}
     for column in TABLES[name].columns:
-        nothing: Any = 0
+        empty: Any = 0
         if pa.types.is_string(column.type):
-            nothing = ""
+            empty = ""
         elif pa.types.is_boolean(column.type):
-            nothing = False
+            empty = False
         elif pa.types.is_list(column.type):
-            nothing = []
-        told[column.name] = row.get(column.name, None if column.nullable else nothing)
-    assert not set(row) - set(told), set(row) - set(told)
-    return told
+            empty = []
+        complete[column.name] = row.get(column.name, None if column.nullable else empty)
+    assert not set(row) - set(complete), set(row) - set(complete)
+    return complete
 
 
 def table(name: str, rows: Iterable[dict[str, Any]]) -> pa.Table:
@@ -43,19 +42,19 @@ def table(name: str, rows: Iterable[dict[str, Any]]) -> pa.Table:
 
 
 def gold(**tables: list[dict[str, Any]]) -> Gold:
-    """Gold with these rows."""
+    """Return gold tables with the given rows, and all others empty."""
     return Gold({name: table(name, tables.get(name, [])) for name in NAMES})
 
 
 class Client:
-    """Somebody who is a member now and then."""
+    """A client that joins and leaves the group; each time it is a new member."""
 
     def __init__(self, client_id: str, host: str, instance_id: str | None = None) -> None:
         self.client_id, self.host, self.instance_id = client_id, host, instance_id
 
 
 class Model:
-    """One group; `rows` are its tables."""
+    """One group, and in `rows` its tables."""
 
     def __init__(
         self, group: str, group_type: str, topics: dict[str, int], *, seed: int = 1, at_ms: int = START_MS,
@@ -78,10 +77,10 @@ class Model:
     def __repr__(self) -> str:
         return f"<{self.group_type} group {self.group} at {self.epoch}>"
 
-    # --- what happens ---
+    # --- events of the group ---
 
     def wait(self, ms: int) -> None:
-        """Time passes, records arrive and are committed."""
+        """Advance the clock; records are produced and committed every minute."""
         end = self.at_ms + ms
         while self.at_ms // 60_000 < end // 60_000:
             self.at_ms = (self.at_ms // 60_000 + 1) * 60_000
@@ -96,23 +95,23 @@ class Model:
     def leave(
         self, *client_ids: str, kind: str = "member-left", took_ms: int = 2_000, slow: str = ""
     ) -> None:
-        gone = {m: c for m, c in self.members.items() if c.client_id in client_ids}
-        assert gone, client_ids
-        self.rebalance(kind, {}, gone, took_ms, slow)
+        departed = {m: c for m, c in self.members.items() if c.client_id in client_ids}
+        assert departed, client_ids
+        self.rebalance(kind, {}, departed, took_ms, slow)
 
     def change(self, client_id: str, kind: str = "subscription-changed", took_ms: int = 1_000) -> None:
-        who = next(m for m, c in self.members.items() if c.client_id == client_id)
-        self.rebalance(kind, {}, {}, took_ms, "", who)
+        member_id = next(m for m, c in self.members.items() if c.client_id == client_id)
+        self.rebalance(kind, {}, {}, took_ms, "", member_id)
 
-    def warmed_up(self, client_id: str, ms: int) -> None:
-        """What somebody got with the last rebalance it had warmed up for that long before."""
+    def add_warm_up(self, client_id: str, ms: int) -> None:
+        """Add warm-up intervals for the tasks that a client was assigned in the last rebalance."""
         for unit, member_id in sorted(self.owner.items()):
             if self.members[member_id].client_id == client_id and self.since[unit][1] == self.epoch:
                 self.close(unit, member_id, self.since[unit][0])
                 row = self.rows["ownership"][-1]
                 row |= {"role": "warmup", "from_ms": row["to_ms"] - ms}
 
-    # --- what comes of it ---
+    # --- resulting rows ---
 
     def new_id(self, client: Client) -> str:
         name = client.instance_id or client.client_id
@@ -136,19 +135,19 @@ class Model:
         self,
         kind: str,
         new: dict[str, Client],
-        gone: dict[str, Client],
+        departed: dict[str, Client],
         took_ms: int,
         slow: str,
-        who: str = "",
+        member_id: str = "",
     ) -> None:
         start, end, before = self.at_ms, self.at_ms + took_ms, dict(self.owner)
-        was = dict(self.members)
-        self.members = {m: c for m, c in self.members.items() if m not in gone} | new
+        members_before = dict(self.members)
+        self.members = {m: c for m, c in self.members.items() if m not in departed} | new
         self.epoch += 1
         self.offset += 10
         self.owner = self.assign(before)
-        causes = [self.cause(kind, m, c, start) for m, c in (gone or new).items()]
-        causes = causes or [self.cause(kind, who, was[who], start)]
+        causes = [self.cause(kind, m, c, start) for m, c in (departed or new).items()]
+        causes = causes or [self.cause(kind, member_id, members_before[member_id], start)]
         kept = sum(1 for u, m in self.owner.items() if before.get(u) == m)
         moved = sum(1 for u, m in self.owner.items() if u in before and before[u] != m)
         revoked = sum(1 for u, m in before.items() if self.owner.get(u) != m)
@@ -161,37 +160,37 @@ class Model:
             **{k: causes[0][k] for k in ("member_id", "instance_id", "client_id", "client_host")},
             "causes": causes, "evidence": self.evidence, "start_ms": start,
             "target_ms": start + took_ms // 2, "end_ms": end, "duration_ms": took_ms, "converged": True,
-            "members": len(self.members), "joined": len(new), "gone": len(gone), "units": len(self.owner),
+            "members": len(self.members), "joined": len(new), "gone": len(departed), "units": len(self.owner),
             "kept": kept, "moved": moved, "revoked": revoked, "added": len(self.owner) - kept - moved,
             "least_moves": min(moved, len(self.units) // max(len(self.members), 1)),
             "churn_ratio": moved / len(before) if before else None, "unavailable_ms": unavailable,
             "last_member_id": last or next(iter(self.members), None), "log_partition": 3,
             "base_offset": self.offset, "last_offset": self.offset + 5,
         })  # fmt: skip
-        for member_id, client in {**was, **new}.items():
-            self.follow(member_id, client, before, gone, new, took_ms, slow)
+        for member_id, client in {**members_before, **new}.items():
+            self.follow(member_id, client, before, departed, new, took_ms, slow)
         self.own(before, start, end)
         self.health(start, took_ms, unavailable, last)
         self.at_ms = end
 
     def assign(self, before: dict[tuple[str, int], str]) -> dict[tuple[str, int], str]:
-        """Eager groups by range, others so that as few move as can."""
+        """Assign by range in eager groups, otherwise with as few moves as possible."""
         names = sorted(self.members, key=lambda m: (self.members[m].client_id, m))
         if not names:
             return {}
         if self.eager:
             return {unit: names[i * len(names) // len(self.units)] for i, unit in enumerate(self.units)}
         low, extra = divmod(len(self.units), len(names))
-        room = {name: low + (i < extra) for i, name in enumerate(names)}
+        capacity = {name: low + (i < extra) for i, name in enumerate(names)}
         after = {}
         for unit in self.units:
-            if before.get(unit) in room and room[before[unit]] > 0:
+            if before.get(unit) in capacity and capacity[before[unit]] > 0:
                 after[unit] = before[unit]
-                room[before[unit]] -= 1
+                capacity[before[unit]] -= 1
         for unit in self.units:
             if unit not in after:
-                after[unit] = max(names, key=lambda name: room[name])
-                room[after[unit]] -= 1
+                after[unit] = max(names, key=lambda name: capacity[name])
+                capacity[after[unit]] -= 1
         return after
 
     def cause(self, kind: str, member_id: str, client: Client, at_ms: int) -> dict[str, Any]:
@@ -219,21 +218,21 @@ class Model:
         return total
 
     def follow(
-        self, member_id: str, client: Client, before: dict[tuple[str, int], str], gone: dict[str, Client],
+        self, member_id: str, client: Client, before: dict[tuple[str, int], str], departed: dict[str, Client],
         new: dict[str, Client], took_ms: int, slow: str,
     ) -> None:  # fmt: skip
         had = {u for u, m in before.items() if m == member_id}
         has = {u for u, m in self.owner.items() if m == member_id}
-        part = "gone" if member_id in gone else "joined" if member_id in new else "stayed"
-        waits_too = bool(has - had)
-        after = took_ms if client.client_id == slow or not slow or waits_too else took_ms // 4
-        waits = next((m for m, c in self.members.items() if c.client_id == slow), None)
+        part = "gone" if member_id in departed else "joined" if member_id in new else "stayed"
+        has_new_units = bool(has - had)
+        after = took_ms if client.client_id == slow or not slow or has_new_units else took_ms // 4
+        awaited = next((m for m, c in self.members.items() if c.client_id == slow), None)
         self.rows["rebalance_member"].append({
             "group_id": self.group, "group_type": self.group_type, "to_epoch": self.epoch,
             "log_partition": 3, "base_offset": self.offset, "member_id": member_id,
             "instance_id": client.instance_id, "client_id": client.client_id, "client_host": client.host,
             "part": part, "acknowledged_ms": None if part == "gone" else after, "states": ["STABLE"],
-            "waited_for": [waits] if waits and has - had and waits != member_id else [],
+            "waited_for": [awaited] if awaited and has - had and awaited != member_id else [],
             "units_before": len(had), "units_after": len(has), "revoked": len(had - has),
             "added": len(has - had), "evidence": self.evidence,
         })  # fmt: skip
@@ -333,7 +332,7 @@ def day() -> Gold:
     words.join(Client("words-1", "/10.0.3.1"), took_ms=1_200)
     words.wait(4_000_000)
     words.join(Client("words-2", "/10.0.3.2"), took_ms=5_200)
-    words.warmed_up("words-2", 5_000)
+    words.add_warm_up("words-2", 5_000)
     words.wait(16_000_000)
     words.change("words-2", "topology-initialized", took_ms=2_500)
     words.wait(7_000_000)

@@ -138,7 +138,7 @@ def test_a_member_keeps_a_warmed_up_task_in_another_role() -> None:
     model.join(Client("ann", "/a"), took_ms=100)
     model.wait(59_900)
     model.join(Client("bob", "/b"), took_ms=3_000)
-    model.warmed_up("bob", 2_000)
+    model.add_warm_up("bob", 2_000)
     found = together(model)
     (rebalance,) = find_rebalances(found, "app", 2)
     traced = trace(found, rebalance)

@@ -1,4 +1,4 @@
-"""Whoever is killed, wherever: nothing is lost, nothing is doubled, and the files come out the same."""
+"""Killed drivers and workers: no record is lost or duplicated, and the files come out the same."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from konvene.pipeline.warehouse.warehouse import Conflict, Warehouse
 
 ROOT = Path(__file__).parents[3]
 EVERY = int(os.environ.get("KONVENE_CRASH_EVERY", "5"))
-"""With 1 the driver is killed at every point there is, which takes half a minute."""
+"""Step between the points at which the driver is killed; 1 tests every point and takes half a minute."""
 
 
 @pytest.mark.parametrize(("life", "numbers"), [("steps", [2, 3, 4]), ("stream", [4, 5, 6])])
-def test_a_driver_killed_at_any_point_leaves_a_step_done_or_not_begun(life: str, numbers: list[int]) -> None:
-    """Before and after each rename, link, sync, removal and draft, in ingest, build and the folding of
-    manifests; and in a batch of a stream that goes on where the one before it was.
+def test_driver_killed_at_any_point_leaves_a_step_complete_or_not_begun(
+    life: str, numbers: list[int]
+) -> None:
+    """Kills it before and after each rename, link, fsync, removal and temporary file of ingest, build and
+    compaction of manifests, and in a resumed batch of a stream.
 
-    What readers find then is one of the states that there are without a crash, and to do the steps again
-    comes to the same files with the same checksums."""
+    Readers then find a state that exists without a crash, and repeating the steps yields the same files
+    with the same checksums."""
     command = [sys.executable, "-m", "tests.pipeline.crashing", life, "0", str(EVERY)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
@@ -43,16 +45,16 @@ def test_a_driver_killed_at_any_point_leaves_a_step_done_or_not_begun(life: str,
     for each in points:
         between, after = each["between"], each["after"]
         found.add(between["number"])
-        for told, state in ((between, by_number[between["number"]]), (after, states[-1])):
-            for word in ("number", "sums", "records"):
-                assert told[word] == state[word], (each["point"], word)
+        for reached, state in ((between, by_number[between["number"]]), (after, states[-1])):
+            for name in ("number", "sums", "records"):
+                assert reached[name] == state[name], (each["point"], name)
         assert each["code"] == (0 if each is points[-1] else -signal.SIGKILL)
     assert found == set(numbers)
     assert len(points) > 100 / EVERY
 
 
-class Dying:
-    """An engine of which one worker is killed, at its beginning or when its files are written."""
+class KillingEngine:
+    """An engine that kills one worker at the beginning of a task or after its files are written."""
 
     name = "dying"
 
@@ -61,11 +63,11 @@ class Dying:
 
     def run(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         numbered = list(enumerate(tasks))
-        doomed = functools.partial(_doomed, work, self.once, self.when, self.which)
-        return Processes(2).run(doomed, numbered)
+        killed_task = functools.partial(_killed_task, work, self.once, self.when, self.which)
+        return Processes(2).run(killed_task, numbered)
 
 
-def _doomed(work: Callable[[Any], Any], once: Path, when: str, which: int, task: tuple[int, Any]) -> Any:
+def _killed_task(work: Callable[[Any], Any], once: Path, when: str, which: int, task: tuple[int, Any]) -> Any:
     number, value = task
     made = work(value) if when == "after" else None
     if number == which and not once.exists():
@@ -75,9 +77,7 @@ def _doomed(work: Callable[[Any], Any], once: Path, when: str, which: int, task:
 
 
 @pytest.mark.parametrize(("step", "when"), [("ingest", "before"), ("ingest", "after"), ("build", "after")])
-def test_a_worker_that_is_killed_fails_the_step_and_nothing_else(
-    tmp_path: Path, step: str, when: str
-) -> None:
+def test_killed_worker_fails_its_step_only(tmp_path: Path, step: str, when: str) -> None:
     batches = log(3, 60)
     write(tmp_path / "logs", batches, cuts=[20, 40])
     undisturbed, warehouse = Warehouse(tmp_path / "w1"), Warehouse(tmp_path / "w2")
@@ -86,22 +86,22 @@ def test_a_worker_that_is_killed_fails_the_step_and_nothing_else(
     if step == "build":
         ingest(warehouse, [tmp_path / "logs"], Local())
     number = warehouse.snapshot.number
-    dying = Dying(tmp_path / "once", when, 1)
+    killing_engine = KillingEngine(tmp_path / "once", when, 1)
     with pytest.raises(BrokenProcessPool):
         if step == "ingest":
-            ingest(warehouse, [tmp_path / "logs"], dying)
+            ingest(warehouse, [tmp_path / "logs"], killing_engine)
         else:
-            build(warehouse, dying)
+            build(warehouse, killing_engine)
     assert warehouse.refresh().number == number
-    ingest(warehouse, [tmp_path / "logs"], dying)
-    build(warehouse, dying)
+    ingest(warehouse, [tmp_path / "logs"], killing_engine)
+    build(warehouse, killing_engine)
     assert sums_of(warehouse) == sums_of(undisturbed)
     assert records_of(warehouse) == expected(batches)
     assert all_files(warehouse) == set(warehouse.snapshot.files)
 
 
-def test_a_step_that_fails_leaves_the_way_free(tmp_path: Path) -> None:
-    """A task raises, another one had written its files: the next run takes it all in."""
+def test_failed_step_can_be_repeated(tmp_path: Path) -> None:
+    """One task raises after another one has written its files; the next run ingests all records."""
     write(tmp_path / "logs", log(3, 60), cuts=[20, 40])
 
     class Failing(Local):
@@ -118,11 +118,11 @@ def test_a_step_that_fails_leaves_the_way_free(tmp_path: Path) -> None:
     assert all_files(warehouse) == set(warehouse.snapshot.files)
 
 
-def test_two_at_once(tmp_path: Path) -> None:
-    """One begins while the other is at work: it is told so, and the first one is not disturbed."""
+def test_concurrent_step_is_rejected(tmp_path: Path) -> None:
+    """A step that begins while another is running raises Conflict; the running one completes."""
     write(tmp_path / "logs", log(3, 60), cuts=[20])
 
-    class Meanwhile(Local):
+    class Interleaved(Local):
         def run(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
             for task in tasks:
                 with pytest.raises(Conflict, match="somebody else"):
@@ -132,7 +132,7 @@ def test_two_at_once(tmp_path: Path) -> None:
                 yield work(task)
 
     warehouse = Warehouse(tmp_path / "w")
-    assert ingest(warehouse, [tmp_path / "logs"], Meanwhile()).number == 1
+    assert ingest(warehouse, [tmp_path / "logs"], Interleaved()).number == 1
     assert records_of(warehouse) == expected(log(3, 60))
     build(warehouse, Local())
     assert sums_of(Warehouse(tmp_path / "w")) == sums_of(warehouse)

@@ -1,4 +1,4 @@
-"""What share states tell is counted once, and what they do not tell is not claimed."""
+"""Gold table of share deliveries: share-state records are counted once, and unknown offsets stay unknown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4
 
 
 def record(
-    kind: str, offset: int, batches: Sequence[tuple[int, int, int, int]] = (), **says: Any
+    kind: str, offset: int, batches: Sequence[tuple[int, int, int, int]] = (), **fields: Any
 ) -> dict[str, Any]:
     names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
     row = {
@@ -66,7 +66,7 @@ def record(
         "delivery_complete_count": -1, "create_timestamp": 0, "write_timestamp": 0,
         "state_batches": [dict(zip(names, batch, strict=True)) for batch in batches],
     }  # fmt: skip
-    return row | says
+    return row | fields
 
 
 def silver(records: Sequence[dict[str, Any]]) -> list[list[pa.RecordBatch]]:
@@ -88,27 +88,28 @@ def progress(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def figures(row: dict[str, Any]) -> dict[str, int]:
+def counts_of(row: dict[str, Any]) -> dict[str, int]:
     names = ("delivered", "acknowledged", "released", "archived", "in_flight", "untold")
     return {name: row[name] for name in names if row[name]}
 
 
-def kafkas_share_logs() -> Iterator[list[dict[str, Any]]]:
+def kafka_share_logs() -> Iterator[list[dict[str, Any]]]:
+    """Yield the share-state records of each partition of Kafka's golden log."""
     partitions: dict[int, list[dict[str, Any]]] = {}
     for line in (LOGS / "share" / "expected.jsonl").read_text("utf-8").split("\n"):
-        told = json.loads(line) if line else {"topic": ""}
-        if told["topic"] != "__share_group_state":
+        entry = json.loads(line) if line else {"topic": ""}
+        if entry["topic"] != "__share_group_state":
             continue
-        key, value = told["key"], told["value"]
-        kind = "tombstone" if value is None else told["key_name"].removeprefix("SHARE_").lower()
+        key, value = entry["key"], entry["value"]
+        kind = "tombstone" if value is None else entry["key_name"].removeprefix("SHARE_").lower()
         value = value or {}
         batches = [
             (b["firstOffset"], b["lastOffset"], b["deliveryState"], b["deliveryCount"])
             for b in value.get("stateBatches", ())
         ]
-        partitions.setdefault(told["partition"], []).append(
+        partitions.setdefault(entry["partition"], []).append(
             record(
-                kind, told["offset"], batches, timestamp_ms=told["timestamp"], group_id=key["groupId"],
+                kind, entry["offset"], batches, timestamp_ms=entry["timestamp"], group_id=key["groupId"],
                 topic_id=key["topicId"], partition=key["partition"],
                 snapshot_epoch=value.get("snapshotEpoch"), state_epoch=value.get("stateEpoch"),
                 leader_epoch=value.get("leaderEpoch"), create_timestamp=value.get("createTimestamp"),
@@ -124,38 +125,38 @@ def final() -> dict[str, Any]:
     return found
 
 
-def kafkas_rows() -> dict[tuple[str, str], dict[str, Any]]:
-    """By group and `topic-partition`."""
-    names = {told["id"]: topic for topic, told in final()["topics"].items()}
-    rows = [row for log in kafkas_share_logs() for row in delivery(log, names)]
+def kafka_rows() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return Kafka's delivery rows by group and `topic-partition`."""
+    names = {details["id"]: topic for topic, details in final()["topics"].items()}
+    rows = [row for log in kafka_share_logs() for row in delivery(log, names)]
     return {(row["group_id"], f"{row['topic']}-{row['partition']}"): row for row in rows}
 
 
-def test_start_offsets_are_those_that_kafka_named_in_the_end() -> None:
-    rows = kafkas_rows()
-    told = {
+def test_start_offsets_match_kafkas_final_description() -> None:
+    rows = kafka_rows()
+    start_offsets = {
         (group, where): offset
-        for group, says in final()["groups"].items()
-        for where, offset in says["shareStartOffsets"].items()
+        for group, description in final()["groups"].items()
+        for where, offset in description["shareStartOffsets"].items()
     }
-    assert {key: rows[key]["start_offset"] for key in told} == told
-    assert all(rows[key]["deleted_ms"] is None for key in told)
+    assert {key: rows[key]["start_offset"] for key in start_offsets} == start_offsets
+    assert all(rows[key]["deleted_ms"] is None for key in start_offsets)
     assert {row["evidence"] for row in rows.values()} == {"observed"}
 
 
-def test_figures_are_what_kafkas_clients_did() -> None:
-    """The story tells each answer: so many records accepted, rejected and released."""
+def test_counts_match_the_acknowledgements_of_kafkas_clients() -> None:
+    """The scenario's story lists how many records each client accepted, rejected and released."""
     answers: dict[tuple[str, str], dict[str, int]] = {}
     for line in (LOGS / "share" / "story.jsonl").read_text("utf-8").split("\n"):
-        told = json.loads(line) if line else {"action": ""}
-        if told["action"] != "acknowledged" or told["group"] != "alive":
+        action = json.loads(line) if line else {"action": ""}
+        if action["action"] != "acknowledged" or action["group"] != "alive":
             continue
-        for part in told["detail"].strip("{}").split("], "):
+        for part in action["detail"].strip("{}").split("], "):
             where, answer = part.split(" ", 1)
             kind, offsets = answer.rstrip("]").split("=[")
-            counts = answers.setdefault((told["group"], where), {"accept": 0, "reject": 0, "release": 0})
+            counts = answers.setdefault((action["group"], where), {"accept": 0, "reject": 0, "release": 0})
             counts[kind] += len(offsets.split(","))
-    rows = kafkas_rows()
+    rows = kafka_rows()
     assert answers
     for key, counts in answers.items():
         found = rows[key]
@@ -166,22 +167,22 @@ def test_figures_are_what_kafkas_clients_did() -> None:
         assert (found["in_flight"], found["untold"]) == (0, 0), key
 
 
-def test_a_warehouse_tells_the_same_by_the_names_that_share_groups_give_topics(tmp_path: Path) -> None:
-    """From the segments to gold. A topic's id is all that share states have; the group's log names it."""
+def test_warehouse_resolves_topic_ids_through_the_group_log(tmp_path: Path) -> None:
+    """From segments to gold: share states have topic ids only, and the group's log gives their names."""
     warehouse = Warehouse(tmp_path)
     ingest(warehouse, [LOGS / "share"], Local())
     build(warehouse, Local())
     rows = read.table(warehouse, "share_delivery").to_pylist()
-    told = {(row["group_id"], f"{row['topic']}-{row['partition']}"): row for row in rows}
-    expected = kafkas_rows()
-    assert told[("picky", "mails-0")]["deleted_ms"], "the topic is gone at the end, and so is its state"
+    found = {(row["group_id"], f"{row['topic']}-{row['partition']}"): row for row in rows}
+    expected = kafka_rows()
+    assert found[("picky", "mails-0")]["deleted_ms"], "the topic was deleted, and its state with it"
     for key in expected:
         if key[1].startswith(("jobs", "extra")):
-            assert told[key] == expected[key] | {"cluster": ""}
-    assert {where.rsplit("-", 1)[0] for _, where in told} == {"jobs", "extra", "mails"}
+            assert found[key] == expected[key] | {"cluster": ""}
+    assert {where.rsplit("-", 1)[0] for _, where in found} == {"jobs", "extra", "mails"}
 
 
-def test_a_whole_row() -> None:
+def test_delivery_row_has_all_columns() -> None:
     (row,) = delivery(
         [
             record("snapshot", 0),
@@ -199,11 +200,11 @@ def test_a_whole_row() -> None:
     }  # fmt: skip
 
 
-def test_a_snapshot_that_repeats_what_is_known_adds_nothing() -> None:
+def test_snapshot_of_known_states_adds_nothing() -> None:
     batches = [(0, 4, ACKNOWLEDGED, 1), (5, 5, AVAILABLE, 3)]
     once = [record("snapshot", 0), record("update", 1, batches, start_offset=0)]
     again = [*once, record("snapshot", 2, batches, start_offset=0, snapshot_epoch=1)]
-    assert figures(delivery(again)[0]) == figures(delivery(once)[0])
+    assert counts_of(delivery(again)[0]) == counts_of(delivery(once)[0])
     assert delivery(again)[0]["evidence"] == "observed"
 
 
@@ -214,27 +215,32 @@ def test_of_two_states_of_an_offset_the_larger_delivery_count_wins() -> None:
         record("update", 2, [(3, 5, AVAILABLE, 1)]),
         record("update", 3, [(4, 4, ACKNOWLEDGED, 3)]),
     ]
-    assert figures(delivery(rows)[0]) == {"delivered": 21, "acknowledged": 1, "released": 10, "in_flight": 9}
+    assert counts_of(delivery(rows)[0]) == {
+        "delivered": 21,
+        "acknowledged": 1,
+        "released": 10,
+        "in_flight": 9,
+    }
 
 
 def test_archiving_is_in_flight_until_it_is_archived() -> None:
     rows = [record("snapshot", 0), record("update", 1, [(0, 1, ARCHIVING, 5)], start_offset=0)]
-    assert figures(delivery(rows)[0]) == {"delivered": 10, "in_flight": 2}
+    assert counts_of(delivery(rows)[0]) == {"delivered": 10, "in_flight": 2}
     rows.append(record("update", 2, [(0, 1, ARCHIVED, 5)]))
-    assert figures(delivery(rows)[0]) == {"delivered": 10, "archived": 2}
+    assert counts_of(delivery(rows)[0]) == {"delivered": 10, "archived": 2}
 
 
-def test_a_state_that_was_set_anew_tells_of_the_same_offsets_again() -> None:
-    """An administrator set the offsets back: the records are delivered a second time."""
+def test_reset_state_counts_its_offsets_again() -> None:
+    """After an administrator reset the start offset, records are delivered a second time."""
     first = [record("snapshot", 0), record("update", 1, [(0, 4, ACKNOWLEDGED, 1)], start_offset=0)]
     second = [
         record("snapshot", 2, snapshot_epoch=1, state_epoch=2, start_offset=0),
         record("update", 3, [(0, 4, ACKNOWLEDGED, 1)], snapshot_epoch=1),
     ]
-    assert figures(delivery(first + second)[0]) == {"delivered": 10, "acknowledged": 10}
+    assert counts_of(delivery(first + second)[0]) == {"delivered": 10, "acknowledged": 10}
 
 
-def test_a_deleted_state_keeps_its_figures_and_says_when_it_went() -> None:
+def test_deleted_state_keeps_its_counts_and_deletion_time() -> None:
     rows = [record("snapshot", 0), record("update", 1, [(0, 4, ACKNOWLEDGED, 1)], start_offset=0)]
     (row,) = delivery([*rows, record("tombstone", 2)])
     assert (row["deleted_ms"], row["acknowledged"], row["last_ms"]) == (1002, 5, 1002)
@@ -252,22 +258,22 @@ def test_a_deleted_state_keeps_its_figures_and_says_when_it_went() -> None:
     ],
     ids=["no snapshot", "not the first", "one left out", "another's update"],
 )
-def test_a_story_with_a_hole_says_so(rows: list[dict[str, Any]]) -> None:
+def test_history_with_a_gap_has_missing_evidence(rows: list[dict[str, Any]]) -> None:
     assert delivery(rows)[0]["evidence"] == "missing"
 
 
-def test_a_start_that_moves_on_forgets_what_is_before_it() -> None:
+def test_states_below_the_start_offset_are_dropped() -> None:
     rows = [
         record("snapshot", 0),
         record("update", 1, [(0, 4, AVAILABLE, 1)], start_offset=0),
         record("update", 2, start_offset=3),
         record("update", 3, [(0, 4, ACKNOWLEDGED, 2)]),
     ]
-    assert figures(delivery(rows)[0]) == {"delivered": 7, "acknowledged": 2, "released": 5}
+    assert counts_of(delivery(rows)[0]) == {"delivered": 7, "acknowledged": 2, "released": 5}
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_intervals_come_to_what_single_offsets_come_to(seed: int) -> None:
+def test_interval_counts_match_a_model_of_single_offsets(seed: int) -> None:
     rng = random.Random(seed)
     state: dict[int, tuple[int, int]] = {}
     expected = {"delivered": 0, "acknowledged": 0, "released": 0, "archived": 0, "in_flight": 0, "untold": 0}
@@ -286,7 +292,7 @@ def test_intervals_come_to_what_single_offsets_come_to(seed: int) -> None:
                 if name:
                     expected[name] += 1
         start = max(start, moved)
-        state = {at: told for at, told in state.items() if at >= start}
+        state = {at: delivery for at, delivery in state.items() if at >= start}
     expected["in_flight"] = sum(kind in (0, 3) for _, kind in state.values())
     expected["untold"] = max(state) + 1 - start - len(state) if state else 0
     (row,) = delivery(rows)
@@ -297,7 +303,7 @@ def in_minutes(records: Sequence[dict[str, Any]], step_ms: int) -> list[dict[str
     return [row | {"timestamp_ms": row["offset"] * step_ms} for row in records]
 
 
-def test_a_minute_tells_what_was_answered_for_in_it_and_how_the_partition_stood_then() -> None:
+def test_minute_row_has_its_counts_and_the_state_at_its_end() -> None:
     rows = [
         record("snapshot", 0, start_offset=0),
         record("update", 1, [(0, 4, ACKNOWLEDGED, 1), (6, 9, AVAILABLE, 1)]),
@@ -328,7 +334,7 @@ def test_a_minute_tells_what_was_answered_for_in_it_and_how_the_partition_stood_
     ]  # fmt: skip
 
 
-def test_a_clock_that_runs_back_makes_no_second_row_of_a_minute() -> None:
+def test_backward_clock_adds_no_second_row_of_a_minute() -> None:
     rows = [
         record("snapshot", 0, timestamp_ms=120_000),
         record("update", 1, [(0, 0, ACKNOWLEDGED, 1)], start_offset=0, timestamp_ms=59_000),
@@ -336,7 +342,7 @@ def test_a_clock_that_runs_back_makes_no_second_row_of_a_minute() -> None:
     assert [(row["minute_ms"], row["records"]) for row in progress(rows)] == [(120_000, 2)]
 
 
-def test_nothing_has_advanced_where_the_state_began_anew_or_is_gone() -> None:
+def test_reset_or_deleted_state_has_no_advance() -> None:
     rows = [
         record("snapshot", 0, start_offset=0),
         record("update", 1, [(0, 4, ACKNOWLEDGED, 1)], start_offset=5),
@@ -347,7 +353,7 @@ def test_nothing_has_advanced_where_the_state_began_anew_or_is_gone() -> None:
     assert [(r["start_offset"], r["advanced"]) for r in found] == [(0, None), (5, 5), (0, None), (None, None)]
 
 
-def test_a_minute_is_missing_until_a_snapshot_tells_the_state_again() -> None:
+def test_evidence_is_missing_until_the_next_snapshot() -> None:
     rows = [
         record("snapshot", 0, start_offset=0),
         record("update", 1, snapshot_epoch=1),
@@ -359,22 +365,24 @@ def test_a_minute_is_missing_until_a_snapshot_tells_the_state_again() -> None:
     assert [r["evidence"] for r in found] == ["observed", "missing", "missing", "observed", "observed"]
 
 
-def test_minutes_add_up_to_the_whole() -> None:
-    """Of each share partition that Kafka kept, and none is told twice."""
-    for log in kafkas_share_logs():
+def test_minute_rows_add_up_to_the_delivery_row() -> None:
+    """Sums over minutes match the delivery row of each share partition of Kafka's log, with unique keys."""
+    for log in kafka_share_logs():
         minutes = progress(log)
         keys = {tuple(row[name] for name in TABLES["share_progress"].key) for row in minutes}
         assert len(keys) == len(minutes)
         for row in delivery(log):
-            mine = [m for m in minutes if all(m[name] == row[name] for name in TABLES["share_delivery"].key)]
+            partition_minutes = [
+                m for m in minutes if all(m[name] == row[name] for name in TABLES["share_delivery"].key)
+            ]
             for name in ("delivered", "redelivered", "acknowledged", "released", "archived"):
-                assert sum(m[name] for m in mine) == row[name]
-            assert sum(m["records"] for m in mine) == row["snapshots"] + row["updates"] + (
+                assert sum(m[name] for m in partition_minutes) == row[name]
+            assert sum(m["records"] for m in partition_minutes) == row["snapshots"] + row["updates"] + (
                 row["deleted_ms"] is not None
             )
             if row["deleted_ms"] is None:
                 for name in ("start_offset", "complete_count", "available", "untold"):
-                    assert mine[-1][name] == row[name]
+                    assert partition_minutes[-1][name] == row[name]
 
 
 def test_rows_have_the_tables_schema_and_the_order_of_its_key() -> None:

@@ -1,4 +1,4 @@
-"""Committed offsets and lag are what a plain reading of the log says, however the log is cut into batches."""
+"""Committed offsets and lag match a naive reading of the log, however the log is split into batches."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def cut(table: pa.Table, size: int) -> list[pa.RecordBatch]:
 
 def lag(rows: list[dict[str, Any]], ends: Sequence[Any] = (), size: int = 1000) -> list[dict[str, Any]]:
     log_end = pa.Table.from_pylist(list(ends), schema=TABLES["log_end"].schema).to_batches()
-    made = list(lag_rows(cut(silver(rows), size), log_end, cut(bronze(rows), max(1, size - 3))))
-    return [row for batch in made for row in batch.to_pylist()]
+    batches = list(lag_rows(cut(silver(rows), size), log_end, cut(bronze(rows), max(1, size - 3))))
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def stretch(base: int, end: int, first_ms: int, last_ms: int, partition: int = 0) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def stretch(base: int, end: int, first_ms: int, last_ms: int, partition: int = 0
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_kafkas_logs_come_to_the_offsets_that_kafka_named_in_the_end(scenario: str, size: int) -> None:
-    """Transactions that committed, aborted or were fenced, tombstones and plain commits between them."""
+def test_committed_offsets_match_kafkas_final_description(scenario: str, size: int) -> None:
+    """Covers committed, aborted and fenced transactions, tombstones, and plain commits among them."""
     found = {}
     for rows in golden(scenario).values():
         for row in committed(cut(silver(rows), size), cut(bronze(rows), size)).to_pylist():
@@ -60,8 +60,10 @@ def test_kafkas_logs_come_to_the_offsets_that_kafka_named_in_the_end(scenario: s
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_so_they_do_from_kafkas_segments_to_the_end(scenario: str, tmp_path: Path) -> None:
-    """Bytes, bronze and silver, files and back: markers stand in other files than commits."""
+def test_committed_offsets_of_ingested_segments_match_kafkas_final_description(
+    scenario: str, tmp_path: Path
+) -> None:
+    """From segments through bronze and silver files; transaction markers are in other files than commits."""
     warehouse = Warehouse(tmp_path)
     ingest(warehouse, [LOGS / scenario], Local())
     found = {}
@@ -75,7 +77,7 @@ def test_so_they_do_from_kafkas_segments_to_the_end(scenario: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_committed_offsets_are_those_that_the_brokers_own_replay_comes_to(seed: int, tmp_path: Path) -> None:
+def test_committed_offsets_match_the_brokers_replay(seed: int, tmp_path: Path) -> None:
     batches = segments.log(seed, 200)
     write(tmp_path / "logs", batches)
     warehouse = Warehouse(tmp_path / "warehouse")
@@ -88,22 +90,22 @@ def test_committed_offsets_are_those_that_the_brokers_own_replay_comes_to(seed: 
         if isinstance(record, OffsetCommitted):
             replay(groups, record)
     assert found == {
-        (group, topic, partition): told.offset
+        (group, topic, partition): committed_offset.offset
         for group, topics in groups.items()
         for topic, partitions in topics.items()
-        for partition, told in partitions.items()
+        for partition, committed_offset in partitions.items()
     }
 
 
-def test_commits_of_before_2013_count_as_well() -> None:
-    """Their table lacks the leader epoch; everything else is alike."""
+def test_legacy_commits_without_leader_epoch_are_read() -> None:
+    """The legacy table lacks the leader epoch and the expiry; all else is alike."""
     old = silver([commit(0, 0, 3)]).drop_columns(["leader_epoch", "expire_timestamp"])
     (row,) = committed(old.to_batches()).to_pylist()
     assert (row["committed_offset"], row["leader_epoch"], row["expire_ms"]) == (3, -1, -1)
 
 
-def test_a_tombstone_does_not_wait_for_a_transaction() -> None:
-    """It ends what was committed before and what is open; Kafka's coordinator reads it so."""
+def test_tombstone_in_a_transaction_applies_at_once() -> None:
+    """It deletes the committed offset and the pending one, as in Kafka's coordinator."""
     rows = [commit(0, 0, 3), commit(1, 0, 4, producer=7), commit(2, 0, None, producer=7)]
     rows.append(marker(3, 0, 7, "COMMIT"))
     for some in (rows[:3], rows):
@@ -111,8 +113,8 @@ def test_a_tombstone_does_not_wait_for_a_transaction() -> None:
 
 
 def naive(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
-    """The rows of `lag` without ends, by key and minute: record by record."""
-    waiting: dict[int, list[dict[str, Any]]] = {}
+    """Return the `lag` rows without log ends by key and minute, computed record by record."""
+    pending: dict[int, list[dict[str, Any]]] = {}
     keys: dict[str, dict[str, Any]] = {}
     found: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -125,27 +127,32 @@ def naive(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
             key["life"] += 1
             return
         key["minute"] = max(key["minute"], ms // MINUTE)
-        told = found.get((row["key"], key["minute"]))
-        if told is None:
+        minute_row = found.get((row["key"], key["minute"]))
+        if minute_row is None:
             before = key["rows"][-1] if key["rows"] else None
-            told = found[row["key"], key["minute"]] = {"commits": 0, "before": before}
-            key["rows"].append(told)
-        told |= {"offset": row["committed"], "ms": ms, "commits": told["commits"] + 1, "life": key["life"]}
+            minute_row = found[row["key"], key["minute"]] = {"commits": 0, "before": before}
+            key["rows"].append(minute_row)
+        minute_row |= {
+            "offset": row["committed"],
+            "ms": ms,
+            "commits": minute_row["commits"] + 1,
+            "life": key["life"],
+        }
 
     for row in rows:
         if "control" in row:
-            for one in waiting.pop(row["producer"], []):
+            for commit_row in pending.pop(row["producer"], []):
                 if row["control"] == "COMMIT":
-                    apply(one, row["ms"])
+                    apply(commit_row, row["ms"])
         elif row["producer"] >= 0:
-            waiting.setdefault(row["producer"], []).append(row)
+            pending.setdefault(row["producer"], []).append(row)
         else:
             apply(row, row["ms"])
     return found
 
 
-def a_log(seed: int) -> list[dict[str, Any]]:
-    """Plain and transactional commits, tombstones, markers; clocks that jump back and forth a little."""
+def random_log(seed: int) -> list[dict[str, Any]]:
+    """Return random plain and transactional commits, tombstones and markers, with a jumping clock."""
     rng = random.Random(seed)
     rows: list[dict[str, Any]] = []
     offset, ms = rng.randrange(5), 1_000_000
@@ -165,14 +172,19 @@ def a_log(seed: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_rows_are_those_of_a_plain_reading_however_the_log_is_cut(seed: int) -> None:
-    rows = a_log(seed)
+def test_lag_rows_match_the_naive_reading_for_any_batch_size(seed: int) -> None:
+    rows = random_log(seed)
     expected = {}
-    for (key, minute), told in naive(rows).items():
-        before = told["before"]
-        same = before is not None and before["life"] == told["life"]
-        advanced = told["offset"] - before["offset"] if same else None
-        expected[key, minute * MINUTE] = (told["offset"], told["ms"], told["commits"], advanced)
+    for (key, minute), minute_row in naive(rows).items():
+        before = minute_row["before"]
+        same = before is not None and before["life"] == minute_row["life"]
+        advanced = minute_row["offset"] - before["offset"] if same else None
+        expected[key, minute * MINUTE] = (
+            minute_row["offset"],
+            minute_row["ms"],
+            minute_row["commits"],
+            advanced,
+        )
     whole = lag(rows)
     found = {
         (f"{r['group_id']}/{r['topic']}/{r['partition']}", r["minute_ms"]): (
@@ -187,14 +199,14 @@ def test_rows_are_those_of_a_plain_reading_however_the_log_is_cut(seed: int) -> 
 
 
 @pytest.mark.parametrize("scenario", ["classic", "transactions"])
-def test_a_build_makes_the_rows_of_a_plain_reading(scenario: str, tmp_path: Path) -> None:
+def test_built_lag_table_matches_the_naive_reading(scenario: str, tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path)
     ingest(warehouse, [LOGS / scenario], Local())
     build(warehouse, Local())
     expected = {
-        (key, minute * MINUTE): (told["offset"], told["ms"], told["commits"])
+        (key, minute * MINUTE): (minute_row["offset"], minute_row["ms"], minute_row["commits"])
         for rows in golden(scenario).values()
-        for (key, minute), told in naive(rows).items()
+        for (key, minute), minute_row in naive(rows).items()
     }
     found = {
         (f"{r['group_id']}/{r['topic']}/{r['partition']}", r["minute_ms"]): (
@@ -206,31 +218,32 @@ def test_a_build_makes_the_rows_of_a_plain_reading(scenario: str, tmp_path: Path
     assert found == expected
 
 
-def test_beside_a_users_log_lag_is_what_it_was_at_the_end_of_each_minute(tmp_path: Path) -> None:
-    """A record a second, and a commit every seven that is half a minute behind; both logs as segments."""
+def test_lag_is_measured_at_the_end_of_each_minute(tmp_path: Path) -> None:
+    """One record a second, and every seven seconds a commit that is half a minute behind; both logs are
+    segments."""
     length, behind = 400, 30
     records = [[Record(n, START_MS + 1000 * n, None, b"x")] for n in range(length)]
     write(tmp_path / "logs", records, topic="orders")
-    made = []
+    batches = []
     for n in range(behind, length, 7):
         key, value = encode_record(segments.commit("g", "orders", 0, n - behind), GROUP_RECORDS)
-        made.append([Record(len(made), START_MS + 1000 * n + 500, key, value)])
-    write(tmp_path / "logs", made)
+        batches.append([Record(len(batches), START_MS + 1000 * n + 500, key, value)])
+    write(tmp_path / "logs", batches)
     warehouse = Warehouse(tmp_path / "warehouse")
     ingest(warehouse, [tmp_path / "logs"], Local())
     build(warehouse, Local())
     rows = read.table(warehouse, "lag").to_pylist()
     assert len(rows) == length // 60 + 1
     for row in rows:
-        grown = min(length, (row["minute_ms"] + MINUTE - START_MS) // 1000)
-        assert (row["log_end_offset"], row["lag"]) == (grown, grown - row["committed_offset"])
+        log_end = min(length, (row["minute_ms"] + MINUTE - START_MS) // 1000)
+        assert (row["log_end_offset"], row["lag"]) == (log_end, log_end - row["committed_offset"])
         age_ms = row["minute_ms"] + MINUTE - START_MS - 1000 * row["committed_offset"]
         assert age_ms - MINUTE < row["time_lag_ms"] <= age_ms
-    told = {row["minute_ms"]: row["evidence"] for row in rows}
-    assert [told[minute] for minute in sorted(told)] == ["observed"] * 6 + ["inferred"]
+    evidence = {row["minute_ms"]: row["evidence"] for row in rows}
+    assert [evidence[minute] for minute in sorted(evidence)] == ["observed"] * 6 + ["inferred"]
 
 
-def test_without_logs_of_users_topics_only_the_commits_are_known() -> None:
+def test_without_topic_logs_only_commits_are_known() -> None:
     (row,) = lag([commit(0, 5 * MINUTE + 1, 10), commit(1, 5 * MINUTE + 2, 12)])
     assert row == {
         "cluster": "c", "group_id": "g", "topic": "t", "partition": 0, "minute_ms": 5 * MINUTE,
@@ -239,16 +252,19 @@ def test_without_logs_of_users_topics_only_the_commits_are_known() -> None:
     }  # fmt: skip
 
 
-def test_where_a_cleaner_was_rows_are_not_whole() -> None:
-    """Commits may have gone beside those that are left, up to the end of the minute that they reach into."""
+def test_minutes_in_compacted_ranges_have_missing_evidence() -> None:
+    """Compaction may have removed commits in the range and up to the end of the minute that it reaches
+    into."""
     rows = [commit(3, 0, 1), commit(9, 60_000, 2), commit(10, 100_000, 3), commit(11, 120_000, 4)]
     for size in (1, 2, 10):
-        made = lag_rows(cut(silver(rows), size), (), (), [(0, 5), (7, 9)])
-        told = [(r["minute_ms"], r["commits"], r["evidence"]) for batch in made for r in batch.to_pylist()]
-        assert told == [(0, 1, "missing"), (60_000, 2, "missing"), (120_000, 1, "observed")]
+        batches = lag_rows(cut(silver(rows), size), (), (), [(0, 5), (7, 9)])
+        found = [
+            (r["minute_ms"], r["commits"], r["evidence"]) for batch in batches for r in batch.to_pylist()
+        ]
+        assert found == [(0, 1, "missing"), (60_000, 2, "missing"), (120_000, 1, "observed")]
 
 
-def test_a_reset_moves_backwards_and_a_tombstone_ends_the_story() -> None:
+def test_reset_has_a_negative_advance_and_a_tombstone_ends_the_series() -> None:
     rows = [
         commit(0, 0, 50),
         commit(1, 1 * MINUTE, 20),
@@ -258,7 +274,7 @@ def test_a_reset_moves_backwards_and_a_tombstone_ends_the_story() -> None:
     assert [row["advanced"] for row in lag(rows)] == [None, -30, None]
 
 
-def test_a_commit_of_a_transaction_counts_when_its_marker_comes() -> None:
+def test_transactional_commit_counts_at_its_marker() -> None:
     rows = [commit(0, 0, 5, producer=7), marker(1, 3 * MINUTE, 7, "COMMIT")]
     assert [(row["minute_ms"], row["commit_ms"]) for row in lag(rows)] == [(3 * MINUTE, 3 * MINUTE)]
     assert lag(rows[:1]) == []
@@ -269,7 +285,7 @@ def ends_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["log_end_offset"], row["lag"], row["time_lag_ms"], row["evidence"]
 
 
-def test_an_end_is_observed_where_the_next_stretch_begins_after_the_minute() -> None:
+def test_end_is_observed_if_the_next_stretch_begins_after_the_minute() -> None:
     ends = [stretch(0, 10, 1_000, 2_000), stretch(10, 30, 50_000, 50_000), stretch(30, 31, 90_000, 90_000)]
     (row,) = lag([commit(0, 55_000, 4)], ends)
     assert ends_of(row) == (30, 26, 58_000, "observed")
@@ -279,7 +295,7 @@ def test_an_end_is_observed_where_the_next_stretch_begins_after_the_minute() -> 
     assert ends_of(row) == (30, 0, 0, "observed")
 
 
-def test_an_end_within_a_stretch_or_behind_the_last_one_is_inferred() -> None:
+def test_end_within_or_after_the_last_stretch_is_inferred() -> None:
     ends = [stretch(0, 10, 1_000, 2_000), stretch(10, 30, 50_000, 200_000)]
     (row,) = lag([commit(0, 55_000, 4)], ends)
     assert ends_of(row) == (10, 6, 58_000, "inferred")
@@ -295,41 +311,41 @@ def test_an_age_within_a_stretch_of_more_than_a_minute_is_inferred() -> None:
     assert ends_of(row) == (11, 7, 80_000, "inferred")
 
 
-def test_before_the_first_stretch_a_log_is_empty_or_lost() -> None:
+def test_before_the_first_stretch_the_log_is_empty_or_deleted() -> None:
     (row,) = lag([commit(0, 5_000, 0)], [stretch(0, 10, 90_000, 90_000)])
     assert ends_of(row) == (0, 0, 0, "observed")
     (row,) = lag([commit(0, 5_000, 700)], [stretch(800, 900, 90_000, 90_000)])
     assert ends_of(row) == (None, None, None, "missing")
 
 
-def test_a_record_that_is_gone_has_no_age() -> None:
-    """Retention took what was not committed; of what is left nobody knows whether it was the oldest then."""
+def test_deleted_record_has_no_time_lag() -> None:
+    """Retention deleted uncommitted records, so the oldest uncommitted record at that time is unknown."""
     ends = [stretch(800, 900, 10_000, 10_000), stretch(900, 901, 70_000, 70_000)]
     (row,) = lag([commit(0, 30_000, 700)], ends)
     assert ends_of(row) == (900, 200, None, "observed")
 
 
-def test_offsets_that_no_stretch_has_are_those_of_the_next_one() -> None:
+def test_offset_between_stretches_belongs_to_the_next_one() -> None:
     ends = [stretch(0, 10, 1_000, 1_000), stretch(20, 30, 5_000, 5_000), stretch(30, 31, 70_000, 70_000)]
     (row,) = lag([commit(0, 30_000, 12)], ends)
     assert ends_of(row) == (30, 18, 55_000, "observed")
 
 
-def test_times_of_producers_that_run_backwards_do_not_shrink_a_log() -> None:
+def test_backward_producer_timestamps_do_not_shrink_the_log() -> None:
     ends = [stretch(0, 10, 50_000, 50_000), stretch(10, 20, 1_000, 1_000), stretch(20, 21, 80_000, 80_000)]
     (row,) = lag([commit(0, 30_000, 20)], ends)
     assert ends_of(row) == (20, 0, 0, "observed")
 
 
-def test_ends_tell_how_many_partitions_they_know() -> None:
+def test_repr_of_ends_counts_partitions() -> None:
     ends = [stretch(0, 10, 0, 0), stretch(0, 10, 0, 0, partition=1)]
-    made = Ends(pa.Table.from_pylist(ends, schema=TABLES["log_end"].schema).to_batches())
-    assert repr(made) == "<log ends of 2 partitions>"
-    assert made.of("t", 2) is None
+    log_ends = Ends(pa.Table.from_pylist(ends, schema=TABLES["log_end"].schema).to_batches())
+    assert repr(log_ends) == "<log ends of 2 partitions>"
+    assert log_ends.of("t", 2) is None
 
 
-def test_ends_in_files_are_those_in_memory_and_are_forgotten_when_they_are_many(tmp_path: Path) -> None:
-    """Of a large cluster not all ends fit; what is asked for again is read again."""
+def test_stored_ends_match_those_in_memory_and_are_evicted(tmp_path: Path) -> None:
+    """Ends of a large cluster do not fit in memory; evicted ones are read again on demand."""
     for partition in range(3):
         grown = [[Record(n, START_MS + 70_000 * n, None, b"x")] for n in range(4)]
         write(tmp_path / "logs", grown, topic="orders", partition=partition)

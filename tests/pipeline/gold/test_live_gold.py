@@ -1,4 +1,4 @@
-"""What is told while a cluster is followed is what its files tell at the end, row for row."""
+"""Gold that is built while a cluster is followed equals gold of its files at the end, row for row."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from konvene.pipeline.warehouse.read import table
 from konvene.pipeline.warehouse.warehouse import Warehouse
 from konvene.testing import Konvene
 
-TOLD = ("rebalance", "rebalance_member", "ownership", "unavailability", "audit_event", "offset_commit")
+COMPARED = ("rebalance", "rebalance_member", "ownership", "unavailability", "audit_event", "offset_commit")
 
 
-def explained(warehouse: Warehouse, logs: Path) -> Warehouse:
+def ingest_and_build(warehouse: Warehouse, logs: Path) -> Warehouse:
     ingest(warehouse, [logs], Local())
     build(warehouse, Local())
     return warehouse
 
 
-def _until_has(one: Reader, records: int) -> None:
+def wait_for_records(consumer: Reader, records: int) -> None:
     deadline = time.monotonic() + 30
-    while len(one.records) < records:
-        assert time.monotonic() < deadline, one
+    while len(consumer.records) < records:
+        assert time.monotonic() < deadline, consumer
         time.sleep(0.01)
 
 
 @pytest.mark.konvene(topics={"orders": 4}, folder=True)
-def test_step_by_step_the_same_is_told_as_at_once(konvene: Konvene, tmp_path: Path) -> None:
-    """Each join, commit and leave is fetched, taken in and explained before the next one."""
+def test_steps_over_a_live_cluster_build_the_same_rows_as_its_files(konvene: Konvene, tmp_path: Path) -> None:
+    """Each join, commit and leave is fetched, ingested and built before the next one."""
     followed, spool = Warehouse(tmp_path / "followed"), tmp_path / "spool"
     steps = []
     with LiveReader(konvene.bootstrap, spool) as live:
 
         def step() -> None:
             live.catch_up()
-            steps.append(table(explained(followed, spool), "rebalance").num_rows)
+            steps.append(table(ingest_and_build(followed, spool), "rebalance").num_rows)
 
         with reader(konvene, "confluent-kafka", "ann") as ann:
             konvene.wait_stable("readers", members=1)
@@ -51,15 +51,15 @@ def test_step_by_step_the_same_is_told_as_at_once(konvene: Konvene, tmp_path: Pa
                 step()
             konvene.wait_stable("readers", members=1)
             konvene.produce("orders", [b"one", b"two", b"three"], partition=0)
-            _until_has(ann, 3)
+            wait_for_records(ann, 3)
             ann.commit()
             step()
         konvene.wait_group("readers", lambda group: not group.members)
         step()
     konvene.stop()
-    at_once = explained(Warehouse(tmp_path / "at-once"), tmp_path / "konvene")
+    at_once = ingest_and_build(Warehouse(tmp_path / "at-once"), tmp_path / "konvene")
     assert steps == sorted(steps)
     assert steps[0] < steps[-1]
-    for name in TOLD:
+    for name in COMPARED:
         assert table(followed, name).to_pylist() == table(at_once, name).to_pylist(), name
     assert table(followed, "audit_event").num_rows >= 3

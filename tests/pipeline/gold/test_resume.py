@@ -1,4 +1,4 @@
-"""Gold that is made a little at a time is that which is made at one go: the same files, byte for byte."""
+"""Gold that is built in steps equals gold that is built at once, byte for byte."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from konvene.pipeline.warehouse.warehouse import Warehouse
 
 
 @pytest.fixture
-def anew(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows whenever a reducer is begun; what went on where another was is not counted."""
-    made: list[int] = []
+def new_reducers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collect one entry per newly created reducer; resumed ones are not counted."""
+    created: list[int] = []
 
     class Counted(PartitionReducer):
-        def __init__(self, *given: Any) -> None:
-            made.append(1)
-            super().__init__(*given)
+        def __init__(self, *args: Any) -> None:
+            created.append(1)
+            super().__init__(*args)
 
     monkeypatch.setattr(worker, "PartitionReducer", Counted)
-    return made
+    return created
 
 
 def names_in(warehouse: Warehouse) -> dict[str, str]:
@@ -44,76 +44,78 @@ def names_in(warehouse: Warehouse) -> dict[str, str]:
 
 @pytest.mark.parametrize("records", [40, 300])
 @pytest.mark.parametrize("name", ["classic", "consumer", "streams", "share", "transactions"])
-def test_kafkas_logs_in_steps_come_to_the_files_of_one_go(
-    tmp_path: Path, anew: list[int], name: str, records: int
+def test_steps_over_golden_logs_build_the_files_of_one_build(
+    tmp_path: Path, new_reducers: list[int], name: str, records: int
 ) -> None:
     in_steps = streamed(tmp_path / "w", LOGS / name, records)
-    begun = len(anew)
+    begun = len(new_reducers)
     whole = at_once(tmp_path / "w2", LOGS / name)
     assert sums(in_steps) == sums(whole)
     assert [sums(in_steps)[table] for table in GOLD if name != "share" and table == "ownership"] != [[]]
     groups = len({f.partition for f in in_steps.files("coordinator_record", "__consumer_offsets")})
-    assert begun <= 3 * groups, "it is begun once or twice, and gone on with then"
+    assert begun <= 3 * groups, "a reducer is created at most three times, and resumed otherwise"
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("classic", 1), ("consumer", 2), ("streams", 3), ("static", 4)])
-def test_so_does_a_simulated_life_and_what_its_coordinator_says_of_it(
-    tmp_path: Path, anew: list[int], kind: str, seed: int
+def test_steps_over_a_simulated_log_build_the_coordinators_rebalances(
+    tmp_path: Path, new_reducers: list[int], kind: str, seed: int
 ) -> None:
-    """Batch, stream and the live coordinator: log and audit, side by side and apart from one another."""
+    """Batch, stream and live coordinator agree on a simulated log with its audit."""
     played = Played(kind, seed, steps=600)
     logs = lived(tmp_path / "logs", played)
     in_steps = streamed(tmp_path / "w", logs, 25)
-    assert len(anew) <= 3
+    assert len(new_reducers) <= 3
     assert sums(in_steps) == sums(at_once(tmp_path / "w2", logs))
-    told, rows = played.rows(audit=True, names=names_in(in_steps)), gold_rows(in_steps)
+    expected_rows, rows = played.rows(audit=True, names=names_in(in_steps)), gold_rows(in_steps)
     assert {row["evidence"] for row in rows["rebalance"]} >= {"observed"}
-    for table, expected in told.items():
-        ours = [row | {"cluster": "c"} for row in rows[table]]
-        assert json.dumps(ours, default=str) == json.dumps(expected, default=str), table
+    for table, expected in expected_rows.items():
+        found = [row | {"cluster": "c"} for row in rows[table]]
+        assert json.dumps(found, default=str) == json.dumps(expected, default=str), table
 
 
-def test_an_audit_that_comes_late_makes_it_anew(tmp_path: Path, anew: list[int]) -> None:
-    """First the log, then what was said of it: nothing that was inferred stays so."""
+def test_late_audit_rebuilds_gold(tmp_path: Path, new_reducers: list[int]) -> None:
+    """The log is read first, its audit later: inferred causes are replaced."""
     played = Played("consumer", 2, steps=400)
     logs = lived(tmp_path / "logs", played)
     later = tmp_path / "later"
     (logs / "__konvene_audit-0").rename(later)
     streamed(tmp_path / "w", logs, 20)
-    begun = len(anew)
+    begun = len(new_reducers)
     later.rename(logs / "__konvene_audit-0")
     warehouse = streamed(tmp_path / "w", logs, 10_000)
-    assert len(anew) == begun + 1
+    assert len(new_reducers) == begun + 1
     assert sums(warehouse) == sums(at_once(tmp_path / "w2", logs))
 
 
-def test_a_topic_that_gets_another_name_makes_it_anew(tmp_path: Path, anew: list[int]) -> None:
-    """What was told of it by its old name is told by the new one."""
+def test_renamed_topic_rebuilds_gold(tmp_path: Path, new_reducers: list[int]) -> None:
+    """Rows with the old topic name are replaced."""
     played = Played("consumer", 2, steps=400)
     logs = lived(tmp_path / "logs", played)
     warehouse = streamed(tmp_path / "w", logs, 20)
-    begun, (topic_id,) = len(anew), names_in(warehouse)
+    begun, (topic_id,) = len(new_reducers), names_in(warehouse)
     folder = write(tmp_path / "logs", [[Record(0, 1, None, b"x")]], topic="renamed")[0].parent
     (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
     warehouse = streamed(tmp_path / "w", logs, 10_000)
-    assert len(anew) == begun + 1
+    assert len(new_reducers) == begun + 1
     assert {row["topic"] for row in read.table(warehouse, "ownership").to_pylist()} == {"renamed"}
     assert sums(warehouse) == sums(at_once(tmp_path / "w2", logs))
 
 
-def test_of_a_cleaned_log_the_same_is_told_of_groups(tmp_path: Path, anew: list[int]) -> None:
-    """Where records are missing does not depend on how it was read."""
+def test_steps_over_a_compacted_log_build_the_same_group_tables(
+    tmp_path: Path, new_reducers: list[int]
+) -> None:
+    """Missing evidence does not depend on the steps in which a compacted log is read."""
     batches = log(6, 200)
     write(tmp_path / "logs", cleaned(batches, batches[120][0].offset), cuts=[60, 150], whole=batches)
     in_steps = sums(streamed(tmp_path / "w", tmp_path / "logs", 40))
-    assert len(anew) <= 3
+    assert len(new_reducers) <= 3
     whole = sums(at_once(tmp_path / "w2", tmp_path / "logs"))
     assert whole["rebalance"] and whole["group_health"]
     for table in GOLD_OF["groups"]:
         assert in_steps[table] == whole[table], table
 
 
-def test_a_log_that_is_filled_in_is_made_anew(tmp_path: Path) -> None:
+def test_completed_log_rebuilds_gold(tmp_path: Path) -> None:
     batches = log(5, 60)
     write(tmp_path / "cleaned", cleaned(batches, batches[50][0].offset), whole=batches)
     write(tmp_path / "whole", batches)
@@ -124,20 +126,20 @@ def test_a_log_that_is_filled_in_is_made_anew(tmp_path: Path) -> None:
         assert read.table(warehouse, table).to_pylist() == rows, table
 
 
-def test_what_is_kept_may_be_lost_cut_off_or_of_another_code(
-    tmp_path: Path, anew: list[int], monkeypatch: pytest.MonkeyPatch
+def test_lost_truncated_or_outdated_reducer_state_rebuilds_gold(
+    tmp_path: Path, new_reducers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then all is made anew, and is the same; and one file for each log is what is kept."""
+    """Gold is rebuilt with the same result, and one state file per log is kept."""
     write(tmp_path / "logs", log(5, 90))
     whole = sums(at_once(tmp_path / "w2", tmp_path / "logs"))
     home = tmp_path / "w"
     for number, parts in enumerate(steps(tmp_path / "logs", 40)):
-        before = len(anew)
+        before = len(new_reducers)
         step(Warehouse(home), parts, Local(), [str(tmp_path / "logs")])
         files = [path for path in (home / HOME).rglob("*") if path.is_file()]
         assert len(files) <= 2
         spoiled = number in (3, 5, 7)
-        assert len(anew) == before + (number < 2 or number - 1 in (3, 5, 7))
+        assert len(new_reducers) == before + (number < 2 or number - 1 in (3, 5, 7))
         for path in files if spoiled else ():
             if number == 3:
                 path.unlink()
@@ -149,8 +151,8 @@ def test_what_is_kept_may_be_lost_cut_off_or_of_another_code(
     assert sums(Warehouse(home)) == whole
 
 
-def test_what_is_left_out_at_first_can_be_made_later(tmp_path: Path) -> None:
-    """Rebalances as they happen; lag and deliveries when somebody asks."""
+def test_omitted_tables_can_be_built_later(tmp_path: Path) -> None:
+    """Rebalances are streamed; lag and deliveries are built on demand."""
     logs = LOGS / "consumer"
     for parts in steps(logs, 100):
         step(Warehouse(tmp_path / "w"), parts, Local(), [str(logs)], kinds=("groups",))
@@ -160,8 +162,8 @@ def test_what_is_left_out_at_first_can_be_made_later(tmp_path: Path) -> None:
     assert sums(warehouse) == sums(at_once(tmp_path / "w2", logs))
 
 
-def test_what_a_batch_did_is_not_done_twice(tmp_path: Path) -> None:
-    """A stream that does a batch again, because it does not know of it, finds it done."""
+def test_repeated_batch_commits_nothing(tmp_path: Path) -> None:
+    """A stream that repeats a batch after a restart finds it committed."""
     logs = tmp_path / "logs"
     write(logs, log(5, 60))
     home = tmp_path / "w"
@@ -173,8 +175,8 @@ def test_what_a_batch_did_is_not_done_twice(tmp_path: Path) -> None:
     assert sums(Warehouse(home)) == sums(at_once(tmp_path / "w2", logs))
 
 
-def test_a_file_that_was_replaced_is_not_passed_over(tmp_path: Path) -> None:
-    """A cleaner put another file in its place before it was read: the batch fails, and is planned anew."""
+def test_replaced_file_fails_the_batch(tmp_path: Path) -> None:
+    """The log cleaner replaced a planned file: the batch fails, and the next plan reads the new file."""
     logs = tmp_path / "logs"
     (path,) = write(logs, log(5, 60))
     (parts,) = steps(logs, 10_000)

@@ -1,4 +1,4 @@
-"""A share group is behind by what is neither before its start offset nor done with behind it."""
+"""Lag of share groups: records from the start offset on that are not yet completed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from konvene.pipeline.warehouse.warehouse import Warehouse
 MINUTE = 60_000
 
 
-def minute(**says: Any) -> dict[str, Any]:
+def minute(**fields: Any) -> dict[str, Any]:
     row = {
         "cluster": "c", "group_id": "g", "topic": "jobs", "partition": 0, "minute_ms": MINUTE,
         "start_offset": 10, "records": 3, "last_ms": MINUTE + 7, "evidence": "observed",
     }  # fmt: skip
-    return filled("share_progress", row | says)
+    return filled("share_progress", row | fields)
 
 
 def ends(*stretches: tuple[int, int, int]) -> Ends:
-    """Stretches of `jobs-0`: the first offset, the end, and when it was written."""
+    """Return the ends of `jobs-0` from stretches of first offset, end offset and time."""
     rows = [
         filled("log_end", {"topic": "jobs", "base_offset": base, "log_end_offset": end,
                            "first_timestamp_ms": ms, "timestamp_ms": ms})
@@ -51,8 +51,8 @@ def lag(*rows: dict[str, Any], known: Ends = KNOWN) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_whole_row() -> None:
-    """The log's end at the end of the minute; the record at the start offset is a minute and a half old."""
+def test_lag_row_has_all_columns() -> None:
+    """The end is that at the minute's end; the record at the start offset is a minute and a half old."""
     assert lag(minute(advanced=4)) == [
         {
             "cluster": "c", "group_id": "g", "topic": "jobs", "partition": 0, "minute_ms": MINUTE,
@@ -62,13 +62,13 @@ def test_a_whole_row() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_done_with_behind_the_start_is_no_lag() -> None:
+def test_completed_records_after_the_start_offset_are_no_lag() -> None:
     assert [row["lag"] for row in lag(minute(complete_count=11))] == [4]
     (row,) = lag(minute(complete_count=15))
     assert (row["lag"], row["time_lag_ms"]) == (0, 0)
 
 
-def test_where_the_log_is_not_there_only_the_first_half_is_known() -> None:
+def test_without_the_topics_log_end_and_lag_are_unknown() -> None:
     (row,) = lag(minute(topic="mails"))
     assert (row["committed_offset"], row["log_end_offset"], row["lag"], row["time_lag_ms"]) == (
         10,
@@ -76,7 +76,7 @@ def test_where_the_log_is_not_there_only_the_first_half_is_known() -> None:
     )
 
 
-def test_there_is_no_row_before_the_first_start_offset_and_none_where_the_state_is_deleted() -> None:
+def test_uninitialized_and_deleted_states_have_no_row() -> None:
     assert [
         row["minute_ms"] for row in lag(minute(start_offset=-1), minute(start_offset=None), minute())
     ] == [MINUTE]
@@ -88,8 +88,8 @@ def test_evidence_is_the_weaker_of_both() -> None:
     assert lag(minute(minute_ms=3 * MINUTE))[0]["evidence"] == "inferred", "the log may have grown further"
 
 
-def test_kafkas_start_offsets_come_to_lag(tmp_path: Path) -> None:
-    """The last row of each share partition that is there is where Kafka said that it was."""
+def test_last_rows_have_kafkas_final_start_offsets(tmp_path: Path) -> None:
+    """The last row of each existing share partition has the start offset that Kafka described."""
     warehouse = Warehouse(tmp_path)
     ingest(warehouse, [LOGS / "share"], Local())
     build(warehouse, Local())
@@ -100,9 +100,9 @@ def test_kafkas_start_offsets_come_to_lag(tmp_path: Path) -> None:
     for row in sorted(rows, key=lambda row: int(row["minute_ms"])):
         last[row["group_id"], f"{row['topic']}-{row['partition']}"] = row["committed_offset"]
     final = json.loads((LOGS / "share" / "final.json").read_text())
-    told = {
+    start_offsets = {
         (group, where): offset
-        for group, says in final["groups"].items()
-        for where, offset in says["shareStartOffsets"].items()
+        for group, description in final["groups"].items()
+        for where, offset in description["shareStartOffsets"].items()
     }
-    assert {key: last[key] for key in told} == told
+    assert {key: last[key] for key in start_offsets} == start_offsets

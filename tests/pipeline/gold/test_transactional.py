@@ -1,4 +1,4 @@
-"""Each commit in a transaction is told with what became of it, as a coordinator that reads the log has it."""
+"""Each commit of a transaction has the outcome that a coordinator's replay of the log gives it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def cut(table: pa.Table, size: int) -> list[pa.RecordBatch]:
     return table.combine_chunks().to_batches(max_chunksize=size)
 
 
-def made(rows: list[dict[str, Any]], size: int = 1000) -> list[dict[str, Any]]:
-    """The rows of the table, of commits and markers that were read so many at a time."""
+def outcome_rows(rows: list[dict[str, Any]], size: int = 1000) -> list[dict[str, Any]]:
+    """Return the table's rows for commits and markers that are read in batches of `size`."""
     found: list[dict[str, Any]] = []
 
     def ended(some: Ended) -> None:
@@ -41,8 +41,8 @@ def made(rows: list[dict[str, Any]], size: int = 1000) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_becomes_of_commits() -> None:
-    """Committed and counting, overtaken, aborted, forgotten, and open; in the order of their ends."""
+def test_outcomes_of_transactional_commits() -> None:
+    """Committed and counted, superseded, aborted, deleted, and pending, in the order of their ends."""
     rows = [
         commit(0, 10, 5, producer=7),
         commit(1, 20, 6, "g/t/1", producer=8),
@@ -68,29 +68,29 @@ def test_what_becomes_of_commits() -> None:
         "ended_ms", "counted",
     )  # fmt: skip
     for size in (1, 2, 3, 100):
-        found = made(rows, size)
+        found = outcome_rows(rows, size)
         assert [tuple(row[name] for name in names) for row in found] == expected, size
         assert {row["log_partition"] for row in found} == {3}
         assert {row["producer_epoch"] for row in found} == {0}
 
 
 def by_replay(rows: list[dict[str, Any]]) -> list[tuple[int, str, bool | None]]:
-    """Where each stands, its outcome, and whether it counted, by a coordinator's own replay."""
+    """Return the offset, outcome and effect of each commit by a coordinator's replay."""
     shard, held, found = GroupShard(), dict[int, list[tuple[int, OffsetCommitted]]](), []
     for row in rows:
-        who = row["producer"]
+        producer_id = row["producer"]
         if "control" in row:
             committed = row["control"] == "COMMIT"
-            counts = shard.pending.end(who, committed)
-            for at, record in held.pop(who, []):
+            counts = shard.pending.end(producer_id, committed)
+            for at, record in held.pop(producer_id, []):
                 found.append((at, "committed" if committed else "aborted", record in counts))
             continue
         group, topic, partition = row["key"].split("/")
         value = None if row["committed"] is None else Committed(row["committed"], commit_ms=row["offset"])
         record = OffsetCommitted(group, topic, int(partition), value)
-        if who >= 0 and value is not None:
-            held.setdefault(who, []).append((row["offset"], record))
-            shard.replay(InTransaction(who, record))
+        if producer_id >= 0 and value is not None:
+            held.setdefault(producer_id, []).append((row["offset"], record))
+            shard.replay(InTransaction(producer_id, record))
         else:
             shard.replay(record)
     left = sorted(at for some in held.values() for at, _ in some)
@@ -98,27 +98,28 @@ def by_replay(rows: list[dict[str, Any]]) -> list[tuple[int, str, bool | None]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_is_what_a_coordinator_makes_of_the_log(seed: int) -> None:
-    """Whatever stands there, and however the log is cut."""
+def test_outcomes_match_the_coordinators_replay(seed: int) -> None:
+    """Random logs, split into batches of any size."""
     random = Random(seed)
     rows: list[dict[str, Any]] = []
     for at in range(80):
-        who, key = random.randrange(3), f"g/t/{random.randrange(3)}"
+        producer_id, key = random.randrange(3), f"g/t/{random.randrange(3)}"
         kind = random.random()
         if kind < 0.3:
-            rows.append(marker(at, at, who, random.choice(["COMMIT", "ABORT"])))
+            rows.append(marker(at, at, producer_id, random.choice(["COMMIT", "ABORT"])))
         elif kind < 0.4:
             rows.append(commit(at, at, None, key))
         else:
-            rows.append(commit(at, at, at, key, producer=who if kind < 0.8 else -1))
+            rows.append(commit(at, at, at, key, producer=producer_id if kind < 0.8 else -1))
     size = random.choice([1, 5, 13, 200])
-    found = [(row["log_offset"], row["outcome"], row["counted"]) for row in made(rows, size)]
+    found = [(row["log_offset"], row["outcome"], row["counted"]) for row in outcome_rows(rows, size)]
     assert found == by_replay(rows)
 
 
-def test_kafkas_log_of_transactions(tmp_path: Path) -> None:
-    """Its story: two groups, each with transactions that were committed and aborted, one overtaken by a plain
-    commit, one of a producer that was fenced. And whose they were: the log of transactions is there."""
+def test_outcomes_of_kafkas_golden_log(tmp_path: Path) -> None:
+    """Two groups with committed, aborted and fenced transactions, one superseded by a plain commit.
+
+    The log of transactions gives their transactional ids."""
     warehouse = Warehouse(tmp_path)
     ingest(warehouse, [LOGS / "transactions"], Local())
     build(warehouse, Local())
@@ -140,8 +141,8 @@ def test_kafkas_log_of_transactions(tmp_path: Path) -> None:
     ]
 
 
-def test_a_producer_has_the_name_that_its_log_tells() -> None:
-    """A tombstone of an expired name takes nothing away: the id was nobody else's."""
-    told = [("a", 1), ("b", 2), ("a", None), ("a", 9)]
-    rows = [{"transactional_id": name, "producer_id": who} for name, who in told]
+def test_producer_ids_are_named_by_the_transaction_log() -> None:
+    """A tombstone of an expired transactional id keeps the name, as the producer id is never reused."""
+    entries = [("a", 1), ("b", 2), ("a", None), ("a", 9)]
+    rows = [{"transactional_id": name, "producer_id": producer_id} for name, producer_id in entries]
     assert names_of(pa.Table.from_pylist(rows).to_batches()) == {1: "a", 2: "b", 9: "a"}

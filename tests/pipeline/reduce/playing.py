@@ -1,4 +1,5 @@
-"""The real coordinator, with members who come, go and are silent: its log, and what it said to the audit."""
+"""Run the real coordinator in the simulator, with members that join, leave and fall silent; keep its log
+and audit."""
 
 from __future__ import annotations
 
@@ -15,21 +16,21 @@ from konvene.runtime.ports import ExplainedRebalance
 from konvene.sim.world.faults import Options
 from konvene.sim.world.world import MembershipListener, World
 
-CALM = ("compaction", "append.fails", "too.large", "sync.fails")
-"""What would lose records, or what was said of them."""
+LOSSLESS = ("compaction", "append.fails", "too.large", "sync.fails")
+"""Faults that lose records of the log or of the audit."""
 NO_FAULTS = ("failover", "deposed", "clock")
 
 
-class Ear(MembershipListener):
+class RebalanceRecorder(MembershipListener):
     def __init__(self) -> None:
-        self.told: list[ExplainedRebalance] = []
+        self.rebalances: list[ExplainedRebalance] = []
 
     def explained(self, explained: ExplainedRebalance) -> None:
-        self.told.append(explained)
+        self.rebalances.append(explained)
 
 
 class Played:
-    """One run of the simulator's first level."""
+    """One run of the simulator's coordinator: its log, and the rebalances that it explained to the audit."""
 
     def __init__(self, kind: str, seed: int, steps: int = 1_500) -> None:
         classic = kind in ("classic", "static")
@@ -38,15 +39,15 @@ class Played:
             streams_migration=kind == "streams-migration",
         )  # fmt: skip
         off = [f"fault.{name}" for name in options.faults if any(word in name for word in NO_FAULTS)]
-        options = options.with_set([(name, "0") for name in (*CALM, *off)])
-        ear = Ear()
-        world = World(Random(f"world {seed}"), options, kinds=(kind,), measure=ear)
+        options = options.with_set([(name, "0") for name in (*LOSSLESS, *off)])
+        recorder = RebalanceRecorder()
+        world = World(Random(f"world {seed}"), options, kinds=(kind,), measure=recorder)
         world.begin()
         world.chaos(steps)
         self.batches = world.log.batches
         self.first = [0, *accumulate(batch.size for batch in self.batches)]
-        self.told = ear.told
-        self.audit: list[dict[str, Any]] = audit_rows("c", ear.told, self.first)
+        self.rebalances = recorder.rebalances
+        self.audit: list[dict[str, Any]] = audit_rows("c", recorder.rebalances, self.first)
 
     def rows(self, *, audit: bool, names: Mapping[str, str] | None = None) -> Rows:
         reducer = PartitionReducer("c", 0, self.audit if audit else (), names)

@@ -1,4 +1,4 @@
-"""Feeds logs to the reducer, and gives its rows by name."""
+"""Feed logs to the pipeline's reducer and return its rows by column name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = dict[str, list[dict[str, Any]]]
 LOGS_OF_GROUPS = ("classic", "consumer", "share", "streams", "transactions")
 
 
-def said(name: str, file: str) -> list[Any]:
+def read_json_lines(name: str, file: str) -> list[Any]:
     return [json.loads(line) for line in (LOGS / name / file).read_text().splitlines()]
 
 
@@ -25,7 +25,7 @@ def final(name: str) -> Any:
 
 
 def names_of(name: str) -> dict[str, str]:
-    """Topics by their ids, as they were at the end."""
+    """Return topic names by topic id, as they were at the end of the scenario."""
     return {topic["id"]: topic_name for topic_name, topic in final(name)["topics"].items()}
 
 
@@ -42,7 +42,7 @@ def reduced(
     audit: Iterable[Mapping[str, Any]] = (),
     names: Mapping[str, str] | None = None,
 ) -> Rows:
-    """All rows of a log."""
+    """Return all rows that the reducer derives from a log."""
     reducer = PartitionReducer("c", partition, audit, names)
     feed(reducer, log)
     reducer.finish()
@@ -57,7 +57,7 @@ def named(drained: Mapping[str, list[tuple[Any, ...]]]) -> Rows:
 
 
 def golden_rows(name: str) -> Rows:
-    """Of all partitions of a golden log."""
+    """Return the rows of all partitions of a golden log."""
     found: Rows = {}
     for partition, log in golden(name).items():
         for table, rows in reduced(log, partition, (), names_of(name)).items():

@@ -1,4 +1,4 @@
-"""What a cleaner has taken is told as missing, and nothing else is told otherwise because of it."""
+"""Compaction turns evidence into missing, but never yields a wrong row."""
 
 from __future__ import annotations
 
@@ -20,29 +20,31 @@ def frozen(value: Any) -> Any:
     return tuple(frozen(each) for each in value) if isinstance(value, list) else value
 
 
-def all_of(rows: Rows) -> dict[str, set[Any]]:
+def frozen_rows(rows: Rows) -> dict[str, set[Any]]:
     return {table: {frozen(row) for row in some} for table, some in rows.items()}
 
 
-PLACE = ("group_id", "to_epoch", "log_partition", "last_offset")
+POSITION = ("group_id", "to_epoch", "log_partition", "last_offset")
 OF_THE_CAUSE = (
     "cause", "member_id", "instance_id", "client_id", "client_host", "reason", "cause_topic", "causes",
 )  # fmt: skip
 
 
-def wrong(fewer: Rows, full: Rows) -> list[Any]:
-    """Rows that the whole log does not have and that do not say that they are missing.
+def wrong_rows(fewer: Rows, full: Rows) -> list[Any]:
+    """Return rows that contradict the full log and are not marked as missing.
 
-    Of the causes of a rebalance it may know less: fewer of them, or less exactly how a member went. What is
-    said of them by gaps follows from that."""
-    known = all_of(full)
-    by_place = {tuple(row[name] for name in PLACE): row for row in full["rebalance"]}
+    A rebalance may have fewer causes, or a less exact departure cause; the causes of gaps follow from
+    that."""
+    known = frozen_rows(full)
+    by_position = {tuple(row[name] for name in POSITION): row for row in full["rebalance"]}
     found = []
     for table, rows in fewer.items():
         for row in rows:
             if row["evidence"] == "missing" or frozen(row) in known[table]:
                 continue
-            if table == "rebalance" and knows_less(row, by_place.get(tuple(row[name] for name in PLACE))):
+            if table == "rebalance" and is_less_exact(
+                row, by_position.get(tuple(row[name] for name in POSITION))
+            ):
                 continue
             if table == "unavailability" and any(
                 frozen(row | {"cause": true["cause"]}) in known[table] for true in full["rebalance"]
@@ -52,8 +54,8 @@ def wrong(fewer: Rows, full: Rows) -> list[Any]:
     return found
 
 
-def knows_less(row: dict[str, Any], true: dict[str, Any] | None) -> bool:
-    """Whether a row differs in its causes alone, and says nothing of them that is not so."""
+def is_less_exact(row: dict[str, Any], true: dict[str, Any] | None) -> bool:
+    """Return True if a row differs from the full log's in its causes alone, and these are compatible."""
     if true is None or any(row[name] != true[name] for name in row if name not in OF_THE_CAUSE):
         return False
     for cause in row["causes"]:
@@ -64,9 +66,10 @@ def knows_less(row: dict[str, Any], true: dict[str, Any] | None) -> bool:
     return True
 
 
-def told_epochs(rows: Rows, *, all_before: bool = False) -> Counter[tuple[str, int]]:
-    """All generations and epochs that a row stands for, be it one for many. Where it is not known what came
-    before, a row stands for its own; with `all_before`, for all of that."""
+def covered_epochs(rows: Rows, *, all_before: bool = False) -> Counter[tuple[str, int]]:
+    """Count the epochs that rows cover, one row possibly several.
+
+    Where the previous epoch is unknown, a row covers only its own; with `all_before`, all from epoch 1."""
     found: Counter[tuple[str, int]] = Counter()
     for row in rows["rebalance"]:
         first = row["from_epoch"] + 1 if row["from_epoch"] >= 0 else 1 if all_before else row["to_epoch"]
@@ -74,67 +77,67 @@ def told_epochs(rows: Rows, *, all_before: bool = False) -> Counter[tuple[str, i
     return found
 
 
-def assert_nothing_wrong(log: Sequence[Batch], full: Rows, names: dict[str, str]) -> int:
-    """How many rows are told for sure."""
+def assert_no_wrong_rows(log: Sequence[Batch], full: Rows, names: dict[str, str]) -> int:
+    """Check the reduction of a compacted log, and return how many of its rows are not missing."""
     rows = reduced(log, 0, (), names)
-    assert wrong(rows, full) == []
-    if len(told_epochs(full)) == told_epochs(full).total():  # No group was made anew.
-        assert [each for each, times in told_epochs(rows).items() if times > 1] == []
+    assert wrong_rows(rows, full) == []
+    if len(covered_epochs(full)) == covered_epochs(full).total():  # No group was created again.
+        assert [each for each, times in covered_epochs(rows).items() if times > 1] == []
     return sum(row["evidence"] != "missing" for row in rows["rebalance"])
 
 
 @pytest.mark.parametrize("name", LOGS_OF_GROUPS)
 @pytest.mark.parametrize("tombstones", [True, False])
 def test_each_prefix_of_a_golden_log_may_be_compacted(name: str, tombstones: bool) -> None:
-    sure = 0
+    certain = 0
     for log in golden(name).values():
         full = reduced(log, 0, (), names_of(name))
         for end in range(len(log) + 1):
-            sure += assert_nothing_wrong(compacted(log, 0, end, tombstones), full, names_of(name))
-    assert sure
+            certain += assert_no_wrong_rows(compacted(log, 0, end, tombstones), full, names_of(name))
+    assert certain
 
 
 @pytest.mark.parametrize("name", LOGS_OF_GROUPS)
-def test_so_may_each_stretch_in_the_middle(name: str) -> None:
-    """A log that is compacted while it is read."""
+def test_any_range_of_a_golden_log_may_be_compacted(name: str) -> None:
+    """Compaction may run while the log is read."""
     for log in golden(name).values():
         full = reduced(log, 0, (), names_of(name))
         for begin in range(0, len(log), 5):
             for end in range(begin + 1, len(log) + 1, 9):
-                assert_nothing_wrong(compacted(log, begin, end), full, names_of(name))
+                assert_no_wrong_rows(compacted(log, begin, end), full, names_of(name))
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_so_may_any_log(seed: int) -> None:
-    """Of consumer and of streams groups, as they may be written."""
+def test_any_range_of_a_random_log_may_be_compacted(seed: int) -> None:
+    """Random logs of classic, consumer and streams groups."""
     writer, walk, random = Writer(seed), Walk(seed), Random(seed)
     writer.write(120)
     walk.walk(80)
     for log in (writer.log, walk.log):
         full = reduced(log)
         for end in range(1, len(log) + 1, 9):
-            assert_nothing_wrong(compacted(log, 0, end, tombstones=end % 2 == 0), full, {})
-            assert_nothing_wrong(compacted(log, random.randrange(end), end), full, {})
+            assert_no_wrong_rows(compacted(log, 0, end, tombstones=end % 2 == 0), full, {})
+            assert_no_wrong_rows(compacted(log, random.randrange(end), end), full, {})
 
 
 @pytest.mark.parametrize("name", ["classic", "consumer", "streams"])
-def test_epochs_whose_records_are_gone_are_told_as_missing(name: str) -> None:
-    """Behind a hole, each epoch up to the last that is known is among those of one row, and of one alone."""
+def test_epochs_of_removed_records_are_covered_once(name: str) -> None:
+    """After a removed range, each epoch up to the last known one is covered by exactly one row."""
     for log in golden(name).values():
-        whole = told_epochs(reduced(log))
+        whole = covered_epochs(reduced(log))
         for begin in range(len(log) - 4):
             rows = reduced([*log[:begin], *log[begin + 3 :]])
             last = {row["group_id"]: row["to_epoch"] for row in rows["rebalance"]}
             expected = {each: 1 for each in whole if each[1] <= last.get(each[0], 0)}
-            told = told_epochs(rows, all_before=True)
-            assert {each: told[each] for each in told if each in whole} == expected, begin
+            covered = covered_epochs(rows, all_before=True)
+            assert {each: covered[each] for each in covered if each in whole} == expected, begin
 
 
 @pytest.mark.parametrize("name", LOGS_OF_GROUPS)
-def test_a_log_may_end_anywhere(name: str) -> None:
-    """What is not over is told without an end; what is, as in the whole log."""
+def test_truncated_log_has_open_rows_at_its_end(name: str) -> None:
+    """Unfinished rebalances and ownerships have no end; finished ones equal those of the full log."""
     for log in golden(name).values():
-        full = all_of(reduced(log, 0, (), names_of(name)))
+        full = frozen_rows(reduced(log, 0, (), names_of(name)))
         for end in range(len(log)):
             rows = reduced(log[:end], 0, (), names_of(name))
             for row in rows["rebalance"]:

@@ -1,4 +1,4 @@
-"""Rows of Apache Kafka's own logs, against what that Kafka said while it wrote them."""
+"""Rows of Apache Kafka's own logs match the causes that its brokers logged meanwhile."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ COUNTS = {"classic": 23, "consumer": 37, "share": 26, "streams": 16, "transactio
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_each_generation_and_epoch_is_one_row_with_the_cause_that_kafka_gave(name: str) -> None:
-    """None is left out, none is told twice, and none other is told: cause, member, and times."""
+def test_each_epoch_is_one_row_with_kafkas_cause(name: str) -> None:
+    """No row is missing, duplicated or invented; cause, member and times agree."""
     expected = truth_of(name)
     rows = golden_rows(name)["rebalance"]
     keys = Counter((row["group_id"], row["to_epoch"]) for row in rows)
@@ -27,8 +27,8 @@ def test_each_generation_and_epoch_is_one_row_with_the_cause_that_kafka_gave(nam
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_rows_follow_one_another_without_a_hole(name: str) -> None:
-    """Each begins where the one before it ended, of one group and one life of it."""
+def test_epochs_of_rows_are_consecutive(name: str) -> None:
+    """Each row begins at the epoch of the group's previous row."""
     last: dict[str, Any] = {}
     for row in golden_rows(name)["rebalance"]:
         before = last.get(row["group_id"])
@@ -40,8 +40,8 @@ def test_rows_follow_one_another_without_a_hole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["consumer", "share", "streams"])
-def test_a_rebalance_has_converged_where_the_history_says_stable(name: str) -> None:
-    """And at that time; others were superseded, or the group was empty at once."""
+def test_converged_rebalances_are_those_that_the_history_calls_stable(name: str) -> None:
+    """It ends at the same time; all others were superseded or left an empty group."""
     stable = {
         (group, row.epoch): (row.state, row.ended_ms, row.joined_ms)
         for partition, log in golden(name).items()
@@ -57,8 +57,8 @@ def test_a_rebalance_has_converged_where_the_history_says_stable(name: str) -> N
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_how_members_went_is_left_open_where_the_log_does_not_tell(name: str) -> None:
-    """A session cannot have expired that was not old enough: what Kafka said is among what is left."""
+def test_ambiguous_departures_list_the_possible_causes(name: str) -> None:
+    """Possible departure causes are listed in order of preference, instead of a generic cause."""
     for row in golden_rows(name)["rebalance"]:
         for cause in row["causes"]:
             kinds = cause["kind"].split("|")

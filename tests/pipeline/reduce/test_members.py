@@ -1,4 +1,4 @@
-"""What a rebalance was for its members, who had what, and how members may have gone."""
+"""Rows of members in a rebalance, ownership intervals, gaps, and possible departure causes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEFT, EXPIRED, LATE, NO_SYNC = "member-left", "session-expired", "rebalance-time
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("options", "expected"),
     [
         ({"may_time_out": False, "may_miss_sync": False}, [LEFT, EXPIRED]),
         ({"seen_ms": 0, "session_timeout_ms": 101}, [LEFT]),
@@ -38,10 +38,10 @@ LEFT, EXPIRED, LATE, NO_SYNC = "member-left", "session-expired", "rebalance-time
         ({"rebalance_timeout_ms": 9_999, "may_time_out": True}, [LEFT, EXPIRED, LATE]),
     ],
 )
-def test_what_is_left_of_the_possible_departure_causes(told: dict[str, Any], expected: list[str]) -> None:
-    """To the millisecond: a timer that is as long as the time that passed may have run out."""
-    given = {"absent_ms": 100, "may_time_out": False, "may_miss_sync": False} | told
-    assert possible_departure_causes(**given).split("|") == expected
+def test_departure_causes_are_narrowed_by_timeouts(options: dict[str, Any], expected: list[str]) -> None:
+    """A timeout that equals the elapsed time to the millisecond is possible."""
+    arguments = {"absent_ms": 100, "may_time_out": False, "may_miss_sync": False} | options
+    assert possible_departure_causes(**arguments).split("|") == expected
 
 
 def row_of(rows: list[dict[str, Any]], group: str, epoch: int, client: str) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def row_of(rows: list[dict[str, Any]], group: str, epoch: int, client: str) -> d
     return row
 
 
-def test_who_waited_for_whom_in_a_log_of_kafka() -> None:
-    """A second member joins: the first one gives up half, and the second waits for it."""
+def test_member_rows_of_kafkas_log_name_the_awaited_member() -> None:
+    """A second member joins: the first revokes half of its partitions, and the second waits for them."""
     rows = golden_rows("consumer")["rebalance_member"]
     ann, bob = row_of(rows, "basic", 3, "ann"), row_of(rows, "basic", 3, "bob")
     assert (ann["part"], ann["states"]) == ("stayed", ["UNREVOKED_PARTITIONS", "STABLE"])
@@ -64,7 +64,7 @@ def test_who_waited_for_whom_in_a_log_of_kafka() -> None:
 
 
 def test_tasks_have_roles_in_a_log_of_kafka() -> None:
-    """Standbys are owned as well, and no gap is told of them."""
+    """Standby tasks are owned as well, but cause no gaps."""
     rows = golden_rows("streams")
     assert {row["role"] for row in rows["ownership"]} == {"active", "standby"}
     assert {row["role"] for row in rows["unavailability"]} == {"active"}
@@ -73,11 +73,11 @@ def test_tasks_have_roles_in_a_log_of_kafka() -> None:
 
 
 T = Uuid(b"t" * 16)
-OWES, WAITS = MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS
+UNREVOKED, UNRELEASED = MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS
 
 
 def log(*batches: tuple[int, list[Record]]) -> list[Batch]:
-    """Batches with their times."""
+    """Return batches of the given records at the given times."""
     found, start = [], 0
     for ms, records in batches:
         entries = tuple(Entry(start + i, ms, r.key, r) for i, r in enumerate(records))
@@ -86,39 +86,39 @@ def log(*batches: tuple[int, list[Record]]) -> list[Batch]:
     return found
 
 
-def joins(name: str, epoch: int, instance: str | None = None) -> list[Record]:
+def joined(name: str, epoch: int, instance: str | None = None) -> list[Record]:
     return [member_record("g", Member(name, instance, client_id=f"c-{name}")), group_record("g", epoch, 5)]
 
 
-def has(
+def current(
     name: str, epoch: int, *partitions: int, owes: tuple[int, ...] = (), state: Any = MemberState.STABLE
 ) -> Record:
     given, pending = ({T: dict.fromkeys(some, 1)} if some else {} for some in (partitions, owes))
     return current_record("g", name, CurrentAssignment(state, epoch, epoch - 1, given, pending))
 
 
-def gives(epoch: int, **wanted: tuple[int, ...]) -> list[Record]:
+def assigns(epoch: int, **wanted: tuple[int, ...]) -> list[Record]:
     targets = [target_record("g", name, {T: some} if some else {}) for name, some in wanted.items()]
     return [*targets, assignment_record("g", epoch, 0)]
 
 
-FIRST = (10, [*joins("a", 2), *gives(2, a=(0, 1)), has("a", 2, 0, 1)])
-SECOND = (20, [*joins("b", 3), *gives(3, a=(0,), b=(1,)), has("b", 3, state=WAITS)])
+FIRST = (10, [*joined("a", 2), *assigns(2, a=(0, 1)), current("a", 2, 0, 1)])
+SECOND = (20, [*joined("b", 3), *assigns(3, a=(0,), b=(1,)), current("b", 3, state=UNRELEASED)])
 
 
-def test_a_partition_is_handed_over_with_a_gap_in_between() -> None:
-    """What is to be given up is still owned until it is."""
+def test_handover_has_a_gap_between_revocation_and_assignment() -> None:
+    """A partition pending revocation is owned until its member acknowledges the revocation."""
     rows = reduced(
         log(
-            FIRST, SECOND, (30, [has("a", 2, 0, owes=(1,), state=OWES)]), (45, [has("a", 3, 0)]),
-            (60, [has("b", 3, 1)]),
+            FIRST, SECOND, (30, [current("a", 2, 0, owes=(1,), state=UNREVOKED)]), (45, [current("a", 3, 0)]),
+            (60, [current("b", 3, 1)]),
         ), names={str(T): "t"},
     )  # fmt: skip
-    told = [
+    intervals = [
         (r["partition"], r["member_id"], r["from_ms"], r["to_ms"], r["from_epoch"], r["to_epoch"])
         for r in rows["ownership"]
     ]
-    assert told == [(1, "a", 10, 45, 2, 3), (0, "a", 10, None, 2, None), (1, "b", 60, None, 3, None)]
+    assert intervals == [(1, "a", 10, 45, 2, 3), (0, "a", 10, None, 2, None), (1, "b", 60, None, 3, None)]
     (gap,) = rows["unavailability"]
     assert (gap["topic"], gap["partition"], gap["from_ms"], gap["to_ms"], gap["gap_ms"]) == (
         "t",
@@ -134,17 +134,17 @@ def test_a_partition_is_handed_over_with_a_gap_in_between() -> None:
     assert (last["unavailable_ms"], last["churn_ratio"], last["last_member_id"]) == (15, 0.5, "b")
 
 
-def test_what_nobody_wants_any_more_is_not_unavailable() -> None:
-    """The group comes to rest without it."""
-    rows = reduced(log(FIRST, (20, [group_record("g", 3, 6), *gives(3, a=(0,)), has("a", 3, 0)])))
+def test_partition_without_target_is_not_unavailable() -> None:
+    """The group becomes stable without the partition."""
+    rows = reduced(log(FIRST, (20, [group_record("g", 3, 6), *assigns(3, a=(0,)), current("a", 3, 0)])))
     assert rows["unavailability"] == []
     assert (rows["rebalance"][-1]["revoked"], rows["rebalance"][-1]["unavailable_ms"]) == (1, 0)
 
 
-def test_what_a_member_had_that_went_is_missed_because_of_that() -> None:
-    """And what the rebalance before it had come to is told without it."""
-    gone = [*member_tombstones("g", "a"), group_record("g", 4, 5)]
-    rows = reduced(log(FIRST, SECOND, (30, gone), (50, [*gives(4, b=(0, 1)), has("b", 4, 0, 1)])))
+def test_gap_of_a_departed_members_partitions_has_its_departure_as_cause() -> None:
+    """The gap counts for the rebalance of the departure, not for the superseded one."""
+    departure = [*member_tombstones("g", "a"), group_record("g", 4, 5)]
+    rows = reduced(log(FIRST, SECOND, (30, departure), (50, [*assigns(4, b=(0, 1)), current("b", 4, 0, 1)])))
     second, third = rows["rebalance"][1:]
     assert (second["superseded_by"], second["members"], second["units"], second["revoked"]) == (4, 2, 2, 0)
     assert (third["gone"], third["moved"], third["revoked"], third["least_moves"]) == (1, 2, 2, 2)
@@ -152,13 +152,13 @@ def test_what_a_member_had_that_went_is_missed_because_of_that() -> None:
     assert {(gap["epoch"], gap["from_ms"], gap["to_ms"]) for gap in rows["unavailability"]} == {(4, 30, 50)}
 
 
-def test_a_static_member_that_is_back_is_who_it_was() -> None:
-    """Under another id: nothing moved, though its intervals are two."""
+def test_static_member_keeps_its_partitions_under_a_new_member_id() -> None:
+    """Under its new member id nothing has moved, although there are two intervals."""
     swap = [
         *member_tombstones("g", "a"), member_record("g", Member("z", "i", client_id="c-z")),
-        group_record("g", 3, 6), *gives(3, z=(0,)), has("z", 3, 0),
+        group_record("g", 3, 6), *assigns(3, z=(0,)), current("z", 3, 0),
     ]  # fmt: skip
-    rows = reduced(log((10, [*joins("a", 2, "i"), *gives(2, a=(0,)), has("a", 2, 0)]), (20, swap)))
+    rows = reduced(log((10, [*joined("a", 2, "i"), *assigns(2, a=(0,)), current("a", 2, 0)]), (20, swap)))
     last = rows["rebalance"][-1]
     assert (last["joined"], last["gone"], last["kept"], last["moved"], last["members"]) == (0, 0, 1, 0, 1)
     assert [(r["member_id"], r["from_ms"], r["to_ms"]) for r in rows["ownership"]] == [
@@ -168,29 +168,29 @@ def test_a_static_member_that_is_back_is_who_it_was() -> None:
     assert [(r["member_id"], r["part"]) for r in rows["rebalance_member"]][-1] == ("z", "stayed")
 
 
-def test_a_member_that_owed_a_revocation_for_long_may_have_been_thrown_out() -> None:
-    """No longer than its rebalance timeout: then it was not that."""
+def test_rebalance_timeout_is_possible_once_it_has_elapsed() -> None:
+    """A departure before the rebalance timeout has elapsed cannot be caused by it."""
     member = member_record("g", Member("a", client_id="c-a", rebalance_timeout_ms=100))
-    for gone_ms, late in ((129, False), (130, True)):
+    for departed_ms, late in ((129, False), (130, True)):
         rows = reduced(
             log(
-                (10, [member, group_record("g", 2, 5), *gives(2, a=(0, 1)), has("a", 2, 0, 1)]), SECOND,
-                (30, [has("a", 2, 0, owes=(1,), state=OWES)]),
-                (gone_ms, [*member_tombstones("g", "a"), group_record("g", 4, 5)]),
+                (10, [member, group_record("g", 2, 5), *assigns(2, a=(0, 1)), current("a", 2, 0, 1)]), SECOND,
+                (30, [current("a", 2, 0, owes=(1,), state=UNREVOKED)]),
+                (departed_ms, [*member_tombstones("g", "a"), group_record("g", 4, 5)]),
             )
         )  # fmt: skip
         assert (LATE in rows["rebalance"][-1]["cause"]) is late
 
 
-def test_a_large_group_costs_no_more_a_record_than_a_small_one() -> None:
-    """Members that follow one after another: what is looked at is what changed."""
+def test_rows_grow_linearly_with_the_group() -> None:
+    """Members acknowledge one after another; rows grow linearly with them."""
     sizes = {}
     for count in (50, 500):
         names = [f"m{i}" for i in range(count)]
-        start = [r for name in names for r in joins(name, 2)[:1]] + [group_record("g", 2, 5)]
+        start = [r for name in names for r in joined(name, 2)[:1]] + [group_record("g", 2, 5)]
         wanted = {name: (i,) for i, name in enumerate(names)}
-        batches = [(10, [*start, *gives(2, **wanted)])]
-        batches += [(20 + i, [has(name, 2, i)]) for i, name in enumerate(names)]
+        batches = [(10, [*start, *assigns(2, **wanted)])]
+        batches += [(20 + i, [current(name, 2, i)]) for i, name in enumerate(names)]
         rows = reduced(log(*batches))
         (row,) = rows["rebalance"]
         assert (row["members"], row["added"], row["converged"]) == (count, count, True)

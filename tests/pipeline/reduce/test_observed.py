@@ -1,4 +1,5 @@
-"""Logs of our own coordinator, with its audit: all is observed, and what would be inferred agrees with it."""
+"""Logs of the real coordinator: with the audit all rebalances are observed, and inference without it
+agrees."""
 
 from __future__ import annotations
 
@@ -9,19 +10,21 @@ from tests.pipeline.reduce.playing import Played
 
 from konvene.pipeline.reduce import missing_evidence
 
-WAYS = {"member-left", "session-expired", "rebalance-timeout", "sync-timeout"}
-LIKE_LEAVING = {"removed-by-admin": "member-left", "fenced": "member-left"}
-"""On the wire there is one request for it."""
+DEPARTURES = {"member-left", "session-expired", "rebalance-timeout", "sync-timeout"}
+LOGGED_AS_LEAVING = {"removed-by-admin": "member-left", "fenced": "member-left"}
+"""Observed departures that look like `member-left` in the log."""
 
-UNSEEN = {
+REPLACED_BY = {
     "member-joined": "regex-refreshed",
     "subscription-changed": "regex-refreshed",
     "static-member-rejoins": "subscription-changed",
     "upgraded": "member-joined",
     "downgraded": "member-joined",
 }
-"""By what is inferred, what the coordinator may call it: who waited for an expression is not named beside it;
-a static member that is back with other wishes has changed its subscription; an empty group makes room."""
+"""By inferred cause, the observed cause that may replace it.
+
+A member that joins with a pending regular expression is not listed beside the refresh. A static member
+that rejoins with other topics has changed its subscription. Converting an empty group is a join."""
 
 
 def key(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -36,8 +39,8 @@ OF_THE_CAUSE = (
 
 @pytest.mark.parametrize("kind", ["consumer", "consumer-static", "streams"])
 @pytest.mark.parametrize("seed", range(8))
-def test_each_epoch_is_observed_and_all_else_is_what_the_log_says_anyway(kind: str, seed: int) -> None:
-    """All but the last, of which the coordinator may not have spoken yet; and all that it said is used."""
+def test_audit_changes_causes_and_evidence_only(kind: str, seed: int) -> None:
+    """All audit rows are used; only the last rebalance may not be explained yet."""
     played = Played(kind, seed)
     observed, inferred = played.rows(audit=True), played.rows(audit=False)
     assert {row["evidence"] for row in observed["rebalance"][:-1]} <= {"observed"}
@@ -53,9 +56,9 @@ def test_each_epoch_is_observed_and_all_else_is_what_the_log_says_anyway(kind: s
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_epochs_of_applications_that_change_their_protocol_are_what_the_log_says(seed: int) -> None:
-    """Of the streams group; the log of the classic one does not say when a rebalance began, nor anything of
-    one that was cut short."""
+def test_audit_of_a_streams_migration_changes_causes_and_evidence_only(seed: int) -> None:
+    """Checks the streams group; the classic group's log has neither start times nor superseded
+    generations."""
     played = Played("streams-migration", seed)
     observed, inferred = (
         {
@@ -74,19 +77,23 @@ def test_epochs_of_applications_that_change_their_protocol_are_what_the_log_says
 
 
 def assert_causes_agree(observed: list[dict[str, Any]], inferred: list[dict[str, Any]]) -> None:
-    said = {(LIKE_LEAVING.get(c["kind"], c["kind"]), c["member_id"]) for c in observed}
-    kinds = {kind for kind, _ in said}
+    observed_causes = {(LOGGED_AS_LEAVING.get(c["kind"], c["kind"]), c["member_id"]) for c in observed}
+    observed_kinds = {kind for kind, _ in observed_causes}
     for cause in inferred:
-        if cause["kind"] == "unknown" or UNSEEN.get(cause["kind"]) in kinds:
+        if cause["kind"] == "unknown" or REPLACED_BY.get(cause["kind"]) in observed_kinds:
             continue
-        assert any((kind, cause["member_id"]) in said for kind in cause["kind"].split("|")), (cause, said)
+        assert any((kind, cause["member_id"]) in observed_causes for kind in cause["kind"].split("|")), (
+            cause,
+            observed_causes,
+        )
 
 
 @pytest.mark.parametrize("kind", ["classic", "static", "migration"])
 @pytest.mark.parametrize("seed", range(12))
-def test_nobody_went_in_a_way_that_was_said_to_be_impossible(kind: str, seed: int) -> None:
-    """Each member that is gone: how it went in truth is among the ways that are left. A generation that was
-    superseded left no record: what was said of it belongs to the next that did."""
+def test_true_departure_cause_is_among_the_inferred_ones(kind: str, seed: int) -> None:
+    """The true departure cause of each member is among the inferred ones.
+
+    A superseded generation leaves no record, so its causes belong to the next generation that does."""
     played = Played(kind, seed)
     observed, inferred = played.rows(audit=True), played.rows(audit=False)
     since: dict[str, list[Any]] = {}
@@ -99,18 +106,21 @@ def test_nobody_went_in_a_way_that_was_said_to_be_impossible(kind: str, seed: in
         if key(row) not in truth:
             continue
         for cause in row["causes"]:
-            ways = set(cause["kind"].split("|"))
-            true = {
-                LIKE_LEAVING.get(c["kind"], c["kind"])
+            inferred_kinds = set(cause["kind"].split("|"))
+            true_kinds = {
+                LOGGED_AS_LEAVING.get(c["kind"], c["kind"])
                 for c in truth[key(row)]
                 if c["member_id"] == cause["member_id"]
-            } & WAYS
-            assert not ways & WAYS or not true or ways & true, (cause, truth[key(row)])
+            } & DEPARTURES
+            assert not inferred_kinds & DEPARTURES or not true_kinds or inferred_kinds & true_kinds, (
+                cause,
+                truth[key(row)],
+            )
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_classic_rebalance_has_the_times_that_the_audit_gives(seed: int) -> None:
-    """Start, target and end; who was last; and while an eager group rebalances nobody reads."""
+def test_classic_rebalance_has_the_audits_times(seed: int) -> None:
+    """Start, target and end are in order, and the gaps of an eager rebalance lie between start and end."""
     rows = Played("classic", seed).rows(audit=True)
     gaps: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for gap in rows["unavailability"]:
@@ -130,7 +140,7 @@ def test_a_classic_rebalance_has_the_times_that_the_audit_gives(seed: int) -> No
     "kind", ["classic", "static", "consumer", "migration", "streams", "streams-migration"]
 )
 def test_counts_add_up(kind: str) -> None:
-    """Of each rebalance: what members have, got and lost, one by one and all together."""
+    """Unit counts of each rebalance match the sums over its members."""
     for seed in range(6):
         rows = Played(kind, seed).rows(audit=True)
         members: dict[Any, list[dict[str, Any]]] = {}
@@ -139,26 +149,28 @@ def test_counts_add_up(kind: str) -> None:
                 member
             )
         for row in rows["rebalance"]:
-            mine = members.get((row["group_id"], row["base_offset"], row["to_epoch"]), [])
+            member_rows = members.get((row["group_id"], row["base_offset"], row["to_epoch"]), [])
             if row["evidence"] == "missing" or row["state"] == "Superseded":
-                assert not mine or row["state"] not in ("Superseded", "Unknown")
+                assert not member_rows or row["state"] not in ("Superseded", "Unknown")
                 continue
             assert row["kept"] >= 0
             assert row["kept"] + row["moved"] + row["added"] == row["units"]
             assert row["least_moves"] <= row["moved"]
-            assert row["revoked"] == sum(m["revoked"] for m in mine)
-            assert row["joined"] <= sum(m["part"] == "joined" for m in mine)  # Some for the next epoch.
-            assert row["gone"] == sum(m["part"] == "gone" for m in mine)
+            assert row["revoked"] == sum(m["revoked"] for m in member_rows)
+            assert row["joined"] <= sum(
+                m["part"] == "joined" for m in member_rows
+            )  # Some joined for the next epoch.
+            assert row["gone"] == sum(m["part"] == "gone" for m in member_rows)
             assert all(
                 m["units_before"] + m["added"] - m["revoked"] == m["units_after"] and m["units_before"] >= 0
-                for m in mine
+                for m in member_rows
             )
 
 
-def test_what_would_tell_is_said_where_something_is_open() -> None:
+def test_missing_evidence_is_named_for_ambiguous_causes() -> None:
     assert missing_evidence("member-joined") is None
-    how = missing_evidence("member-left|session-expired")
-    assert how == missing_evidence("member-gone")
-    assert how is not None
-    assert "konvene.audit.enable" in how
+    hint = missing_evidence("member-left|session-expired")
+    assert hint == missing_evidence("member-gone")
+    assert hint is not None
+    assert "konvene.audit.enable" in hint
     assert "__cluster_metadata" in str(missing_evidence("topic-metadata-changed"))

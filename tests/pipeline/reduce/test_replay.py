@@ -1,4 +1,4 @@
-"""There is one replay: the reducer's groups are a broker's, and how it is fed makes no difference."""
+"""The reducer replays records as a broker's shard does, in whatever pieces it receives them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from konvene.pipeline.tables import TABLES
 from konvene.records.classic import GroupMetadataValue
 
 
-def as_a_shard_has_it(group_id: str, group: Any) -> Any:
+def as_shard_group(group_id: str, group: Any) -> Any:
     return from_record(group_id, group) if isinstance(group, GroupMetadataValue) else group
 
 
@@ -47,13 +47,13 @@ def same_groups(log: list[Any]) -> int:
     }
     for group_id in of_log:
         expected = shard.groups.get(group_id)
-        assert as_a_shard_has_it(group_id, reducer.group(group_id)) == expected, group_id
+        assert as_shard_group(group_id, reducer.group(group_id)) == expected, group_id
     return len(shard.groups)
 
 
 @pytest.mark.parametrize("name", LOGS_OF_GROUPS)
-def test_each_group_is_as_a_broker_that_read_the_log_has_it(name: str) -> None:
-    """At the end, and after each batch: states, epochs, who has what and is to have it."""
+def test_groups_match_the_shard_for_golden_logs(name: str) -> None:
+    """Compare states, epochs, current and target assignments at the end and after every seventh batch."""
     groups = 0
     for log in golden(name).values():
         for end in range(1, len(log) + 1, 7):
@@ -63,7 +63,7 @@ def test_each_group_is_as_a_broker_that_read_the_log_has_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_so_is_it_after_whatever_may_be_written(seed: int) -> None:
+def test_groups_match_the_shard_for_random_logs(seed: int) -> None:
     writer = Writer(seed)
     writer.write(100)
     same_groups(writer.log)
@@ -72,26 +72,27 @@ def test_so_is_it_after_whatever_may_be_written(seed: int) -> None:
     same_groups(walk.log)
 
 
-def told(owned: list[dict[str, Any]], group: str, member: str, role: str) -> list[str]:
-    mark = "_" if role in ("standby", "warmup") or any(o["group_type"] == "streams" for o in owned) else "-"
+def owned_units(rows: list[dict[str, Any]], group: str, member: str, role: str) -> list[str]:
+    mark = "_" if role in ("standby", "warmup") or any(o["group_type"] == "streams" for o in rows) else "-"
     return sorted(
         f"{o['topic']}{mark}{o['partition']}"
-        for o in owned
+        for o in rows
         if o["group_id"] == group and o["member_id"] == member and o["role"] == role and o["to_ms"] is None
     )
 
 
 @pytest.mark.parametrize("name", ["classic", "consumer", "share", "streams"])
-def test_what_kafka_said_at_the_end_is_what_members_have(name: str) -> None:
-    """And the last rebalance of a group came to the epoch and the members that Kafka told."""
-    seen = 0
+def test_open_ownership_matches_kafkas_final_description(name: str) -> None:
+    """The last rebalance of each group also has the epoch, type, state and member count that Kafka
+    described."""
+    compared = 0
     for partition, log in golden(name).items():
         rows = reduced(log, partition, (), names_of(name))
         for group_id, group in final(name)["groups"].items():
-            mine = [r for r in rows["rebalance"] if r["group_id"] == group_id]
-            if not mine:
+            group_rows = [r for r in rows["rebalance"] if r["group_id"] == group_id]
+            if not group_rows:
                 continue
-            last = mine[-1]
+            last = group_rows[-1]
             assert (last["group_type"], last["state"]) == (group["type"].lower(), group["state"])
             assert last["members"] == len(group["members"])
             if group.get("groupEpoch") is not None:
@@ -100,14 +101,14 @@ def test_what_kafka_said_at_the_end_is_what_members_have(name: str) -> None:
                 partitions = "shared" if name == "share" else "active"
                 for role, key in ((partitions, "assignment"), ("active", "active"), ("standby", "standby")):
                     if key in member:
-                        seen += 1
-                        has = told(rows["ownership"], group_id, member["memberId"], role)
-                        assert has == sorted(member[key])
-    assert seen
+                        compared += 1
+                        found = owned_units(rows["ownership"], group_id, member["memberId"], role)
+                        assert found == sorted(member[key])
+    assert compared
 
 
 def bytes_of(name: str, partition: int) -> list[Any]:
-    """The batches of a golden log: header, and records as bytes."""
+    """Return the batches of a golden log: each header with its undecoded records."""
     found = []
     for file in sorted((LOGS / name / f"__consumer_offsets-{partition}").glob("*.log")):
         found += [
@@ -117,8 +118,9 @@ def bytes_of(name: str, partition: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", LOGS_OF_GROUPS)
-def test_in_one_go_or_in_pieces_that_are_pickled_in_between(name: str) -> None:
-    """A batch job and a stream tell the same, and bytes what values do; the rows fit their tables."""
+def test_pickling_between_batches_changes_no_row(name: str) -> None:
+    """A batch job and a stream produce the same rows, from bytes as from decoded records; all rows fit
+    their schema."""
     for partition, log in golden(name).items():
         whole = reduced(log, partition, (), names_of(name))
         reducer = PartitionReducer("c", partition, (), names_of(name))
@@ -147,8 +149,8 @@ def test_in_one_go_or_in_pieces_that_are_pickled_in_between(name: str) -> None:
             assert len(set(keys)) == len(keys), table
 
 
-def test_what_cannot_be_read_is_counted_and_taken_for_a_gap() -> None:
-    """Nothing wrong is told of what comes behind it."""
+def test_undecodable_record_is_counted_and_treated_as_a_gap() -> None:
+    """Rebalances after an undecodable record are marked as missing evidence."""
     (header, records), *rest = bytes_of("consumer", 0)
     reducer = PartitionReducer("c", 0)
     reducer.batch(header.base_offset, header.last_offset, header.record_count)
@@ -162,20 +164,20 @@ def test_what_cannot_be_read_is_counted_and_taken_for_a_gap() -> None:
     assert rest
 
 
-def test_nothing_is_kept_of_groups_that_are_gone() -> None:
-    """State is for groups that are there."""
+def test_state_of_deleted_groups_is_dropped() -> None:
+    """The reducer holds state for existing groups only."""
     writer = Writer(3, groups=40)
     writer.write(3_000)
     reducer = PartitionReducer("c", 0)
     feed(reducer, writer.log)
     shard, _ = shard_and_reducer(writer.log)
-    held: Any = reducer
-    assert len(held._tracks) - len(shard.groups) <= 1  # One that went with the very last batch.
+    untyped: Any = reducer
+    assert len(untyped._tracks) - len(shard.groups) <= 1  # A group deleted by the very last batch.
     assert len({row["group_id"] for row in named(reducer.drain())["rebalance"]}) == 40
 
 
-def test_rows_do_not_depend_on_anything_but_the_log() -> None:
-    """Twice the same, in the same order."""
+def test_reduction_is_deterministic() -> None:
+    """Two reductions of one log return the same rows in the same order."""
     writer = Writer(8)
     writer.write(200)
     assert reduced(writer.log) == reduced(writer.log)

@@ -1,4 +1,4 @@
-"""Tables of a group of Kafka Streams that goes over to the streams protocol and back while it runs."""
+"""Tables of a Kafka Streams group that changes to the streams protocol and back by rolling restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.pipeline.reduce.test_replay import same_groups
 
 
 def there_and_back() -> Rows:
-    """Two threads with two tasks each; a third one that is new takes a task of the second, and leaves."""
+    """Upgrade and downgrade a group: two threads with two tasks each, and a third thread that takes a task
+    and leaves."""
     roll = Roll(5)
     for name in ("i1", "i2"):
         roll.life.advance(100)
@@ -26,8 +27,8 @@ def there_and_back() -> Rows:
     return reduced(roll.log)
 
 
-def test_what_members_keep_is_kept_under_another_name() -> None:
-    """Partitions that a leader gave out are the tasks of the streams group, and the other way round."""
+def test_partitions_and_tasks_count_as_kept_across_the_protocol_change() -> None:
+    """Partitions that the classic leader assigned are the tasks of the streams group, and vice versa."""
     rows = [
         {key: row[key] for key in ("group_type", "from_epoch", "to_epoch", "cause", "state", "kept", "moved")}
         for row in there_and_back()["rebalance"]
@@ -40,8 +41,8 @@ def test_what_members_keep_is_kept_under_another_name() -> None:
     ]
 
 
-def test_nobody_is_without_a_unit_because_it_has_another_name() -> None:
-    """But for what the last one had that spoke the new protocol: until the next generation nobody runs it."""
+def test_protocol_change_causes_no_gap_for_kept_units() -> None:
+    """The only gap is that of the last streams member's task, until the next classic generation."""
     rows = there_and_back()
     gaps = [(row["topic"], row["from_member_id"], row["cause"]) for row in rows["unavailability"]]
     assert [gap for gap in gaps if gap[0] != "0"] == [("orders", "w3-1", "downgraded")]
@@ -49,12 +50,12 @@ def test_nobody_is_without_a_unit_because_it_has_another_name() -> None:
     spans = sorted((row["from_ms"], row["to_ms"], row["topic"], row["member_id"]) for row in partitions)
     assert [topic for _, _, topic, _ in spans] == ["orders", "0", "orders"]
     assert [begin for begin, *_ in spans[1:]] == [end for _, end, *_ in spans[:-1]]
-    assert {who for *_, who in spans} == {"i1-1"}
+    assert {member_id for *_, member_id in spans} == {"i1-1"}
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_epoch_has_its_row(seed: int) -> None:
-    """One behind the other, whichever protocol the group spoke; what left no record is told to be missing."""
+    """Epochs are consecutive across protocols; those that left no record are reported as missing."""
     roll = Roll(seed)
     roll.roll(60)
     rows: list[dict[str, Any]] = reduced(roll.log)["rebalance"]
@@ -65,12 +66,12 @@ def test_every_epoch_has_its_row(seed: int) -> None:
         assert after["to_epoch"] == after["from_epoch"] + 1
         between = range(before["base_offset"] + 1, after["base_offset"] + 1)
         missing = [row for row in rows if row["state"] == "Unknown" and row["base_offset"] in between]
-        told = before["to_epoch"] + sum(row["to_epoch"] - row["from_epoch"] for row in missing)
-        assert after["from_epoch"] == told or before["state"] == "Empty", (before, after)
+        last_epoch = before["to_epoch"] + sum(row["to_epoch"] - row["from_epoch"] for row in missing)
+        assert after["from_epoch"] == last_epoch or before["state"] == "Empty", (before, after)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_reducers_groups_are_a_brokers(seed: int) -> None:
+def test_reducer_state_matches_the_shard(seed: int) -> None:
     roll = Roll(seed)
     roll.roll(40)
     assert same_groups(roll.log)

@@ -1,5 +1,4 @@
-"""Share groups: what Apache Kafka said of its own, what our coordinator told live, and partitions that
-several members have at a time."""
+"""Share groups in the reducer: Kafka's golden log, logs of the real coordinator, and shared partitions."""
 
 from __future__ import annotations
 
@@ -18,14 +17,17 @@ from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.sweeps.simulated_log import audit_rows
 from konvene.records.coordinator import Record
 
-LIKE_GONE = {"member-left": "member-left|session-expired", "session-expired": "member-left|session-expired"}
+INFERRED_DEPARTURES = {
+    "member-left": "member-left|session-expired",
+    "session-expired": "member-left|session-expired",
+}
 
 
 # --- Kafka's log -----------------------------------------------------------------------------------
 
 
-def test_all_that_kafka_said_at_the_end_is_the_state_of_the_reducer() -> None:
-    """Groups, their epochs, members, and what these have; and no group more."""
+def test_reducer_state_matches_kafkas_final_description() -> None:
+    """Groups, epochs, members and assignments match Kafka's final description; there are no other groups."""
     names = names_of("share")
     found: dict[str, Any] = {}
     for partition, log in golden("share").items():
@@ -35,13 +37,13 @@ def test_all_that_kafka_said_at_the_end_is_the_state_of_the_reducer() -> None:
         for group_id in sorted(groups):
             group = reducer.group(group_id)
             if group is not None:
-                found[group_id] = described(group, names)
+                found[group_id] = description(group, names)
     expected = final("share")["groups"]
-    assert found == {name: {k: told[k] for k in found[name]} for name, told in expected.items()}
+    assert found == {name: {k: group[k] for k in found[name]} for name, group in expected.items()}
     assert found.keys() == {"alive", "picky", "workers"}
 
 
-def described(group: ShareGroup, names: dict[str, str]) -> dict[str, Any]:
+def description(group: ShareGroup, names: dict[str, str]) -> dict[str, Any]:
     return {
         "state": str(group.state),
         "groupEpoch": group.epoch,
@@ -66,13 +68,13 @@ def described(group: ShareGroup, names: dict[str, str]) -> dict[str, Any]:
 
 
 def walked(seed: int, steps: int = 80) -> tuple[Rows, Rows, str]:
-    """With the audit and without it, and what was not used of the audit."""
+    """Return rows of a random log with its audit and without it, and the audit rows that were not used."""
     walk = ShareWalk(seed)
     walk.walk(steps)
     audit = audit_rows("c", walk.explained, walk.first)
     rows, left = [], ""
-    for said in (audit, ()):
-        reducer = PartitionReducer("c", 0, said)
+    for audit_input in (audit, ()):
+        reducer = PartitionReducer("c", 0, audit_input)
         feed(reducer, walk.log)
         reducer.finish()
         left = left or repr(reducer._audit._rows)
@@ -82,14 +84,15 @@ def walked(seed: int, steps: int = 80) -> tuple[Rows, Rows, str]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_epoch_is_observed_and_what_is_inferred_agrees(seed: int) -> None:
-    """Cause by cause, with its member; all that was said is used, and nothing else differs."""
+    """All audit rows are used; apart from the evidence, rows with and without the audit have the same
+    causes and members."""
     observed, inferred, left = walked(seed)
     assert {row["evidence"] for row in observed["rebalance"]} == {"observed"}
     assert {row["evidence"] for row in inferred["rebalance"]} == {"inferred"}
     assert left == "{}"
     assert len(observed["rebalance"]) == len(inferred["rebalance"])
     for one, other in zip(observed["rebalance"], inferred["rebalance"], strict=True):
-        assert [(LIKE_GONE.get(c["kind"], c["kind"]), c["member_id"]) for c in one["causes"]] == [
+        assert [(INFERRED_DEPARTURES.get(c["kind"], c["kind"]), c["member_id"]) for c in one["causes"]] == [
             (c["kind"], c["member_id"]) for c in other["causes"]
         ]
         apart = {"evidence", "cause", "causes", "reason", "cause_topic", "audit_offset"}
@@ -102,7 +105,7 @@ def test_each_epoch_is_observed_and_what_is_inferred_agrees(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_counts_add_up(seed: int) -> None:
-    """Of each rebalance: what members have, got and lost, one by one and all together."""
+    """Unit counts of each rebalance match the sums over its members."""
     rows, _, _ = walked(seed)
     members: dict[Any, list[dict[str, Any]]] = {}
     for m in rows["rebalance_member"]:
@@ -111,47 +114,47 @@ def test_counts_add_up(seed: int) -> None:
         assert m["units_before"] >= 0
         assert m["waited_for"] == []
     for row in rows["rebalance"]:
-        mine = members.get((row["group_id"], row["base_offset"], row["to_epoch"]), [])
+        member_rows = members.get((row["group_id"], row["base_offset"], row["to_epoch"]), [])
         assert row["kept"] + row["moved"] + row["added"] == row["units"]
         assert min(row["kept"], row["moved"], row["added"]) >= 0
         assert row["least_moves"] <= row["moved"]
-        assert row["revoked"] == sum(m["revoked"] for m in mine)
-        assert row["gone"] == sum(m["part"] == "gone" for m in mine)
+        assert row["revoked"] == sum(m["revoked"] for m in member_rows)
+        assert row["gone"] == sum(m["part"] == "gone" for m in member_rows)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_who_had_what_is_what_records_said(seed: int) -> None:
-    """At each time: intervals, moment by moment, and gaps where nobody had what somebody had before."""
+def test_ownership_matches_the_records_at_each_offset(seed: int) -> None:
+    """Ownership intervals match the assignments in the records after every batch."""
     walk = ShareWalk(seed)
     walk.walk(60)
     rows = reduced(walk.log)
-    has: dict[tuple[str, str], set[tuple[str, int]]] = {}
+    assigned: dict[tuple[str, str], set[tuple[str, int]]] = {}
     for batch in walk.log:
         for entry in batch.entries:
-            take(has, entry.record)
+            apply_assignment(assigned, entry.record)
         at = batch.last_offset
-        told: dict[tuple[str, str], set[tuple[str, int]]] = {}
+        owned: dict[tuple[str, str], set[tuple[str, int]]] = {}
         for row in rows["ownership"]:
             if row["from_offset"] <= at and (row["to_offset"] is None or row["to_offset"] > at):
-                told.setdefault((row["group_id"], row["member_id"]), set()).add(
+                owned.setdefault((row["group_id"], row["member_id"]), set()).add(
                     (row["topic"], row["partition"])
                 )
-        assert told == {who: units for who, units in has.items() if units}
+        assert owned == {member_key: units for member_key, units in assigned.items() if units}
     assert {row["role"] for row in rows["ownership"]} <= {"shared"}
 
 
-def take(has: dict[tuple[str, str], set[tuple[str, int]]], record: Record) -> None:
+def apply_assignment(assignments: dict[tuple[str, str], set[tuple[str, int]]], record: Record) -> None:
     key: Any = record.key
     if type(key).__name__ != "ShareGroupCurrentMemberAssignmentKey":
         return
     value: Any = record.value
-    told = () if value is None else value.assigned_partitions
-    has[key.group_id, key.member_id] = {(str(t.topic_id), p) for t in told for p in t.partitions}
+    topics = () if value is None else value.assigned_partitions
+    assignments[key.group_id, key.member_id] = {(str(t.topic_id), p) for t in topics for p in t.partitions}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_was_compacted_is_told_as_missing_and_nothing_as_another(seed: int) -> None:
-    """Rows that are no guess are rows of the whole log."""
+def test_compaction_yields_missing_evidence_but_no_wrong_cause(seed: int) -> None:
+    """All rows with evidence other than missing have the cause that the full log gives."""
     walk = ShareWalk(seed)
     walk.walk(60)
     whole = {(r["group_id"], r["to_epoch"], r["base_offset"]): r for r in reduced(walk.log)["rebalance"]}
@@ -162,7 +165,7 @@ def test_what_was_compacted_is_told_as_missing_and_nothing_as_another(seed: int)
                 assert (row["cause"], row["member_id"]) == (true["cause"], true["member_id"])
 
 
-# --- several members of one partition --------------------------------------------------------------
+# --- partitions shared by several members ----------------------------------------------------------
 
 JOBS = Uuid(b"j" * 16)
 
@@ -185,7 +188,7 @@ def has(name: str, number: int, *partitions: int) -> Record:
 
 
 def rows_of(*batches: list[Record]) -> Rows:
-    """A batch every second."""
+    """Reduce batches written one second apart."""
     log, offset = [], 0
     for number, batch in enumerate(batches):
         entries = tuple(Entry(offset + i, 1000 * number, r.key, r) for i, r in enumerate(batch))
@@ -202,8 +205,8 @@ def counts(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in COUNTED if row[name]}
 
 
-def test_a_partition_counts_for_each_member_that_has_it() -> None:
-    """A second reader of what the first one keeps is no move."""
+def test_shared_partition_counts_once_per_member() -> None:
+    """A second reader of a partition that its first reader keeps is not a move."""
     rows = rows_of(ALONE, [member("b"), epoch(3), target(3), has("b", 3, 0, 1)], [has("a", 3, 0, 1)])
     assert counts(rows["rebalance"][-1]) == {"units": 4, "kept": 2, "added": 2}
     assert rows["unavailability"] == []
@@ -212,15 +215,15 @@ def test_a_partition_counts_for_each_member_that_has_it() -> None:
     ]  # fmt: skip
 
 
-def test_what_one_gives_up_and_another_gets_has_moved() -> None:
+def test_partition_revoked_by_one_member_and_added_to_another_is_moved() -> None:
     rows = rows_of(ALONE, [member("b"), epoch(3), target(3), has("b", 3, 1)], [has("a", 3, 0)])
     assert counts(rows["rebalance"][-1]) == {
         "units": 2, "kept": 1, "moved": 1, "revoked": 1, "least_moves": 1, "churn_ratio": 0.5,
     }  # fmt: skip
 
 
-def test_nobody_misses_what_another_still_has() -> None:
-    """One of two leaves; then the other does, and comes back."""
+def test_partition_is_available_while_one_reader_remains() -> None:
+    """One of two readers leaves; then the other leaves, and a third joins."""
     both = [member("b"), epoch(3), target(3), has("b", 3, 0)]
     rows = rows_of(
         ALONE, both, [has("a", 3, 0, 1)],
@@ -238,8 +241,8 @@ def test_nobody_misses_what_another_still_has() -> None:
     }  # fmt: skip
 
 
-def test_who_gets_back_what_it_gave_up_in_the_rebalance_before_has_kept_it() -> None:
-    """Nobody had it in between, so it is not new either."""
+def test_partition_returned_to_its_previous_reader_is_kept() -> None:
+    """No other member had the partition in between, so it is not added either."""
     rows = rows_of(
         ALONE, [member("b"), epoch(3), target(3)], [has("a", 3, 0), epoch(4)],
         [target(4), has("a", 4, 0, 1)], [has("b", 4)],
