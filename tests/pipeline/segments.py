@@ -95,9 +95,9 @@ def write(
     index: bool = True,
     whole: Log | None = None,
 ) -> list[Path]:
-    """Write a log to `home/<topic>-<partition>`; segments begin at its beginning and at the batches `cuts`.
+    """Write a log to `home/<topic>-<partition>`; segments begin at its start and at the batches `cuts`.
 
-    `whole` is the log before a cleaner was there, which says where batches began and ended."""
+    `whole` is the log before compaction; it gives the first and last offsets of the batches."""
     folder = home / f"{topic}-{partition}"
     folder.mkdir(parents=True, exist_ok=True)
     origin = whole or batches
@@ -144,7 +144,7 @@ def expected(batches: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def rows_of(warehouse: Warehouse) -> dict[str, list[Any]]:
-    """Every table but the runs', as rows sorted in one way, without what says where a row was read."""
+    """Return the sorted rows of every table but `pipeline_run`, without the positions in files."""
     tables = {}
     for name in warehouse.tables():
         rows = read.table(warehouse, name).to_pylist()
@@ -156,7 +156,7 @@ def rows_of(warehouse: Warehouse) -> dict[str, list[Any]]:
 
 
 def sums_of(warehouse: Warehouse) -> dict[str, str]:
-    """Path and checksum of every file that the manifests name: of the bytes that are there."""
+    """Return path and checksum of every file that the manifests list, computed from its bytes."""
     sums = {}
     for file in warehouse.snapshot.files.values():
         data = Path(warehouse.where(file)).read_bytes()
@@ -166,6 +166,6 @@ def sums_of(warehouse: Warehouse) -> dict[str, str]:
 
 
 def all_files(warehouse: Warehouse) -> set[str]:
-    """Every file in the warehouse's directory but its manifests, named or not."""
+    """Return every file in the warehouse's directory except manifests, listed or not."""
     found = (p.relative_to(warehouse.path).as_posix() for p in warehouse.path.rglob("*") if p.is_file())
     return {path for path in found if not path.startswith("_manifest/")}

@@ -1,4 +1,4 @@
-"""Who does the work, without Spark: every task once, whatever comes of it."""
+"""Engines without Spark run every task once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def doubled(n: int) -> int:
     return 2 * n
 
 
-def where(_: int) -> int:
+def process_id(_: int) -> int:
     return os.getpid()
 
 
@@ -30,56 +30,56 @@ def failing(n: int) -> int:
 
 
 @pytest.mark.parametrize("engine", [Local(), Processes(2)], ids=["local", "processes"])
-def test_every_task_is_done(engine: Engine) -> None:
+def test_each_task_runs_once(engine: Engine) -> None:
     assert sorted(engine.run(doubled, range(7))) == [0, 2, 4, 6, 8, 10, 12]
     assert list(engine.run(doubled, [])) == []
     with pytest.raises(ValueError, match="three"):
         list(engine.run(failing, range(5)))
 
 
-def test_processes_are_others_than_this_one() -> None:
-    pids = set(Processes(2).run(where, range(6)))
+def test_processes_engine_uses_other_processes() -> None:
+    pids = set(Processes(2).run(process_id, range(6)))
     assert os.getpid() not in pids and 1 <= len(pids) <= 2
-    assert set(Local().run(where, range(2))) == {os.getpid()}
+    assert set(Local().run(process_id, range(2))) == {os.getpid()}
 
 
 CHILD = """
 import os, sys, time
 from konvene.pipeline.engine import Processes
-from tests.pipeline.test_engine import told_and_waiting
+from tests.pipeline.test_engine import write_pid_and_wait
 if __name__ == "__main__":
-    list(Processes(1).run(told_and_waiting, [sys.argv[1]]))
+    list(Processes(1).run(write_pid_and_wait, [sys.argv[1]]))
 """
 
 
-def told_and_waiting(path: str) -> None:
+def write_pid_and_wait(path: str) -> None:
     Path(path).write_text(str(os.getpid()))
     time.sleep(600)
 
 
-def test_workers_go_with_a_driver_that_is_killed(tmp_path: Path) -> None:
-    """Nobody is left behind that waits for work."""
-    script, told = tmp_path / "driver.py", tmp_path / "pid"
+def test_workers_end_with_a_killed_driver(tmp_path: Path) -> None:
+    """No idle worker process is left behind."""
+    script, pid_file = tmp_path / "driver.py", tmp_path / "pid"
     script.write_text(CHILD)
     driver = subprocess.Popen(
-        [sys.executable, str(script), str(told)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, str(script), str(pid_file)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     try:
-        while not (told.exists() and told.read_text()):
+        while not (pid_file.exists() and pid_file.read_text()):
             assert driver.poll() is None
             time.sleep(0.05)
-        worker = int(told.read_text())
+        worker = int(pid_file.read_text())
     finally:
         driver.kill()
         driver.wait()
     for _ in range(600):
-        if not _runs(worker):
+        if not is_running(worker):
             return
         time.sleep(0.05)
     raise AssertionError(f"process {worker} is still there")
 
 
-def _runs(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

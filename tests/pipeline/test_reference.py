@@ -1,4 +1,4 @@
-"""The page of the tables says what they are; it is rendered and compared."""
+"""The reference page of the tables is rendered from their definitions and is up to date."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from konvene.pipeline.tables import TABLES
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 
 
-def test_the_page_is_what_the_tables_render() -> None:
-    """`make docs` writes it."""
+def test_page_is_up_to_date() -> None:
+    """`make docs` writes the page."""
     assert PAGE.read_text("utf-8") == render_reference()
 
 
@@ -27,12 +27,12 @@ def test_each_table_has_a_section_and_each_column_a_line() -> None:
     for table in TABLES.values():
         assert re.findall(r"^\| `(\w+)`", sections[table.name], re.M) == table.schema.names
     for silver in TYPED.values():
-        told = re.findall(r"^\| `(\w+)`", sections[silver.name], re.M)
-        assert told == silver.schema.names[len(POSITION_COLUMNS) :]
+        columns = re.findall(r"^\| `(\w+)`", sections[silver.name], re.M)
+        assert columns == silver.schema.names[len(POSITION_COLUMNS) :]
 
 
-def test_each_table_of_silver_has_its_sentence_and_no_other_has() -> None:
-    """A new type of record is told before it is read."""
+def test_each_silver_table_has_a_description() -> None:
+    """A new record type needs a description of its table."""
     assert set(SILVER) == {silver.name for silver in TYPED.values()}
     assert list(POSITION_MEANINGS) == [field.name for field in POSITION_COLUMNS]
     for sentence in [*SILVER.values(), *POSITION_MEANINGS.values()]:
@@ -40,7 +40,7 @@ def test_each_table_of_silver_has_its_sentence_and_no_other_has() -> None:
         assert sentence.endswith((".", ",")), sentence
 
 
-def test_types_are_sparks() -> None:
+def test_sql_types_of_nested_columns() -> None:
     kind = pa.list_(pa.struct([pa.field("a", pa.int8()), pa.field("b", pa.map_(pa.string(), pa.bool_()))]))
     assert sql_type(kind) == "array<struct<a:tinyint,b:map<string,boolean>>>"
     schema = pa.schema([pa.field("a", pa.int16(), nullable=False), pa.field("b", pa.float64())])
@@ -49,10 +49,12 @@ def test_types_are_sparks() -> None:
         sql_type(pa.timestamp("ms"))
 
 
-def test_sql_names_types_as_spark_itself_does() -> None:
-    """Of every table; no session is needed for it."""
+def test_sql_types_match_sparks_own_names() -> None:
+    """Compares every table without a Spark session."""
     types = pytest.importorskip("pyspark.sql.pandas.types")
     schemas = [table.schema for table in TABLES.values()] + [silver.schema for silver in TYPED.values()]
     for schema in schemas:
-        told = types.from_arrow_schema(schema)
-        assert [sql_type(field.type) for field in schema] == [field.dataType.simpleString() for field in told]
+        spark_types = types.from_arrow_schema(schema)
+        assert [sql_type(field.type) for field in schema] == [
+            field.dataType.simpleString() for field in spark_types
+        ]

@@ -1,4 +1,4 @@
-"""The tables keep their own rules, so that whoever reads one has read how to read all."""
+"""Conventions that hold for all tables of the pipeline."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ each_table = pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
 
 
 def test_names_are_unique_in_all_layers() -> None:
-    """A table is asked for by its name alone."""
+    """A table is read by its name alone."""
     names = [table.name for table in ALL] + [silver.name for silver in TYPED.values()]
     assert len(names) == len(set(names))
     assert all(name == table.name for name, table in TABLES.items())
 
 
 @each_table
-def test_a_key_is_made_of_columns_that_are_never_null(table: Table) -> None:
+def test_key_columns_are_not_nullable(table: Table) -> None:
     columns = {column.name: column for column in table.columns}
     assert len(columns) == len(table.columns), "two columns have one name"
     assert table.key and len(set(table.key)) == len(table.key)
@@ -34,7 +34,7 @@ def test_a_key_is_made_of_columns_that_are_never_null(table: Table) -> None:
 
 @each_table
 def test_times_are_milliseconds_in_int64(table: Table) -> None:
-    """The types of all columns that end in `_ms`, within structs too; and no other kind of time anywhere."""
+    """All columns that end in `_ms` are int64, also within structs, and no column has a temporal type."""
 
     def times(fields: list[pa.Field]) -> None:
         for field in fields:
@@ -48,8 +48,8 @@ def test_times_are_milliseconds_in_int64(table: Table) -> None:
 
 
 @each_table
-def test_each_column_says_what_it_means(table: Table) -> None:
-    """In sentences; a list of columns that make up one thing may end in commas."""
+def test_each_column_has_a_description(table: Table) -> None:
+    """Descriptions are sentences; those in a list of related columns may end in commas."""
     assert table.layer in LAYERS
     assert table.meaning[0].isupper() and table.meaning.endswith("."), table.meaning
     for column in table.columns:
@@ -58,25 +58,25 @@ def test_each_column_says_what_it_means(table: Table) -> None:
 
 
 @each_table
-def test_a_create_table_of_spark_can_be_made(table: Table) -> None:
+def test_ddl_has_all_columns(table: Table) -> None:
     made = ddl(table.schema)
     assert made.count("` ") == len(table.columns)
     assert made.startswith(f"`{table.schema.names[0]}` ")
 
 
 @pytest.mark.parametrize("silver", TYPED.values(), ids=lambda silver: silver.name)
-def test_silver_has_types_that_spark_knows(silver: object) -> None:
+def test_silver_types_exist_in_spark(silver: object) -> None:
     schema = silver.schema  # type: ignore[attr-defined]
     assert len(set(schema.names)) == len(schema.names)
     assert ddl(schema)
 
 
-def test_gold_about_groups_is_found_by_cluster_and_group() -> None:
-    """Whoever looks for a group filters all of gold alike."""
+def test_gold_keys_begin_with_cluster_and_group() -> None:
+    """So one filter selects a group in every gold table."""
     for table in TABLES.values():
         if table.layer == "gold" and table.name != "pipeline_run":
             assert table.key[:2] == GOLD_KEYS, table.name
 
 
-def test_a_table_tells_itself_in_a_line() -> None:
+def test_repr_names_the_layer_and_column_count() -> None:
     assert repr(TABLES["lag"]) == f"<gold table lag, {len(TABLES['lag'].columns)} columns>"

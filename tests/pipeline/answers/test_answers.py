@@ -174,7 +174,7 @@ def test_a_departed_member_has_a_lane_that_ends() -> None:
     assert bob.endswith("×") and "2 → 0" in bob
 
 
-def test_a_rebalance_without_a_beginning_is_not_drawn_and_says_what_is_unknown() -> None:
+def test_rebalance_without_a_start_time_is_listed_as_unknown() -> None:
     rows = two_members().rows
     rows["rebalance"][1] |= {"start_ms": None, "duration_ms": None, "unavailable_ms": None}
     for cause in rows["rebalance"][1]["causes"]:

@@ -1,4 +1,4 @@
-"""Reading many records at once is reading each of them with the broker's reader, field by field."""
+"""Decoding many records at once gives the values of the broker's reader, field by field."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TABLES = list(TYPED.values())
 
 
 @pytest.fixture(autouse=True)
-def few_rows_are_many() -> Iterator[None]:
-    """However few rows there are, they are read at once."""
+def always_vectorized() -> Iterator[None]:
+    """Decode even few rows at once."""
     before, typed.MAX_SCALAR_ROWS = typed.MAX_SCALAR_ROWS, 1
     yield
     typed.MAX_SCALAR_ROWS = before
@@ -44,7 +44,7 @@ def plain_rows(table: SilverTable, records: pa.RecordBatch) -> list[bool]:
 
 
 def assert_same(table: SilverTable, pairs: list[Pair]) -> None:
-    """The same rows and the same quarantine as one by one."""
+    """Compare rows and quarantine with those of one-by-one decoding."""
     records = bronze(table.log_topic, pairs)
     rows, bad = table.decode(records)
     rows.validate(full=True)
@@ -56,7 +56,7 @@ def assert_same(table: SilverTable, pairs: list[Pair]) -> None:
 
 @st.composite
 def pairs_of(draw: st.DrawFn, table: SilverTable) -> list[Pair]:
-    """Records of all versions, with tags that nobody declared, and tombstones."""
+    """Generate records of all versions, with undeclared tagged fields, and tombstones."""
     out: list[Pair] = []
     keys = draw(st.lists(value_of(table.kind.key, 0), min_size=1, max_size=3))
     for i in range(draw(st.integers(1, 8))):
@@ -70,7 +70,7 @@ def pairs_of(draw: st.DrawFn, table: SilverTable) -> list[Pair]:
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @settings(max_examples=depth.examples(12), deadline=None)
 @given(data=st.data())
-def test_as_the_brokers_reader(table: SilverTable, data: st.DataObject) -> None:
+def test_rows_match_the_brokers_reader(table: SilverTable, data: st.DataObject) -> None:
     assert_same(table, data.draw(pairs_of(table)))
 
 
@@ -78,7 +78,7 @@ def test_as_the_brokers_reader(table: SilverTable, data: st.DataObject) -> None:
 @settings(max_examples=depth.examples(12), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1 << 30))
 def test_damage(table: SilverTable, data: st.DataObject, seed: int) -> None:
-    """Bytes changed, lost and put in: a row that the broker's reader reads, or its words why not."""
+    """Changed, lost and inserted bytes give a row as the broker's reader decodes it, or its error."""
     chance = random.Random(seed)
     pairs = data.draw(pairs_of(table))
     assert_same(
@@ -104,8 +104,8 @@ def damaged(chance: random.Random, data: bytes | None) -> bytes | None:
     return bytes(out)
 
 
-def test_what_brokers_write_is_plain() -> None:
-    """Kafka's own bytes for every version are read at once, and as they are one by one."""
+def test_broker_records_are_decoded_at_once() -> None:
+    """Kafka's own bytes of every version give the same rows as one-by-one decoding."""
     seen = set()
     for table in TABLES:
         pairs: list[Pair] = [(key_of(table), None)]
@@ -126,7 +126,7 @@ def commit(value: OffsetCommitValue, version: int, group: str = "g", topic: str 
 
 
 def test_commits_of_every_version() -> None:
-    """The fields that a version has, texts and ids of all sorts, side by side."""
+    """Each version has its fields, with texts and ids of all kinds."""
     table = TYPED["__consumer_offsets", 1]
     topic_id = Uuid(range(16))
     pairs: list[Pair] = []
@@ -146,8 +146,8 @@ def test_commits_of_every_version() -> None:
     assert rows.column("topic_id").null_count == len(pairs) - 4
 
 
-def test_commits_that_are_no_text() -> None:
-    """Bytes that are no UTF-8 in the group, the topic or the metadata."""
+def test_commits_with_invalid_utf8() -> None:
+    """Group, topic or metadata are not valid UTF-8."""
     table = TYPED["__consumer_offsets", 1]
     key, value = commit(OffsetCommitValue(metadata="meta"), 3, "group", "topic")
     assert key is not None and value is not None
@@ -158,8 +158,8 @@ def test_commits_that_are_no_text() -> None:
     assert (len(rows), len(quarantine)) == (3, 3)
 
 
-def test_more_structs_than_are_read_at_once() -> None:
-    """A member of very many topics is read all the same, in its place."""
+def test_record_with_many_structs() -> None:
+    """A member of very many topics is decoded in its place."""
     table = TYPED["__consumer_offsets", 8]
     pairs: list[Pair] = []
     for count in (0, 1, flat.MAX_STRUCTS, flat.MAX_STRUCTS + 1, 500, 2):
@@ -170,8 +170,8 @@ def test_more_structs_than_are_read_at_once() -> None:
     assert plain_rows(table, bronze(table.log_topic, pairs)) == [True, True, True, False, False, True]
 
 
-def test_claims_cost_nothing() -> None:
-    """A count or a length that the bytes cannot hold is not believed."""
+def test_implausible_lengths_allocate_nothing() -> None:
+    """A count or length that exceeds the bytes left is rejected before any allocation."""
     table = TYPED["__consumer_offsets", 8]
     for count in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08", b"\xff\x7f"):
         value = b"\0\0" + struct.pack(">iib", 1, 1, 0) + count + bytes(40)
@@ -180,7 +180,7 @@ def test_claims_cost_nothing() -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_rows_go_to_parquet_and_back(table: SilverTable) -> None:
-    """What is null and what is nested is such as files can hold it."""
+    """Nulls and nested columns survive Parquet files."""
     pairs: list[Pair] = [(key_of(table), None)]
     pairs += [
         (key_of(table), bytes.fromhex(row["hex"]))

@@ -1,4 +1,4 @@
-"""Reading many batches at once is reading each of them plainly: the same records, the same refusals."""
+"""Decoding many batches at once gives the records and errors of the plain decoder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VECTORS = Path(__file__).parents[2] / "vectors"
 
 
 def assert_same(batches: list[bytes], found: list[Decoded]) -> None:
-    """Row by row as the plain decoder reads each batch; a batch that it refuses is one row of quarantine."""
+    """Compare rows with the plain decoder's; a batch that it rejects is one row of quarantine."""
     got = [row for each in found for row in each.records.to_pylist()]
     bad = [row for each in found if each.quarantine for row in each.quarantine.to_pylist()]
     position = 0
@@ -61,7 +61,7 @@ def assert_same(batches: list[bytes], found: list[Decoded]) -> None:
 
 
 def headers_of(data: bytes | None) -> Any:
-    """Headers as they stand behind the value, read by the plain decoder."""
+    """Return the headers that follow the value, read by the plain decoder."""
     if data is None:
         return ()
     body = b"\0\0\0\1\1" + data
@@ -70,15 +70,15 @@ def headers_of(data: bytes | None) -> Any:
 
 @settings(max_examples=depth.examples(60), deadline=None)
 @given(log(), st.sampled_from([9, 100, 32_768]))
-def test_as_the_plain_decoder(batches: list[bytes], most: int) -> None:
-    """All sorts of batches, in blocks of any size."""
+def test_records_match_the_plain_decoder(batches: list[bytes], most: int) -> None:
+    """Batches of all kinds, in blocks of any size."""
     assert_same(batches, read(b"".join(batches), most_records=most))
 
 
 @settings(max_examples=depth.examples(30), deadline=None)
 @given(log(least=3), st.sampled_from([1, 96]))
-def test_either_way_of_finding_records(batches: list[bytes], thin: int) -> None:
-    """Following each batch and stepping through all at once come to the same."""
+def test_both_ways_to_find_records_agree(batches: list[bytes], thin: int) -> None:
+    """Following each batch and stepping through all batches at once give the same records."""
     before, parsing._MIN_PARALLEL_BATCHES = parsing._MIN_PARALLEL_BATCHES, thin
     try:
         assert_same(batches, read(b"".join(batches)))
@@ -88,8 +88,8 @@ def test_either_way_of_finding_records(batches: list[bytes], thin: int) -> None:
 
 @settings(max_examples=depth.examples(150), deadline=None)
 @given(log(least=2), st.integers(0, 1 << 30), st.sampled_from([1, 96]))
-def test_refuses_what_the_plain_decoder_refuses(batches: list[bytes], seed: int, thin: int) -> None:
-    """Damage under a right checksum: of each batch the same records, or a row that says why not."""
+def test_damaged_batches_match_the_plain_decoder(batches: list[bytes], seed: int, thin: int) -> None:
+    """For damage with a valid checksum both return the same records, or a row that names the reason."""
     chance = random.Random(seed)
     batches = [sealed(damaged(chance, made)) if chance.random() < 0.5 else made for made in batches]
     batches = apart(batches)
@@ -101,12 +101,12 @@ def test_refuses_what_the_plain_decoder_refuses(batches: list[bytes], seed: int,
 
 
 def apart(batches: list[bytes]) -> list[bytes]:
-    """The batches so far from one another that offsets rise however long one says it is."""
+    """Move the batches' base offsets apart, so that offsets rise for any claimed batch length."""
     return [struct.pack(">q", i << 33) + made[8:] for i, made in enumerate(batches)]
 
 
 def damaged(chance: random.Random, made: bytes) -> bytes:
-    """Some bytes changed, put in or left out, also within what is packed; the header now and then."""
+    """Change, insert or delete some bytes, also within compressed data, and sometimes in the header."""
     kind = made[22] & 7
     if kind and chance.random() < 0.7 and len(made) > HEADER_SIZE:
         body = damaged_body(chance, decompress(kind, made[HEADER_SIZE:]))
@@ -138,7 +138,7 @@ def damaged_body(chance: random.Random, body: bytes) -> bytes:
 @pytest.mark.parametrize("raw", [b"\x80\x00", b"\x82\x80\x80\x80\x00", b"\xff\xff\xff\xff\x0f", b"\xff" * 5])
 @pytest.mark.parametrize("place", range(5))
 def test_numbers_of_any_length(raw: bytes, place: int) -> None:
-    """Where a number has more bytes than it needs, or more than it may, both decoders say the same of it."""
+    """Varints with superfluous or too many bytes have the same result in both decoders."""
     numbers = [b"\0", b"\0", b"\0", b"\0", b"\0"]
     numbers[place] = raw
     body = b"\0" + b"".join(numbers)
@@ -152,7 +152,7 @@ def test_numbers_of_any_length(raw: bytes, place: int) -> None:
     "raw", [b"\x80" * 9 + b"\x01", b"\xff" * 9 + b"\x01", b"\x80" * 9 + b"\x02", b"\xff" * 10]
 )
 def test_times_of_any_length(raw: bytes) -> None:
-    """A time may have ten bytes; one that leads beyond 64 bits is of no use to a table."""
+    """Timestamps may have ten bytes; those beyond 64 bits are rejected."""
     body = b"\0" + raw + b"\0\0\0\0"
     made = build_simple([(b"", b"")], -5)[:HEADER_SIZE] + write_varint(len(body)) + body
     (found,) = read(sealed(made))
@@ -164,7 +164,7 @@ def test_times_of_any_length(raw: bytes) -> None:
 
 
 def test_batch_with_more_records_than_a_block() -> None:
-    """Comes in pieces, and only the last of them says that the batch is done."""
+    """The batch is returned in pieces, and only the last piece completes it."""
     entries = [Record(3 * i, i, b"k%d" % i, None) for i in range(1000)]
     data = build(entries)
     found = read(data, most_records=64)
@@ -236,7 +236,7 @@ def test_a_large_log(kind: Compression) -> None:
 
 
 def test_varints() -> None:
-    """The numbers of a buffer, read at once and one by one."""
+    """Varints decoded at once equal those decoded one by one."""
     chance = random.Random(5)
     numbers = [chance.getrandbits(chance.randint(0, 31)) * chance.choice([1, -1]) for _ in range(2000)]
     data = b"".join(write_varint(n) for n in numbers)

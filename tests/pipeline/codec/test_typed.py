@@ -153,7 +153,8 @@ def test_tables_are_named_by_what_kafka_calls_the_records() -> None:
 
 @pytest.mark.parametrize("table", TYPED.values(), ids=lambda table: table.name)
 def test_undecodable_records_go_to_quarantine(table: SilverTable) -> None:
-    """A cut key, a value of a version to come, a value with more behind it: each is a row that says why."""
+    """A truncated key, a value of a future version and a value with trailing bytes each give a row with
+    the reason."""
     key, version = key_of(table), table.kind.written_version
     value = version.to_bytes(2, "big") + encode(table.kind.value(), version)
     pairs = [

@@ -162,7 +162,7 @@ def test_progress_is_reported_to_the_end(tmp_path: Path) -> None:
     assert steps == ["ingest", "build"]
 
 
-# input of a reducer -----------------------------------------------------------------------------------
+# input of a reducer -------------------------------------------------------------------------------
 
 
 class RecordingReducer:

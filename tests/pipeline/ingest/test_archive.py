@@ -1,4 +1,4 @@
-"""History from an archive and a log that was cleaned is that of a log that never was: the same gold."""
+"""Gold from an archive and the cleaned log equals gold from the log that was never cleaned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BIG = LogConfig(cleanup_policy=frozenset({"compact"}))
 
 
 def recut(home: Path, segment_bytes: int = 1_200) -> Path:
-    """The same logs in small segments, in a data directory: so there is something to be cleaned."""
+    """Rewrite logs in small segments, in a data directory, so that the cleaner has something to clean."""
     for path in sorted(home.glob("*/*.log")):
         data, parts, size = path.read_bytes(), [], segment_bytes
         for header, view in batches(data):
@@ -49,21 +49,21 @@ def recut(home: Path, segment_bytes: int = 1_200) -> Path:
     return home
 
 
-def cleaned(data: Path, archive: Path | None) -> list[CleaningResult]:
-    """Clean all that a broker cleans; segments are handed over first, if there is an archive."""
-    said = [("konvene.log.archive.dir", str(archive))] if archive else []
-    with OfflineCleaner(str(data), BrokerConfig.load(overrides=said)[0], dry_run=False) as cleaning:
-        done = [cleaning.clean(*each, lambda _count, _of: None) for each in cleaning.select([])]
-    assert not [each for each in done if each.unfinished or each.damage]
-    return done
+def clean(data: Path, archive: Path | None) -> list[CleaningResult]:
+    """Clean all compacted topics of a data directory; with an archive, hand its segments over first."""
+    overrides = [("konvene.log.archive.dir", str(archive))] if archive else []
+    with OfflineCleaner(str(data), BrokerConfig.load(overrides=overrides)[0], dry_run=False) as cleaning:
+        results = [cleaning.clean(*each, lambda _count, _of: None) for each in cleaning.select([])]
+    assert not [each for each in results if each.unfinished or each.damage]
+    return results
 
 
-def removed(done: list[CleaningResult]) -> int:
-    return sum(row.messages_read - row.messages_written for each in done for row in each.stats)
+def removed(results: list[CleaningResult]) -> int:
+    return sum(row.messages_read - row.messages_written for each in results for row in each.stats)
 
 
 def logs_of(home: Path, kind: str, seed: int, *, audit: bool = True, steps: int = 1_500) -> Path:
-    """A simulated life in a data directory."""
+    """Write the log and the audit of a simulated run to a data directory."""
     lived(home, Played(kind, seed, steps=steps))
     if not audit:
         shutil.rmtree(home / "__konvene_audit-0")
@@ -72,13 +72,13 @@ def logs_of(home: Path, kind: str, seed: int, *, audit: bool = True, steps: int 
 
 @pytest.mark.parametrize(("audit", "name"), [(True, "a-kept"), (False, "z-kept")], ids=["audit", "no-audit"])
 @pytest.mark.parametrize(("kind", "seed"), KINDS)
-def test_the_same_history_of_a_cleaned_log_and_its_archive(
+def test_cleaned_log_and_archive_build_the_same_gold(
     tmp_path: Path, kind: str, seed: int, audit: bool, name: str
 ) -> None:
-    """Byte for byte, at one go and a little at a time, whichever of the two is found first."""
+    """Byte for byte, at once and in steps, whichever of the two directories is found first."""
     whole = logs_of(tmp_path / "whole", kind, seed, audit=audit)
     shutil.copytree(whole, tmp_path / "both" / "data")
-    assert removed(cleaned(tmp_path / "both" / "data", tmp_path / "both" / name)) > 50
+    assert removed(clean(tmp_path / "both" / "data", tmp_path / "both" / name)) > 50
     expected = at_once(tmp_path / "w0", whole)
     found = at_once(tmp_path / "w1", tmp_path / "both")
     assert sums(found) == sums(expected)
@@ -88,36 +88,36 @@ def test_the_same_history_of_a_cleaned_log_and_its_archive(
 
 
 @pytest.mark.parametrize("story", ["classic", "consumer", "streams", "transactions"])
-def test_the_same_history_of_kafkas_logs(tmp_path: Path, story: str) -> None:
+def test_cleaned_golden_logs_and_archive_build_the_same_gold(tmp_path: Path, story: str) -> None:
     shutil.copytree(LOGS / story, tmp_path / "whole")
     whole = recut(tmp_path / "whole", 1_000)
     shutil.copytree(whole, tmp_path / "both" / "data")
-    assert removed(cleaned(tmp_path / "both" / "data", tmp_path / "both" / "kept")) > 10
+    assert removed(clean(tmp_path / "both" / "data", tmp_path / "both" / "kept")) > 10
     expected = at_once(tmp_path / "w0", whole)
     assert sums(at_once(tmp_path / "w1", tmp_path / "both")) == sums(expected)
     assert sums(streamed(tmp_path / "w2", tmp_path / "both", 40)) == sums(expected)
 
 
 def test_without_an_archive_history_is_lost(tmp_path: Path) -> None:
-    """So the tests above would see it."""
+    """Without it the tests above would fail."""
     whole = logs_of(tmp_path / "whole", "classic", 2)
     shutil.copytree(whole, tmp_path / "data")
-    cleaned(tmp_path / "data", None)
+    clean(tmp_path / "data", None)
     assert len(records_of(at_once(tmp_path / "w1", tmp_path / "data"))) < len(
         records_of(at_once(tmp_path / "w0", whole))
     )
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_cleaned_again_and_again_while_it_is_taken_in(tmp_path: Path, kind: str) -> None:
-    """A log that grows, is cleaned and read in turns: each record comes once, gold is that of one go."""
+def test_repeated_cleaning_during_ingest(tmp_path: Path, kind: str) -> None:
+    """The log grows, is cleaned and is read in turns: each record is stored once, and gold is the same."""
     whole = logs_of(tmp_path / "whole", kind, 2)
     data, kept = tmp_path / "both" / "data", tmp_path / "both" / "kept"
     reached: dict[files.Partition, int] = {}
-    in_steps, again = Warehouse(tmp_path / "w1"), Warehouse(tmp_path / "w2")
+    in_steps, by_ingest = Warehouse(tmp_path / "w1"), Warehouse(tmp_path / "w2")
     segments = sorted((whole / "__consumer_offsets-0").glob("*.log"))
-    count, gone = 0, 0
-    for some in _by(segments, 4):
+    count, removed_records = 0, 0
+    for some in chunks(segments, 4):
         folder = data / "__consumer_offsets-0"
         folder.mkdir(parents=True, exist_ok=True)
         for path in some:
@@ -126,45 +126,46 @@ def test_cleaned_again_and_again_while_it_is_taken_in(tmp_path: Path, kind: str)
         if not (data / "meta.properties").exists():
             shutil.copy(whole / "meta.properties", data)
         count += 1
-        for turn, parts in enumerate(steps(tmp_path / "both", 60, reached)):
+        for number, parts in enumerate(steps(tmp_path / "both", 60, reached)):
             step(in_steps, parts, Local(), [str(tmp_path / "both")])
-            if turn == 1:
-                gone += removed(cleaned(data, kept))
-        gone += removed(cleaned(data, kept))
-        ingest(again, [data, kept], Local())
+            if number == 1:
+                removed_records += removed(clean(data, kept))
+        removed_records += removed(clean(data, kept))
+        ingest(by_ingest, [data, kept], Local())
     assert count > 2
-    assert gone > 100
-    build(again, Local())
+    assert removed_records > 100
+    build(by_ingest, Local())
     expected = at_once(tmp_path / "w0", whole)
     assert records_of(in_steps) == records_of(expected)
-    assert records_of(again) == records_of(expected)
+    assert records_of(by_ingest) == records_of(expected)
     assert sums(in_steps) == sums(expected)
-    assert sums(again) == sums(expected)
+    assert sums(by_ingest) == sums(expected)
 
 
-def _by(paths: list[Path], size: int) -> list[list[Path]]:
+def chunks(paths: list[Path], size: int) -> list[list[Path]]:
     return [paths[at : at + size] for at in range(0, len(paths), size)]
 
 
-def test_what_is_handed_over_and_cleaned_while_one_looks_is_found(
+def test_segments_archived_and_cleaned_during_discovery_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The archive is looked at behind the broker's own files: what these lost meanwhile is in it by then."""
+    """The archive is listed after the data directory, so it has the records that the cleaner removed
+    meanwhile."""
     whole = logs_of(tmp_path / "whole", "classic", 2)
     data, kept = tmp_path / "both" / "data", tmp_path / "both" / "a-kept"
     shutil.copytree(whole, data)
     directory = LogDirectory.open(RealDisk(), str(data), ME)
     log = directory.load(TopicPartition("__consumer_offsets", 0), BIG, 0)
-    keeps = SegmentStore(RealDisk(), str(kept), ME.cluster_id)
-    assert Archive(directory, {"__consumer_offsets"}, keeps).hand_over(log, log.segments[:2])
+    store = SegmentStore(RealDisk(), str(kept), ME.cluster_id)
+    assert Archive(directory, {"__consumer_offsets"}, store).hand_over(log, log.segments[:2])
     directory.close(clean=False)
-    looked: list[str] = []
+    listed: list[str] = []
     copy = files._copy
 
     def copied(folder: str, *more: object, **others: object) -> files.Copy:
-        if not looked:
-            cleaned(data, kept)
-        looked.append(folder)
+        if not listed:
+            clean(data, kept)
+        listed.append(folder)
         return copy(folder, *more, **others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(files, "_copy", copied)
@@ -177,7 +178,7 @@ def test_what_is_handed_over_and_cleaned_while_one_looks_is_found(
     found = records_of(Warehouse(tmp_path / "w1"))
     assert found == [row for row in expected if row in found]
     assert len(found) == sum(1 for _ in _records(whole / "__consumer_offsets-0"))
-    assert looked[-1] == str(kept / "__consumer_offsets-0")
+    assert listed[-1] == str(kept / "__consumer_offsets-0")
 
 
 def _records(folder: Path) -> list[int]:
@@ -189,8 +190,8 @@ def _records(folder: Path) -> list[int]:
     ]
 
 
-def test_an_archive_that_has_nothing_yet_is_no_mistake(tmp_path: Path) -> None:
-    """A pipeline may be told of both before the first segment is handed over."""
+def test_empty_archive_is_accepted(tmp_path: Path) -> None:
+    """A pipeline may read both directories before the first segment is archived."""
     whole = logs_of(tmp_path / "whole", "classic", 2)
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "meta.properties").write_text("version=1\ncluster.id=clusterA\nnode.id=-1\n")

@@ -1,4 +1,4 @@
-"""Size: what a task holds does not grow with the log; many groups and large ones are groups like others."""
+"""Memory of a task does not grow with the log; many groups and very large groups are handled like others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY = 10_000
 
 
 def peak(work: Callable[[], object]) -> int:
-    """Bytes that are held at most while work is done, Python's and Arrow's."""
+    """Return the peak of bytes that Python and Arrow allocate while `work` runs."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
@@ -41,8 +41,8 @@ def peak(work: Callable[[], object]) -> int:
 
 
 @pytest.fixture
-def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of some hundred records, row groups of as many, parts of an eighth of a megabyte."""
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit blocks and row groups to some hundred records, and parts to an eighth of a megabyte."""
     for module, name, value in (
         (parquet, "GROUP_ROWS", 500),
         (read, "ROWS", 500),
@@ -55,10 +55,9 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.deep
-def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path, little_room: None) -> None:
-    """Eight times the log, of the same groups: each step needs about as much, for its lists of files a bit
-    more."""
-    held: dict[str, list[int]] = {"ingest": [], "build": []}
+def test_memory_does_not_grow_with_the_log(tmp_path: Path, small_limits: None) -> None:
+    """For a log eight times as long, each step needs only a little more, for its lists of files."""
+    peaks: dict[str, list[int]] = {"ingest": [], "build": []}
     sizes = []
     for n, records in enumerate((2_000, 16_000)):
         logs = tmp_path / f"logs-{n}"
@@ -66,15 +65,15 @@ def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path, little_room: No
             write_stories(logs, partition=0, groups=10, records=records, rebalances=records // 200).size
         )
         warehouse = Warehouse(tmp_path / f"w-{n}")
-        held["ingest"].append(peak(lambda: ingest(warehouse, [logs], Local(), task_bytes=1 << 17)))  # noqa: B023
-        held["build"].append(peak(lambda: build(warehouse, Local())))  # noqa: B023
+        peaks["ingest"].append(peak(lambda: ingest(warehouse, [logs], Local(), task_bytes=1 << 17)))  # noqa: B023
+        peaks["build"].append(peak(lambda: build(warehouse, Local())))  # noqa: B023
     assert sizes[1] > 7 * sizes[0]
-    for step, (less, more) in held.items():
-        assert more < 1.7 * less + (1 << 20), (step, held[step])
+    for step, (less, more) in peaks.items():
+        assert more < 1.7 * less + (1 << 20), (step, peaks[step])
 
 
 def test_ten_thousand_groups(tmp_path: Path) -> None:
-    """Each is told of, and none for another."""
+    """Each group has its own rebalances."""
     log: Log = []
     for n in range(MANY):
         first = Record(2 * n, 1000 + n, *encode_record(generation(f"g-{n}", 1, [f"m-{n}"]), GROUP_RECORDS))
@@ -91,7 +90,7 @@ def test_ten_thousand_groups(tmp_path: Path) -> None:
 
 
 def test_a_classic_group_of_ten_thousand(tmp_path: Path) -> None:
-    """Its record is more than a megabyte; three of them are three rebalances."""
+    """Its record is larger than a megabyte; three of them are three rebalances."""
     members = [f"member-{n:05}" for n in range(MANY)]
     log = [
         [Record(n, 1000 * n, *encode_record(generation("g", n + 1, members[: MANY - n]), GROUP_RECORDS))]
@@ -113,14 +112,14 @@ def test_a_classic_group_of_ten_thousand(tmp_path: Path) -> None:
 
 
 def test_a_consumer_group_of_ten_thousand(tmp_path: Path) -> None:
-    """All join in one epoch and each gets its partition; then one leaves."""
+    """All members join in one epoch and are assigned a partition each; then one leaves."""
 
-    def held(partition: int) -> tuple[consumer.TopicPartitions, ...]:
+    def peaks(partition: int) -> tuple[consumer.TopicPartitions, ...]:
         return (consumer.TopicPartitions(partitions=(partition,)),)
 
     def current(n: int, epoch: int) -> Coordinated:
         value = consumer.ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=epoch, previous_member_epoch=epoch - 1, assigned_partitions=held(n)
+            member_epoch=epoch, previous_member_epoch=epoch - 1, assigned_partitions=peaks(n)
         )
         key = consumer.ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id=f"m-{n:05}")
         return Coordinated(key, value)
@@ -128,10 +127,10 @@ def test_a_consumer_group_of_ten_thousand(tmp_path: Path) -> None:
     epoch = consumer.ConsumerGroupMetadataKey(group_id="g")
     made = consumer.ConsumerGroupTargetAssignmentMetadataKey(group_id="g")
 
-    def raised(number: int) -> Coordinated:
+    def epoch_record(number: int) -> Coordinated:
         return Coordinated(epoch, consumer.ConsumerGroupMetadataValue(epoch=number))
 
-    def target_made(number: int) -> Coordinated:
+    def target_record(number: int) -> Coordinated:
         return Coordinated(made, consumer.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=number))
 
     joined, targets = [], []
@@ -147,9 +146,17 @@ def test_a_consumer_group_of_ten_thousand(tmp_path: Path) -> None:
         targets.append(
             Coordinated(to, consumer.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=(wanted,)))
         )
-    gone = [Coordinated(each.key, None) for each in (current(0, 1), targets[0], joined[0])]
-    decisions = [[*joined, raised(1)], [*targets, target_made(1)], *([current(n, 1)] for n in range(MANY))]
-    decisions += [[*gone, raised(2)], [target_made(2)], *([current(n, 2)] for n in range(1, MANY))]
+    departure = [Coordinated(each.key, None) for each in (current(0, 1), targets[0], joined[0])]
+    decisions = [
+        [*joined, epoch_record(1)],
+        [*targets, target_record(1)],
+        *([current(n, 1)] for n in range(MANY)),
+    ]
+    decisions += [
+        [*departure, epoch_record(2)],
+        [target_record(2)],
+        *([current(n, 2)] for n in range(1, MANY)),
+    ]
     log: Log = []
     offset = 0
     for ms, records in enumerate(decisions):

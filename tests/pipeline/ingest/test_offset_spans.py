@@ -1,4 +1,4 @@
-"""Spans against the plainest thing that can be right: sets of offsets."""
+"""Offset spans and ledgers match a model of plain sets of offsets."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ FEW = 4
 
 @pytest.fixture(autouse=True, scope="module")
 def worth_few() -> object:
-    """A stretch of four is worth a span, so that small logs have some."""
+    """Let four complete offsets make a span, so that small logs have some."""
     patch = pytest.MonkeyPatch()
     patch.setattr(offset_spans, "WORTH", FEW)
     yield
     patch.undo()
 
 
-def spelled(spans: list[Span]) -> list[int]:
+def offsets_of(spans: list[Span]) -> list[int]:
     return [offset for span in spans for offset in range(span.first, span.last + 1)]
 
 
 @given(st.sets(st.integers(0, 40)), st.integers(0, 20), st.integers(20, 40))
-def test_spans_cover_their_range_and_say_what_they_are_worth(there: set[int], first: int, last: int) -> None:
-    """Whole is what has every offset; every longer stretch that is whole is said to be; counts are right."""
-    inside = sorted(offset for offset in there if first <= offset <= last)
+def test_spans_cover_their_range_with_kinds_and_counts(
+    present_offsets: set[int], first: int, last: int
+) -> None:
+    """A span is whole if it has every offset, each longer complete range is a whole span, and record
+    counts are right."""
+    inside = sorted(offset for offset in present_offsets if first <= offset <= last)
     spans = spans_of(np.array(inside, np.int64), Range(first, last))
-    assert spelled(spans) == list(range(first, last + 1))
+    assert offsets_of(spans) == list(range(first, last + 1))
     for span in spans:
         present = [offset for offset in inside if span.first <= offset <= span.last]
         assert span.records == len(present)
@@ -50,33 +53,33 @@ def test_spans_cover_their_range_and_say_what_they_are_worth(there: set[int], fi
         else:
             run = longest = 0
             for offset in range(span.first, span.last + 1):
-                run = run + 1 if offset in there else 0
+                run = run + 1 if offset in present_offsets else 0
                 longest = max(longest, run)
             assert longest < FEW
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 8), st.sets(st.integers(0, 40)))))
-def test_a_ledger_never_overlaps_and_knows_what_is_open(reads: list[tuple[int, int, set[int]]]) -> None:
-    """Whatever is read in whatever order: only what was open is put, and nothing is open twice."""
+def test_ledger_has_no_overlaps_and_knows_its_gaps(reads: list[tuple[int, int, set[int]]]) -> None:
+    """For reads in any order only missing offsets are added, and no offset twice."""
     covered, known = Covered(), set[int]()
-    for first, length, there in reads:
+    for first, length, present_offsets in reads:
         wanted = Range(first, first + length - 1)
         parts = covered.open(wanted)
         assert [o for r in parts for o in range(r.first, r.last + 1)] == sorted(
             set(range(wanted.first, wanted.last + 1)) - known
         )
         for part in parts:
-            here = np.array(sorted(o for o in there if part.first <= o <= part.last), np.int64)
+            here = np.array(sorted(o for o in present_offsets if part.first <= o <= part.last), np.int64)
             covered.put(part, spans_of(here, part))
             known |= set(range(part.first, part.last + 1))
-        assert spelled(covered.spans) == sorted(known)
+        assert offsets_of(covered.spans) == sorted(known)
         assert Covered.from_json(covered.to_json()) == covered
         rows = covered.with_missing()
-        assert spelled(rows) == list(range(max(known, default=-1) + 1))
-        assert set(spelled([s for s in rows if s.kind == MISSING])).isdisjoint(known)
+        assert offsets_of(rows) == list(range(max(known, default=-1) + 1))
+        assert set(offsets_of([s for s in rows if s.kind == MISSING])).isdisjoint(known)
 
 
-def test_whole_spans_that_touch_are_one() -> None:
+def test_adjacent_whole_spans_are_merged() -> None:
     covered = Covered()
     covered.put(Range(0, 9), [Span(0, 9, WHOLE, 10)])
     covered.put(Range(20, 29), [Span(20, 29, COMPACTED, 3)])
@@ -84,7 +87,7 @@ def test_whole_spans_that_touch_are_one() -> None:
     assert covered.spans == [Span(0, 19, WHOLE, 20), Span(20, 29, COMPACTED, 3)]
 
 
-def test_a_compacted_span_gives_way_to_what_was_found_of_it() -> None:
+def test_compacted_span_is_replaced_by_its_filled_parts() -> None:
     covered = Covered([Span(0, 9, WHOLE, 10), Span(10, 19, COMPACTED, 2), Span(20, 29, WHOLE, 10)])
     assert covered.doubtful(Range(5, 25)) == [Span(10, 19, COMPACTED, 2)]
     covered.put(Range(10, 19), [Span(10, 19, WHOLE, 10)])
@@ -92,7 +95,7 @@ def test_a_compacted_span_gives_way_to_what_was_found_of_it() -> None:
     assert covered.doubtful(Range(0, 29)) == []
 
 
-def test_what_would_overlap_is_a_mistake() -> None:
+def test_overlapping_span_is_an_error() -> None:
     covered = Covered([Span(0, 9, WHOLE, 10)])
     with pytest.raises(ValueError, match="overlaps"):
         covered.put(Range(5, 14), [Span(5, 14, WHOLE, 10)])

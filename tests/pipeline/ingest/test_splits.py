@@ -1,4 +1,4 @@
-"""Where segments are cut, and how far they can be read."""
+"""Where segments are split, and up to where they can be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from konvene.pipeline.sources.files import find
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places to cut are a megabyte apart, which a test does not want to write."""
+    """Allow splits at small distances instead of a megabyte."""
     monkeypatch.setattr(splits, "_AHEAD", 2000)
 
 
@@ -26,7 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parts_begin_with_batches_and_together_are_the_segment(
     tmp_path: Path, seed: int, index: bool
 ) -> None:
-    """With Kafka's index and without one, whatever range is asked for."""
+    """With Kafka's index and without one, for any requested range."""
     batches = log(seed, 200, first=100)
     (path,) = write(tmp_path, batches, index=index)
     data = path.read_bytes()
@@ -50,8 +50,8 @@ def test_parts_begin_with_batches_and_together_are_the_segment(
 
 
 @pytest.mark.parametrize("index", [True, False])
-def test_what_is_not_whole_yet_is_left(tmp_path: Path, index: bool) -> None:
-    """Whatever byte the log ends with, what can be read are its whole batches."""
+def test_incomplete_batch_at_the_end_is_left(tmp_path: Path, index: bool) -> None:
+    """For a log that ends at any byte, exactly its complete batches can be read."""
     batches = log(3, 8)
     (path,) = write(tmp_path, batches, index=index)
     data = path.read_bytes()
@@ -66,7 +66,7 @@ def test_what_is_not_whole_yet_is_left(tmp_path: Path, index: bool) -> None:
         assert (found.end if found is not None else 0) == whole
 
 
-def test_space_taken_in_advance_is_no_log(tmp_path: Path) -> None:
+def test_preallocated_zeros_are_not_read(tmp_path: Path) -> None:
     (path,) = write(tmp_path, log(3, 8))
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + bytes(100_000))
@@ -77,7 +77,7 @@ def test_space_taken_in_advance_is_no_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", [True, False])
-def test_damage_with_batches_behind_it_stays_in_its_part(tmp_path: Path, index: bool) -> None:
+def test_damage_before_other_batches_stays_in_its_part(tmp_path: Path, index: bool) -> None:
     (path,) = write(tmp_path, log(3, 60), index=index)
     data = bytearray(path.read_bytes())
     position = sum(read_header(data, 0).size for _ in range(1))
@@ -87,7 +87,7 @@ def test_damage_with_batches_behind_it_stays_in_its_part(tmp_path: Path, index: 
     assert found is not None and found.end == len(data)
 
 
-def test_damage_at_the_end_belongs_to_a_segment_that_nobody_writes_to(tmp_path: Path) -> None:
+def test_damage_at_the_end_of_a_closed_segment_is_read(tmp_path: Path) -> None:
     (path,) = write(tmp_path, log(3, 8))
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + b"no batch")
@@ -97,8 +97,8 @@ def test_damage_at_the_end_belongs_to_a_segment_that_nobody_writes_to(tmp_path: 
     assert sealed is not None and sealed.end == size + len(b"no batch") and sealed.next == last.next
 
 
-def test_an_index_that_lies_is_not_followed(tmp_path: Path) -> None:
-    """Entries that point into batches, and one of another file: the log is walked."""
+def test_invalid_index_is_ignored(tmp_path: Path) -> None:
+    """Entries point into batches or belong to another file: the segment is scanned instead."""
     batches = log(3, 200)
     (path,) = write(tmp_path, batches)
     true = extent(find([path]).copies[0].segments[0])

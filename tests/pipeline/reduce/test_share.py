@@ -23,7 +23,7 @@ INFERRED_DEPARTURES = {
 }
 
 
-# --- Kafka's log -----------------------------------------------------------------------------------
+# --- Kafka's log ----------------------------------------------------------------------------------
 
 
 def test_reducer_state_matches_kafkas_final_description() -> None:
@@ -64,7 +64,7 @@ def description(group: ShareGroup, names: dict[str, str]) -> dict[str, Any]:
     }
 
 
-# --- our own coordinator ---------------------------------------------------------------------------
+# --- our own coordinator --------------------------------------------------------------------------
 
 
 def walked(seed: int, steps: int = 80) -> tuple[Rows, Rows, str]:
@@ -165,7 +165,7 @@ def test_compaction_yields_missing_evidence_but_no_wrong_cause(seed: int) -> Non
                 assert (row["cause"], row["member_id"]) == (true["cause"], true["member_id"])
 
 
-# --- partitions shared by several members ----------------------------------------------------------
+# --- partitions shared by several members ---------------------------------------------------------
 
 JOBS = Uuid(b"j" * 16)
 

@@ -208,7 +208,7 @@ def _share(
         group.add(event)
 
 
-# --- comparing rows ---------------------------------------------------------------------------------
+# --- comparing rows -------------------------------------------------------------------------------
 
 
 def disagreement(row: dict[str, Any], expected: ExpectedRebalance) -> str:

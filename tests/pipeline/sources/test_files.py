@@ -1,4 +1,4 @@
-"""Which logs there are below paths of all sorts."""
+"""Discovery of logs below paths of all kinds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from konvene.pipeline.sources.files import NotALog, Partition, find
 OF = Partition("", "__consumer_offsets", 0)
 
 
-def test_a_partition_a_data_directory_and_what_holds_such_are_all_understood(tmp_path: Path) -> None:
-    """Whatever level somebody names, the same segments are found."""
+def test_logs_are_found_at_any_directory_level(tmp_path: Path) -> None:
+    """A partition's folder, a data directory and its parents give the same segments."""
     data = tmp_path / "cluster" / "broker-1" / "data"
     (path,) = write(data, log(1, 3))
     for given in (path, path.parent, data, tmp_path / "cluster", tmp_path):
@@ -21,7 +21,7 @@ def test_a_partition_a_data_directory_and_what_holds_such_are_all_understood(tmp
         assert (copy.of, [s.path for s in copy.segments]) == (OF, [str(path)])
 
 
-def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+def test_file_given_twice_counts_once(tmp_path: Path) -> None:
     first, second = write(tmp_path, log(1, 6), cuts=[3])
     (copy,) = find([first, tmp_path, second.parent, second]).copies
     assert [s.path for s in copy.segments] == [str(first), str(second)]
@@ -42,7 +42,7 @@ def test_replicas_are_copies_of_one_partition(tmp_path: Path) -> None:
     assert [Path(c.path).parent.name for c in copies] == ["a", "b"]
 
 
-def test_the_cluster_is_what_meta_properties_says_else_what_it_is_called(tmp_path: Path) -> None:
+def test_cluster_id_is_that_of_meta_properties_or_the_given_one(tmp_path: Path) -> None:
     for broker in ("known", "unknown"):
         write(tmp_path / broker, log(1, 3))
     (tmp_path / "known" / "meta.properties").write_text("version=1\ncluster.id=abc\nnode.id=1\n")
@@ -57,7 +57,7 @@ def test_the_id_of_a_topic_is_read_from_its_folder(tmp_path: Path) -> None:
     assert (copy.of, copy.topic_id) == (Partition("", "orders", 7), "5GTbdBEaSaG9FQnwcLqyzw")
 
 
-def test_partitions_that_leave_or_arrive_are_passed_over(tmp_path: Path) -> None:
+def test_deleted_and_future_partitions_are_skipped(tmp_path: Path) -> None:
     (path,) = write(tmp_path, log(1, 3))
     for name in ("orders-0.0a1b-delete", "orders-1.0a1b-future", "orders-2.0a1b-stray"):
         (tmp_path / name).mkdir()
@@ -74,7 +74,7 @@ def test_kafkas_own_directories_are_found() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+def test_path_without_logs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("no log")
     (tmp_path / "unnamed").mkdir()

@@ -1,4 +1,4 @@
-"""What the data source plans, without a session of Spark's: how many tasks, of what, and what they read."""
+"""Tasks that the Spark data source plans, and what they read, without a Spark session."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LOGS = Path(__file__).parents[2] / "vectors" / "logs" / "consumer"
 def reader(table: str = "coordinator_record", **options: str) -> BatchReader:
     given = CaseInsensitiveDict({"path": str(LOGS), "table": table, **options})
     source = KonveneLog(given)
-    made = source.reader(source.schema())
-    assert isinstance(made, BatchReader)
-    return made
+    data_reader = source.reader(source.schema())
+    assert isinstance(data_reader, BatchReader)
+    return data_reader
 
 
 def planned(**options: str) -> list[tuple[int, int, int]]:
-    """Partition and offsets of each task."""
+    """Return partition, first and last offset of each task."""
     parts: list[Slice] = [part.value for part in reader(**options).partitions()]
     return [(part.of.partition, part.first, part.last) for part in parts]
 
@@ -57,13 +57,15 @@ def planned(**options: str) -> list[tuple[int, int, int]]:
         ({"table": "offset_commit", "partitions": "1"}, [(1, 0, 166)]),
     ],
 )
-def test_options_choose_what_is_read(options: dict[str, str], tasks: list[tuple[int, int, int]]) -> None:
-    """A log's partition is a task where it is small."""
+def test_options_select_partitions_and_offsets(
+    options: dict[str, str], tasks: list[tuple[int, int, int]]
+) -> None:
+    """A small partition is one task."""
     assert planned(**options) == tasks
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"partitions": "one"}, "partitions are numbers, such as 0,7"),
         ({"offsets": "7"}, "offsets are the first and the last"),
@@ -72,53 +74,53 @@ def test_options_choose_what_is_read(options: dict[str, str], tasks: list[tuple[
         ({"kafka.bootstrap.servers": "localhost:1"}, "give one of them"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(options: dict[str, str], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_invalid_option_is_rejected_with_a_message(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         reader(**options)
 
 
-def test_a_task_of_nothing_reads_nothing() -> None:
-    """Spark plans one where it was given none."""
+def test_empty_task_reads_nothing() -> None:
+    """Spark plans an empty task if the source plans none."""
     assert list(reader().read(InputPartition(None))) == []
 
 
-def test_spark_finds_it_by_the_name_of_its_package() -> None:
-    """And the wheel has that package."""
+def test_spark_finds_the_source_by_its_package() -> None:
+    """The wheel contains that package."""
     assert pyspark_konvene.DefaultSource is KonveneLog
     assert KonveneLog.name() == "konvene-log"
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
     assert "src/pyspark_konvene" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 
 
-def test_paths_may_be_uris_and_many() -> None:
+def test_paths_may_be_a_list_of_uris() -> None:
     paths = f'["file:{LOGS}/__consumer_offsets-0", "file://{LOGS}/__consumer_offsets-1"]'
     options = CaseInsensitiveDict({"paths": paths})
     source = KonveneLog(options)
     assert len(source.reader(source.schema()).partitions()) == 2
 
 
-def test_batches_are_brought_to_the_types_of_spark() -> None:
-    """By name, whatever a decoder made of them."""
+def test_batches_are_cast_to_spark_types() -> None:
+    """Columns are matched by name, for any Arrow type of the decoder."""
     wanted = spark_schema(pa.schema([("a", pa.string()), ("b", pa.binary())]))
-    made = pa.record_batch(
+    data_reader = pa.record_batch(
         {"c": pa.array([1]), "b": pa.array([b"x"], pa.binary_view()), "a": pa.array(["y"], pa.large_string())}
     )
-    got = conversion(wanted)(made)
+    got = conversion(wanted)(data_reader)
     assert got.schema == pa.schema([("a", pa.string()), ("b", pa.binary())])
     assert got.to_pylist() == [{"a": "y", "b": b"x"}]
 
 
 @pytest.mark.parametrize("table", sorted(TABLES))
-def test_every_table_has_a_schema_of_sparks(table: str) -> None:
+def test_every_table_has_a_spark_schema(table: str) -> None:
     schema = TABLES[table].schema
-    made = spark_schema(schema)
-    assert made.fieldNames() == schema.names
-    assert [field.nullable for field in made] == [field.nullable for field in schema]
+    data_reader = spark_schema(schema)
+    assert data_reader.fieldNames() == schema.names
+    assert [field.nullable for field in data_reader] == [field.nullable for field in schema]
 
 
 @pytest.mark.konvene(topics={"orders": 1})
-def test_a_stream_of_a_log_whose_beginning_is_gone_begins_with_what_is_left(konvene: Konvene) -> None:
-    """Retention took the first records of a live log, as it does of the audit: they are not asked for."""
+def test_stream_begins_at_the_log_start_offset(konvene: Konvene) -> None:
+    """Records that retention deleted from a live log are not requested."""
     konvene.produce("orders", [b"a", b"b", b"c", b"d"], partition=0)
     delete_records(konvene, "orders", 3)
     how = replace(reading("coordinator_record"), topics=("orders",))

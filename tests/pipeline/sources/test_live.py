@@ -1,4 +1,4 @@
-"""A directory that is filled from a live broker is what the broker's own directory is, byte for byte."""
+"""A directory that is fetched from a live broker equals the broker's own directory, byte for byte."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TP = TopicPartition("__consumer_offsets", 0)
 
 
 def commit(konvene: Konvene | Broker, groups: Sequence[str], offset: int) -> None:
-    """Each group commits, as who has no members may."""
+    """Commit for each group without being a member."""
 
     async def ask() -> None:
         async with Cluster(konvene.bootstrap) as cluster:
@@ -59,7 +59,7 @@ def _code(answer: OffsetCommitResponse) -> int:
 
 
 def logs(directory: Path) -> dict[str, bytes]:
-    """The bytes of the logs that are read whole, of all their segments; those with none are left out."""
+    """Return the bytes of the completely fetched logs, of all segments; empty ones are left out."""
     found = {
         folder.name: b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
         for folder in sorted(directory.glob("__*-*"))
@@ -72,8 +72,9 @@ GROUPS = [f"group-{n}" for n in range(20)]
 
 
 @pytest.mark.konvene(topics={"orders": 2}, folder=True)
-def test_what_was_fetched_is_what_the_broker_wrote(konvene: Konvene, tmp_path: Path) -> None:
-    """All coordinator logs are there, in Kafka's names, and nothing else is; twice changes nothing."""
+def test_fetched_logs_equal_the_brokers(konvene: Konvene, tmp_path: Path) -> None:
+    """All coordinator logs are fetched under Kafka's file names, and no others; a second fetch adds
+    nothing."""
     commit(konvene, GROUPS, 1)
     spool = tmp_path / "spool"
     with LiveReader(konvene.bootstrap, spool) as reader:
@@ -91,8 +92,8 @@ def test_what_was_fetched_is_what_the_broker_wrote(konvene: Konvene, tmp_path: P
 
 
 @pytest.mark.konvene(topics={"orders": 1}, folder=True)
-def test_reading_goes_on_where_it_ended(konvene: Konvene, tmp_path: Path) -> None:
-    """Also in another process, with a torn tail, and over many segments; each has its index."""
+def test_fetching_resumes_where_it_ended(konvene: Konvene, tmp_path: Path) -> None:
+    """Also in another process, after a torn tail, and over many segments, each with its index."""
     spool, theirs = tmp_path / "spool", tmp_path / "konvene"
     for at in range(4):
         commit(konvene, GROUPS, at)
@@ -113,8 +114,8 @@ def test_reading_goes_on_where_it_ended(konvene: Konvene, tmp_path: Path) -> Non
 
 
 @pytest.mark.konvene(topics={"orders": 1, "empty": 1})
-def test_of_users_logs_only_headers_are_kept(konvene: Konvene, tmp_path: Path) -> None:
-    """How far they had grown can be read, and when; what they say cannot."""
+def test_user_topics_are_fetched_as_batch_headers_only(konvene: Konvene, tmp_path: Path) -> None:
+    """The log's growth over time can be read, but not its records."""
     konvene.produce("orders", [b"secret", b"secret"], partition=0)
     konvene.produce("orders", [b"secret"], partition=0)
     with LiveReader(konvene.bootstrap, tmp_path) as reader:
@@ -128,7 +129,7 @@ def test_of_users_logs_only_headers_are_kept(konvene: Konvene, tmp_path: Path) -
 
 
 @pytest.mark.konvene(topics={"orders": 1})
-def test_a_users_topic_that_was_made_anew_begins_anew(konvene: Konvene, tmp_path: Path) -> None:
+def test_recreated_user_topic_is_fetched_from_its_start(konvene: Konvene, tmp_path: Path) -> None:
     konvene.produce("orders", [b"a", b"b", b"c"], partition=0)
     with LiveReader(konvene.bootstrap, tmp_path) as reader:
         reader.catch_up()
@@ -143,7 +144,7 @@ def test_a_users_topic_that_was_made_anew_begins_anew(konvene: Konvene, tmp_path
 
 
 @pytest.mark.konvene(topics={"orders": 1})
-def test_another_clusters_directory_is_refused(konvene: Konvene, tmp_path: Path) -> None:
+def test_directory_of_another_cluster_is_rejected(konvene: Konvene, tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=other\nnode.id=1\n")
     with (
         LiveReader(konvene.bootstrap, tmp_path) as reader,
@@ -153,8 +154,8 @@ def test_another_clusters_directory_is_refused(konvene: Konvene, tmp_path: Path)
 
 
 @pytest.mark.konvene(topics={"orders": 1})
-def test_a_log_that_went_back_is_refused(konvene: Konvene, tmp_path: Path) -> None:
-    """What was told from records that are no more cannot be untold."""
+def test_log_with_a_lower_end_offset_is_rejected(konvene: Konvene, tmp_path: Path) -> None:
+    """Rows that were built from records which no longer exist could not be taken back."""
     commit(konvene, GROUPS, 1)
     with LiveReader(konvene.bootstrap, tmp_path) as reader:
         reader.catch_up()
@@ -169,7 +170,7 @@ def test_a_log_that_went_back_is_refused(konvene: Konvene, tmp_path: Path) -> No
         reader.catch_up()
 
 
-def test_a_coordinators_topic_that_was_made_anew_is_refused(tmp_path: Path) -> None:
+def test_recreated_coordinator_topic_is_rejected(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         spool.name_topic("__consumer_offsets", Uuid(range(16)))
     with Spool(tmp_path) as spool:
@@ -178,14 +179,14 @@ def test_a_coordinators_topic_that_was_made_anew_is_refused(tmp_path: Path) -> N
             spool.name_topic("__consumer_offsets", Uuid(range(1, 17)))
 
 
-def test_one_process_at_a_time_has_the_directory(tmp_path: Path) -> None:
+def test_directory_is_locked_by_one_process(tmp_path: Path) -> None:
     with Spool(tmp_path), pytest.raises(DirectoryLocked):
         Spool(tmp_path)
     Spool(tmp_path).close()
 
 
 def test_a_damaged_tail_is_fetched_again(tmp_path: Path) -> None:
-    """A batch whose checksum does not hold was not written to its end; a file of nothing is removed."""
+    """A batch with a wrong checksum was not fully written; an empty segment is removed."""
     good = memoryview(build_simple([(b"k", b"v")], 5, base_offset=7))
     bad = bytearray(build_simple([(b"k", b"v")], 5, base_offset=8))
     bad[-1] ^= 1
@@ -202,14 +203,14 @@ def test_a_damaged_tail_is_fetched_again(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / str(TP)).iterdir()] == ["00000000000000000007.log"]
 
 
-def test_who_is_not_there_is_named(tmp_path: Path) -> None:
+def test_unreachable_broker_is_named(tmp_path: Path) -> None:
     with LiveReader("127.0.0.1:1", tmp_path) as reader, pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1"):
         reader.catch_up()
 
 
 @pytest.mark.konvene(topics={"orders": 1}, folder=True)
-def test_a_range_is_read_with_no_directory(konvene: Konvene, tmp_path: Path) -> None:
-    """Batches that have an offset of the range, each once."""
+def test_range_is_fetched_without_a_directory(konvene: Konvene, tmp_path: Path) -> None:
+    """Returns each batch that has an offset of the range once."""
     for at in range(3):
         commit(konvene, GROUPS, at)
     with asyncio.Runner() as runner:
@@ -240,10 +241,10 @@ def delete_records(konvene: Konvene, topic: str, before: int) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.konvene(topics={"orders": 1})
-def test_what_was_removed_before_it_was_read_leaves_a_hole(
+def test_records_deleted_before_they_are_fetched_leave_a_gap(
     konvene: Konvene, tmp_path: Path, restarted: bool
 ) -> None:
-    """A segment begins behind it, whether the reader ran on or began again."""
+    """A new segment begins after the gap, whether the reader kept running or was restarted."""
     with ExitStack() as readers:
         reader = readers.enter_context(LiveReader(konvene.bootstrap, tmp_path, topics=["orders"]))
         konvene.produce("orders", [b"a", b"b"], partition=0)

@@ -1,4 +1,4 @@
-"""Apache Kafka's logs are fetched as they stand on its disk. Needs Kafka: `KONVENE_AGAINST=kafka`."""
+"""Apache Kafka's logs are fetched byte for byte. Needs Kafka: `KONVENE_AGAINST=kafka`."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def create_topic(broker: Broker, name: str, partitions: int) -> None:
     asyncio.run(ask())
 
 
-def test_kafkas_logs_are_fetched_as_they_stand_on_its_disk(kafka: Broker, tmp_path: Path) -> None:
-    """And what groups committed is told from them."""
+def test_fetched_logs_equal_kafkas_files(kafka: Broker, tmp_path: Path) -> None:
+    """The committed offsets of the groups are built from them."""
     create_topic(kafka, "orders", 2)
     commit(kafka, GROUPS, 1)
     spool = tmp_path / "spool"

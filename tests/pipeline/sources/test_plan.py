@@ -1,4 +1,4 @@
-"""Every offset is read once, however logs lie there, however they are cut, and however little at a time."""
+"""Plans read every offset once, for any copies of logs, slice sizes and step limits."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_each_offset_is_in_one_slice(log: Path, task_bytes: int) -> None:
     assert offsets(some) == list(range(700, 1700))
 
 
-def test_of_several_copies_each_offset_is_read_once(log: Path, tmp_path: Path) -> None:
-    """Copies of different ages, one with holes that another fills."""
+def test_offsets_of_several_copies_are_read_once(log: Path, tmp_path: Path) -> None:
+    """Copies of different ages; one has a gap that another one fills."""
     second, third = tmp_path / "b", tmp_path / "c"
     shutil.copytree(log, second)
     shutil.copytree(log, third)
@@ -77,19 +77,19 @@ def test_of_several_copies_each_offset_is_read_once(log: Path, tmp_path: Path) -
     assert offsets(source.slices(WANTED, {}, {OFFSETS: end})) == list(range(end))
 
 
-def test_a_hole_in_all_copies_is_passed_over(log: Path) -> None:
+def test_gap_in_all_copies_is_skipped(log: Path) -> None:
     segments = sorted((log / str(OFFSETS)).glob("*.log"))
     segments[1].unlink()
     source = Files((str(log),))
     found = offsets(source.slices(WANTED, {}, source.places(WANTED) and {OFFSETS: end_of(source)}))
-    gone = range(int(segments[1].stem), int(segments[2].stem))
-    assert sorted({*range(end_of(source))} - set(found)) == list(gone)
+    missing = range(int(segments[1].stem), int(segments[2].stem))
+    assert sorted({*range(end_of(source))} - set(found)) == list(missing)
     assert len(found) == len(set(found))
 
 
 @pytest.mark.parametrize("limit", [Limit(records=1), Limit(records=300), Limit(bytes=9000), Limit(files=1)])
-def test_step_by_step_one_gets_everywhere(log: Path, limit: Limit) -> None:
-    """Every step goes on, none by more than the limit and a batch, and none is left out."""
+def test_limited_steps_reach_all_offsets(log: Path, limit: Limit) -> None:
+    """Every step advances, by at most the limit and one batch, and no offset is left out."""
     for partition in (1, 2):
         write_log(log, 500, partition=partition, seed=partition)
     source = Files((str(log),))
@@ -111,8 +111,8 @@ def test_step_by_step_one_gets_everywhere(log: Path, limit: Limit) -> None:
     assert read == {of: list(range(end)) for of, end in target.items()}
 
 
-def test_a_limit_is_shared_out(log: Path) -> None:
-    """A short log does not wait until a long one is done."""
+def test_limit_is_shared_between_logs(log: Path) -> None:
+    """A short log does not wait for a long one."""
     write_log(log, 500, partition=1)
     source = Files((str(log),))
     target = {of: place.next for of, place in source.places(WANTED).items()}
@@ -121,8 +121,8 @@ def test_a_limit_is_shared_out(log: Path) -> None:
     assert min(after.values()) > 100
 
 
-def test_a_log_that_grows_is_seen_to_grow(log: Path) -> None:
-    """What is not whole yet is not there; a segment is looked at again when it has another size."""
+def test_growth_of_a_log_is_noticed(log: Path) -> None:
+    """Incomplete batches do not count; a segment is scanned again when its size changes."""
     last = sorted((log / str(OFFSETS)).glob("*.log"))[-1]
     whole = last.read_bytes()
     source = Files((str(log),))
@@ -145,7 +145,7 @@ def _whole(data: bytes, size: int) -> bytes:
     return data[:at]
 
 
-def test_only_what_is_wanted_is_looked_at(log: Path) -> None:
+def test_only_requested_topics_are_scanned(log: Path) -> None:
     write_log(log, 100, partition=1)
     source = Files((str(log),), cluster="east")
     one = Wanted(WANTED.topics, partitions=frozenset({1}))

@@ -33,7 +33,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """The URL of a master whose workers have been started."""
+    """Start a master and its workers; yield the master's URL."""
     port = free_port()
     master = f"spark://{HOST}:{port}"
     package = "org.apache.spark.deploy"
@@ -78,7 +78,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait(log: Path, words: str) -> None:
-    """Until a log says something."""
+    """Wait until the log contains the given text."""
     deadline = time.monotonic() + PATIENCE_S
     while words not in (text := log.read_text(errors="replace")):
         if time.monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""One session of Spark's for all tests of this folder that one process has: it takes seconds to start.
+"""One Spark session for all tests of this folder in a process, because it takes seconds to start.
 
-Where there is no Java, or no pyspark, the tests are skipped and say so.
+Without Java or pyspark the tests are skipped with a reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def missing() -> str | None:
-    """What these tests need and is not there."""
+    """Return the reason why these tests cannot run, or None."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'konvene[spark]'"
     if shutil.which("java") is None:
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share; tasks are tried again, as in a cluster."""
+    """Return the session that all tests share; failed tasks are retried, as in a cluster."""
     from tests.pipeline.spark.cluster import SHORT_LIVED
 
     from konvene.pipeline.spark.session import build, settings

@@ -1,7 +1,7 @@
-"""A cluster of two workers makes the files that one process makes, and answers as it does.
+"""A cluster of two workers writes the files that one process writes, and returns the same rows.
 
-The driver is a process of its own, as it is for who has a cluster: a process has one session, and the one of
-these tests is local. That the cluster's executors did the work, not the driver, is told by their ids.
+The driver is a process of its own, because a process has one session, and that of these tests is local. The
+executor ids prove that the executors did the work, not the driver.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ rows = spark.read.format("konvene-log").option("taskBytes", task_bytes).load(log
 def where(rows):
     yield os.environ.get("SPARK_EXECUTOR_DIRS", ""), sum(1 for _ in rows)
 counted = rows.select("offset").rdd.mapPartitions(where).collect()
-told = {"executors": len({name for name, _ in counted}), "rows": sum(n for _, n in counted)}
-told["files"] = {f.path: f.sha256 for name in warehouse.tables() for f in warehouse.files(name)}
+summary = {"executors": len({name for name, _ in counted}), "rows": sum(n for _, n in counted)}
+summary["files"] = {f.path: f.sha256 for name in warehouse.tables() for f in warehouse.files(name)}
 spark.stop()
-print(json.dumps(told))
+print(json.dumps(summary))
 """
 
 
-def test_a_cluster_makes_the_same_files(tmp_path: Path) -> None:
+def test_cluster_writes_the_same_files(tmp_path: Path) -> None:
     expected = made(tmp_path / "local", Local(), TASK_BYTES)
     with cluster(tmp_path) as master:
-        words = [sys.executable, "-c", DRIVER, master, HOST, SHORT_LIVED, str(LOGS / "consumer")]
-        words += [str(tmp_path / "made"), str(TASK_BYTES)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+        command = [sys.executable, "-c", DRIVER, master, HOST, SHORT_LIVED, str(LOGS / "consumer")]
+        command += [str(tmp_path / "made"), str(TASK_BYTES)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["files"] == checksums(expected)
-    assert told["executors"] == 2
-    assert told["rows"] == 350
+    summary = json.loads(done.stdout)
+    assert summary["files"] == checksums(expected)
+    assert summary["executors"] == 2
+    assert summary["rows"] == 350

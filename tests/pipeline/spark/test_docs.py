@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md run, in their order, each on what the ones before it left."""
+"""The examples of docs/spark.md run, in their order, in one namespace."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ PAGE = ROOT / "docs" / "spark.md"
 LOGS = ROOT / "tests" / "vectors" / "logs" / "consumer"
 
 
-def test_the_options_are_the_pages() -> None:
-    """None is missing, none is made up, and they mean what the code says."""
+def test_options_on_the_page_match_the_source() -> None:
+    """The page lists exactly the source's options, with the same descriptions."""
     from konvene.pipeline.sources.konvene_log import OPTIONS
 
-    told = [[name.strip("`"), meaning] for name, meaning in rows(PAGE, "options")]
-    assert told == [[name, meaning] for name, meaning in OPTIONS.items()]
+    listed = [[name.strip("`"), meaning] for name, meaning in rows(PAGE, "options")]
+    assert listed == [[name, meaning] for name, meaning in OPTIONS.items()]
 
 
 @pytest.mark.konvene(topics={"orders": 1})
 def test_the_examples_run(
     spark: SparkSession, konvene: Konvene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With logs of Kafka's, a live broker, and the session of these tests in place of one of their own."""
+    """Runs them with Kafka's golden logs, a live broker, and the shared Spark session of these tests."""
     commit(konvene, GROUPS, 1)
     monkeypatch.setattr("konvene.pipeline.spark.session.build", lambda *_, **__: spark)
-    places = {
+    replacements = {
         "/var/kafka-logs": str(LOGS), "localhost:9092": konvene.bootstrap, "/data": str(tmp_path),
     }  # fmt: skip
-    left: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}
     for block in blocks():
         if block.page == PAGE and block.language == "python":
             text = block.text
-            for place, ours in places.items():
-                text = text.replace(place, ours)
-            exec(compile("\n" * block.line + text, str(PAGE), "exec"), left)
-    assert left["records"].count() == 350
-    assert left["commits"].columns[7:9] == ["group", "topic"]
-    assert left["live"].count() == 0
-    assert left["news"] == []
+            for text_on_page, replacement in replacements.items():
+                text = text.replace(text_on_page, replacement)
+            exec(compile("\n" * block.line + text, str(PAGE), "exec"), namespace)
+    assert namespace["records"].count() == 350
+    assert namespace["commits"].columns[7:9] == ["group", "topic"]
+    assert namespace["live"].count() == 0
+    assert namespace["news"] == []
     assert spark.read.format("konvene-log").load(str(tmp_path / "spool")).count() == len(GROUPS)
-    assert spark.read.parquet(str(tmp_path / "commits")).count() == left["commits"].count() > 0
+    assert spark.read.parquet(str(tmp_path / "commits")).count() == namespace["commits"].count() > 0
     assert spark.sql("select * from rebalance").count() > 0
-    assert left["rebalances"].count() == spark.sql("select * from rebalance").count()
-    assert left["held"].where("valid_to_ms is not null").count() > 0
+    assert namespace["rebalances"].count() == spark.sql("select * from rebalance").count()
+    assert namespace["held"].where("valid_to_ms is not null").count() > 0
 
 
-def test_what_the_page_says_of_a_session_is_so() -> None:
+def test_session_settings_match_the_page() -> None:
     made = settings("local[2]")
     assert made["spark.master"] == "local[2,4]"
     assert made["spark.driver.memory"] == "512m"

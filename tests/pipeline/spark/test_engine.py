@@ -1,4 +1,4 @@
-"""The same files whoever does the work: this process, or Spark's workers, though they be killed."""
+"""Spark's workers write the same files as the local engine, even if they are killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 TASK_BYTES = 4096
-"""Small, so that there are many tasks."""
+"""Task size that is small enough for many tasks."""
 
 
 def made(folder: Path, engine: Engine, task_bytes: int = TASK_BYTES) -> Warehouse:
@@ -41,14 +41,14 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     return made(tmp_path_factory.mktemp("local"), Local())
 
 
-def test_spark_makes_the_same_files(spark: SparkSession, local: Warehouse, tmp_path: Path) -> None:
+def test_spark_writes_the_same_files(spark: SparkSession, local: Warehouse, tmp_path: Path) -> None:
     by_spark = made(tmp_path / "spark", Spark(spark))
     assert checksums(by_spark) == checksums(local)
     assert len(checksums(local)) > 10
 
 
 class DiesOnce:
-    """Work whose worker is killed in the middle of each task, the first time that it is tried."""
+    """A task that kills its worker on the first attempt."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,14 +61,14 @@ class DiesOnce:
         return task, task * task
 
 
-def test_a_worker_that_is_killed_costs_no_result(spark: SparkSession, tmp_path: Path) -> None:
-    """Its tasks are done again by another."""
+def test_task_of_a_killed_worker_is_retried(spark: SparkSession, tmp_path: Path) -> None:
+    """Another worker runs the task again."""
     found = sorted(Spark(spark).run(DiesOnce(tmp_path), [1, 2]))
     assert found == [(1, 1), (2, 4)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
 
 
-def test_what_is_wrong_with_a_task_is_told(spark: SparkSession) -> None:
+def test_error_of_a_task_is_raised_by_the_driver(spark: SparkSession) -> None:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException
 
@@ -78,8 +78,8 @@ def test_what_is_wrong_with_a_task_is_told(spark: SparkSession) -> None:
     assert repr(Spark(spark)) == "Spark(local[2,4])"
 
 
-def test_frames_have_the_rows_of_the_warehouse(spark: SparkSession, local: Warehouse) -> None:
-    """Each table; an empty one too."""
+def test_data_frames_have_the_rows_of_the_warehouse(spark: SparkSession, local: Warehouse) -> None:
+    """Compares several tables, one of them empty."""
     made = frames(spark, local)
     for name in ("rebalance", "ownership", "topic_name", "pipeline_run", "share_delivery"):
         expected = read.table(local, name)
@@ -89,8 +89,8 @@ def test_frames_have_the_rows_of_the_warehouse(spark: SparkSession, local: Wareh
     assert made["share_delivery"].count() == 0
 
 
-def test_a_row_of_silver_holds_until_its_key_comes_again(spark: SparkSession, local: Warehouse) -> None:
-    """By Spark's window as by a walk from the end."""
+def test_silver_row_is_valid_until_the_next_row_of_its_key(spark: SparkSession, local: Warehouse) -> None:
+    """Spark's window function gives the same validity as a scan from the end."""
     name = "consumer_group_current_member_assignment"
     expected = [row for batch in read.validity(local, name) for row in batch.to_pylist()]
     found = frames(spark, local)[name].toArrow().to_pylist()
@@ -98,7 +98,7 @@ def test_a_row_of_silver_holds_until_its_key_comes_again(spark: SparkSession, lo
     assert any(row["valid_to_ms"] is not None for row in found)
 
 
-def test_tables_can_be_asked_in_sql(spark: SparkSession, local: Warehouse) -> None:
+def test_tables_can_be_queried_in_sql(spark: SparkSession, local: Warehouse) -> None:
     assert "group_health" in views(spark, local)
     (row,) = spark.sql("select count(distinct group_id) as groups from rebalance").collect()
     groups = read.table(local, "rebalance", ["group_id"]).column("group_id").unique()

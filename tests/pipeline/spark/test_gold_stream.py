@@ -1,4 +1,4 @@
-"""Gold in a stream of Spark's: what one go makes, to the byte, with a restart in the middle and kills."""
+"""Gold of a Spark stream equals gold that is built at once, byte for byte, over restarts and kills."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def run(spark: SparkSession, home: Path, logs: Path | None, **options: Any) -> Warehouse:
-    """Everything that is there, and then an end."""
+    """Stream everything that is available, then stop."""
     paths = [] if logs is None else [str(logs)]
     query = streams.gold(
         spark, paths, str(home / "w"), checkpoint=str(home / "checkpoint"), once=True, **options
@@ -37,8 +37,8 @@ def run(spark: SparkSession, home: Path, logs: Path | None, **options: Any) -> W
     return Warehouse(home / "w")
 
 
-class Breaks:
-    """A step that fails at the third batch: before it, between its two manifests, or behind both."""
+class FailingStep:
+    """A step that fails at the third batch: before it, between its two manifests, or after both."""
 
     def __init__(self, where: str) -> None:
         self.where, self.batches, self.takes, self.builds = where, 0, streams.take, streams.build
@@ -66,13 +66,13 @@ class Breaks:
     ("name", "where"),
     [("classic", "before"), ("consumer", "between"), ("streams", "behind")],
 )
-def test_kafkas_logs_streamed_with_a_break_come_to_the_files_of_one_go(
+def test_interrupted_stream_of_golden_logs_writes_the_files_of_one_build(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: str
 ) -> None:
-    """It fails, and another run goes on from there: batch and stream are the same bytes."""
+    """The stream fails, and a second run resumes it."""
     from pyspark.errors import StreamingQueryException
 
-    breaks = Breaks(where)
+    breaks = FailingStep(where)
     with monkeypatch.context() as patch:
         patch.setattr(streams, "take", breaks.take)
         patch.setattr(streams, "build", breaks.build)
@@ -92,10 +92,8 @@ def _without_places(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
     return read.table(warehouse, table).to_pylist()
 
 
-def test_a_simulated_life_streamed_is_what_its_live_coordinator_told(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The log grows between two runs, in mid-life; what the coordinator said when it happened is told."""
+def test_streamed_simulation_has_the_coordinators_rebalances(spark: SparkSession, tmp_path: Path) -> None:
+    """The log grows between two runs, and the rows match what the coordinator explained live."""
     played = Played("consumer", 2, steps=600)
     logs = lived(tmp_path / "logs", played)
     log = logs / "__consumer_offsets-0" / f"{0:020}.log"
@@ -103,7 +101,7 @@ def test_a_simulated_life_streamed_is_what_its_live_coordinator_told(
     log.write_bytes(data[: len(data) // 2])
     first = run(spark, tmp_path, logs, maxRecordsPerTrigger=100)
     assert read.table(first, "rebalance").num_rows > 0
-    with log.open("r+b") as file:  # As a broker does it: the file is the same one.
+    with log.open("r+b") as file:  # Write in place, as a broker does.
         file.write(data)
     warehouse = run(spark, tmp_path, logs, maxRecordsPerTrigger=100)
     assert sums(warehouse) == sums(at_once(tmp_path / "whole", logs))
@@ -114,10 +112,10 @@ def test_a_simulated_life_streamed_is_what_its_live_coordinator_told(
 
 
 @pytest.mark.konvene(topics={"orders": 1})
-def test_a_live_cluster_is_told_of_as_its_files_tell(
+def test_live_cluster_is_streamed_without_duplicates(
     spark: SparkSession, konvene: Konvene, tmp_path: Path
 ) -> None:
-    """By Fetch, in steps that end in the middle of batches too."""
+    """Fetches in steps that also end in the middle of batches."""
     options = {"kafka.bootstrap.servers": konvene.bootstrap, "maxRecordsPerTrigger": 5}
     commit(konvene, GROUPS, 1)
     run(spark, tmp_path, None, **options)
@@ -140,8 +138,8 @@ stream.gold(spark, logs, home + "/w", checkpoint=home + "/checkpoint", once=True
 """
 
 
-def test_a_driver_that_is_killed_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """kill -9 of the driver's process in mid-stream; another one, this one, goes on from its checkpoint."""
+def test_killed_driver_loses_and_duplicates_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """The streaming driver is killed with SIGKILL; another process resumes from its checkpoint."""
     logs = LOGS / "consumer"
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), str(logs), SHORT_LIVED], start_new_session=True,

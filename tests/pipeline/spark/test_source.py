@@ -1,6 +1,6 @@
-"""What Spark reads of logs is what is in them: the rows that one gets without it, and only those asked for.
+"""Rows that the Spark data source reads equal those read without Spark, restricted to the selection.
 
-Nothing is registered for these tests: Spark finds the data source by itself.
+These tests do not register the data source: Spark finds it by its package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read(spark: SparkSession, table: str, *paths: Path, **options: Any) -> DataF
 
 
 def without_spark(table: str, source: Source) -> pa.Table:
-    """The rows as the tasks make them, in order."""
+    """Return the rows of all tasks in order."""
     how: Reading = reading(table)
     places = source.places(how.wanted)
     parts = source.slices(how.wanted, {}, {of: place.next for of, place in places.items()})
@@ -36,7 +36,7 @@ def without_spark(table: str, source: Source) -> pa.Table:
 
 
 def rows(table: pa.Table) -> list[str]:
-    """In an order that does not depend on tasks."""
+    """Return sorted rows, so that their order does not depend on tasks."""
     return sorted(map(repr, table.to_pylist()))
 
 
@@ -51,7 +51,7 @@ def rows(table: pa.Table) -> list[str]:
     ],
 )
 def test_a_table_has_the_same_rows_as_without_spark(spark: SparkSession, scenario: str, table: str) -> None:
-    """Of Kafka's own logs: nested columns, nulls, bytes and all."""
+    """Reads Kafka's golden logs, with nested columns, nulls and bytes."""
     frame = read(spark, table, LOGS / scenario)
     expected = without_spark(table, Files((str(LOGS / scenario),)))
     assert frame.columns == expected.column_names
@@ -59,8 +59,8 @@ def test_a_table_has_the_same_rows_as_without_spark(spark: SparkSession, scenari
     assert rows(frame.toArrow()) == rows(expected)
 
 
-def test_what_one_query_leaves_out_another_has(spark: SparkSession) -> None:
-    """Also where Spark offers filters to the source: it would keep what came of them for the next query."""
+def test_filters_of_one_query_do_not_affect_the_next(spark: SparkSession) -> None:
+    """Spark offers filters to the source, which must not keep them."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         frame = read(spark, "coordinator_record", LOGS / "consumer", taskBytes=1)
@@ -71,12 +71,12 @@ def test_what_one_query_leaves_out_another_has(spark: SparkSession) -> None:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_partitions_and_offsets_are_chosen_by_options(spark: SparkSession) -> None:
+def test_options_select_partitions_and_offsets(spark: SparkSession) -> None:
     some = read(spark, "coordinator_record", LOGS / "consumer", partitions="1", offsets="11-20")
     assert [(row.partition, row.offset) for row in some.collect()] == [(1, n) for n in range(11, 21)]
 
 
-def test_columns_that_are_not_asked_for_do_not_reach_spark(spark: SparkSession) -> None:
+def test_only_selected_columns_reach_spark(spark: SparkSession) -> None:
     reader = spark.read.format("konvene-log").schema("value binary, offset bigint")
     frame = reader.load(str(LOGS / "consumer"))
     assert frame.columns == ["value", "offset"]
@@ -84,7 +84,7 @@ def test_columns_that_are_not_asked_for_do_not_reach_spark(spark: SparkSession) 
     assert rows(frame.toArrow()) == rows(expected.select(["value", "offset"]))
 
 
-def test_what_cannot_be_is_refused_in_words(spark: SparkSession) -> None:
+def test_invalid_options_are_rejected_with_a_message(spark: SparkSession) -> None:
     from pyspark.errors import AnalysisException
 
     with pytest.raises(AnalysisException, match="konvene-log has no option maxrecordspertriger"):
@@ -92,10 +92,10 @@ def test_what_cannot_be_is_refused_in_words(spark: SparkSession) -> None:
 
 
 @pytest.mark.konvene(topics={"orders": 1}, folder=True)
-def test_a_live_broker_is_read_as_its_files_are(
+def test_live_broker_gives_the_rows_of_its_files(
     spark: SparkSession, konvene: Konvene, tmp_path: Path
 ) -> None:
-    """But for where in a file a record stands, which a fetch does not say."""
+    """Only file positions differ, which a fetch does not return."""
     commit(konvene, GROUPS, 7)
     konvene.produce("orders", [b"a", b"b"], partition=0)
     live = read(spark, "coordinator_record", **{"kafka.bootstrap.servers": konvene.bootstrap})
@@ -110,14 +110,14 @@ def test_a_live_broker_is_read_as_its_files_are(
     assert [(row.topic, row.base_offset, row.log_end_offset) for row in ends] == [("orders", 0, 2)]
 
 
-def test_a_source_of_nothing_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_source_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "__consumer_offsets-0").mkdir()
     (tmp_path / "__consumer_offsets-0" / "00000000000000000000.log").touch()
     assert read(spark, "coordinator_record", tmp_path).count() == 0
 
 
-def test_one_may_register_it_as_well(spark: SparkSession) -> None:
-    """Where the package that Spark looks for cannot be found."""
+def test_source_can_be_registered_explicitly(spark: SparkSession) -> None:
+    """For installations in which Spark cannot find the package."""
     from konvene.pipeline.spark.register import register
 
     register(spark)

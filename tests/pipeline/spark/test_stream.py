@@ -1,4 +1,4 @@
-"""A stream gives each record once: in small steps, over restarts, while the log grows, after a crash."""
+"""A Spark stream returns each record once: in small steps, over restarts and crashes, while the log grows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stream(spark: SparkSession, path: Path | None, **options: Any) -> DataFrame:
 
 
 class Sink:
-    """Files of a batch, which a batch that is done again overwrites; it can be made to fail behind one."""
+    """Write each batch to a file that a repeated batch overwrites; can be made to fail after a batch."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ def sink(tmp_path: Path) -> Sink:
 
 
 def run(frame: DataFrame, sink: Sink, checkpoint: Path) -> StreamingQuery:
-    """Everything that is there, and then an end."""
+    """Stream everything that is available, then stop."""
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -66,8 +66,8 @@ def once(ends: dict[int, int]) -> Counter[tuple[int, int]]:
     return Counter((partition, offset) for partition, end in ends.items() for offset in range(end))
 
 
-def written(folder: Path, records: int, **kinds: Any) -> int:
-    """Writes a log and says where it ends."""
+def write_records(folder: Path, records: int, **kinds: Any) -> int:
+    """Write a log and return its end offset."""
     from konvene.codec.batches import batches
 
     paths = write_log(folder, records, **kinds)
@@ -75,14 +75,12 @@ def written(folder: Path, records: int, **kinds: Any) -> int:
     return header.next_offset
 
 
-def test_steps_are_small_and_nothing_is_lost_or_doubled_by_a_crash(
-    spark: SparkSession, sink: Sink, tmp_path: Path
-) -> None:
-    """It ends behind a batch that was written and not noted, and goes on, while the log has grown."""
+def test_crash_loses_and_duplicates_no_record(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+    """It fails after a batch was written but not committed, and resumes after the log has grown."""
     from pyspark.errors import StreamingQueryException
 
     logs = tmp_path / "logs"
-    ends = {0: written(logs, 900, segment_bytes=20_000), 1: written(logs, 400, partition=1)}
+    ends = {0: write_records(logs, 900, segment_bytes=20_000), 1: write_records(logs, 400, partition=1)}
     sink.fails_behind = 2
     frame = stream(spark, logs, maxRecordsPerTrigger=300)
     with pytest.raises(StreamingQueryException, match="the disk is gone"):
@@ -90,8 +88,8 @@ def test_steps_are_small_and_nothing_is_lost_or_doubled_by_a_crash(
     assert max(sink.sizes) <= 300
     assert len(sink.sizes) == 3
     sink.fails_behind = -1
-    ends[0] = written(logs, 1000, segment_bytes=20_000)
-    ends[2] = written(logs, 50, partition=2)
+    ends[0] = write_records(logs, 1000, segment_bytes=20_000)
+    ends[2] = write_records(logs, 50, partition=2)
     last = run(stream(spark, logs, maxRecordsPerTrigger=300), sink, tmp_path / "checkpoint").lastProgress
     assert sink.rows() == once(ends)
     assert max(sink.sizes) <= 300
@@ -103,9 +101,9 @@ def test_steps_are_small_and_nothing_is_lost_or_doubled_by_a_crash(
     assert sink.sizes == before
 
 
-def test_by_bytes_and_by_files_steps_are_small_too(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+def test_steps_are_limited_by_bytes_and_files(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
-    end = written(logs, 600, segment_bytes=15_000)
+    end = write_records(logs, 600, segment_bytes=15_000)
     assert len(list((logs / "__consumer_offsets-0").glob("*.log"))) == 3
     run(stream(spark, logs, maxFilesPerTrigger=2), sink, tmp_path / "by-files")
     assert len(sink.sizes) == 2
@@ -115,10 +113,10 @@ def test_by_bytes_and_by_files_steps_are_small_too(spark: SparkSession, sink: Si
 
 
 @pytest.mark.konvene(topics={"orders": 1})
-def test_a_live_cluster_is_followed(
+def test_live_cluster_is_followed_across_runs(
     spark: SparkSession, konvene: Konvene, sink: Sink, tmp_path: Path
 ) -> None:
-    """From where the last run ended; in steps of some records."""
+    """Each run starts where the last one ended, in steps of a few records."""
     options = {"kafka.bootstrap.servers": konvene.bootstrap, "maxRecordsPerTrigger": 15}
     commit(konvene, GROUPS, 1)
     run(stream(spark, None, **options), sink, tmp_path / "checkpoint")
@@ -130,16 +128,16 @@ def test_a_live_cluster_is_followed(
     assert set(sink.rows().values()) == {1}
 
 
-def test_from_the_latest_what_was_there_is_left(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+def test_starting_from_latest_skips_existing_records(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
-    began = written(logs, 300)
+    began = write_records(logs, 300)
     options = {"startingOffsets": "latest"}
     query = stream(spark, logs, **options).writeStream.foreachBatch(sink)
     query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
     running = query.trigger(processingTime="0 seconds").start()
     try:
         running.processAllAvailable()
-        end = written(logs, 500)
+        end = write_records(logs, 500)
         running.processAllAvailable()
     finally:
         running.stop()
@@ -147,17 +145,17 @@ def test_from_the_latest_what_was_there_is_left(spark: SparkSession, sink: Sink,
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"maxRecordsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "give one of maxRecordsPerTrigger"),
         ({"startingOffsets": "7"}, "startingOffsets is earliest or latest"),
     ],
 )
-def test_what_cannot_be_streamed_is_refused_in_words(
-    spark: SparkSession, sink: Sink, tmp_path: Path, options: dict[str, str], says: str
+def test_invalid_stream_options_are_rejected_with_a_message(
+    spark: SparkSession, sink: Sink, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     from pyspark.errors import StreamingQueryException
 
-    written(tmp_path / "logs", 10)
-    with pytest.raises(StreamingQueryException, match=says):
+    write_records(tmp_path / "logs", 10)
+    with pytest.raises(StreamingQueryException, match=message):
         run(stream(spark, tmp_path / "logs", **options), sink, tmp_path / "checkpoint")

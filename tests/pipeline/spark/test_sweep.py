@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_who_plays_makes_no_difference(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_sweep_has_the_rows_of_a_local_sweep(spark: SparkSession, tmp_path: Path) -> None:
     plans = grid(
         Plan(members=3, partitions=6, minutes=2, kill_rate=1), [("protocol", ["classic", "consumer"])]
     )

@@ -1,4 +1,4 @@
-"""Sweeps: the same rows however the work is cut, whoever does it, and however often it is ended."""
+"""Sweeps have the same rows for any number of tasks and any engine, and after interruptions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ VARY = [("static", ["false", "true"]), ("protocol", ["classic", "consumer"])]
 SEEDS = range(4)
 
 
-class Dies:
-    """Does some tasks, and is gone."""
+class Interrupted:
+    """An engine that stops after some tasks."""
 
     name = "dies"
 
@@ -36,13 +36,13 @@ class Dies:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def complete_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     assert sweep(folder, grid(SMALL, VARY), SEEDS, Local(), slots=1) == 4 * len(SEEDS)
     return folder
 
 
-def test_there_is_a_plan_for_each_combination() -> None:
+def test_grid_has_a_plan_for_each_combination() -> None:
     plans = grid(SMALL, VARY)
     assert list(plans) == [
         "static=false;protocol=classic", "static=false;protocol=consumer",
@@ -52,13 +52,15 @@ def test_there_is_a_plan_for_each_combination() -> None:
     assert list(grid(SMALL, [])) == ["as asked"]
 
 
-def test_a_plan_that_cannot_be_is_refused() -> None:
+def test_unknown_option_value_is_rejected() -> None:
     with pytest.raises(ValueError, match="unknown protocol pigeon"):
         grid(SMALL, [("protocol", ["pigeon"])])
 
 
-def test_each_run_is_there_once_with_its_figures_and_rebalances(whole: Path) -> None:
-    runs, metrics, rebalances = (read(whole, t).to_pylist() for t in (SIM_RUN, SIM_METRIC, SIM_REBALANCE))
+def test_each_run_has_its_metrics_and_rebalances_once(complete_sweep: Path) -> None:
+    runs, metrics, rebalances = (
+        read(complete_sweep, t).to_pylist() for t in (SIM_RUN, SIM_METRIC, SIM_REBALANCE)
+    )
     names = list(grid(SMALL, VARY))
     assert [(row["plan"], row["seed"]) for row in runs] == [(name, seed) for name in names for seed in SEEDS]
     assert {row["outcome"] for row in runs} == {"played"}
@@ -69,29 +71,29 @@ def test_each_run_is_there_once_with_its_figures_and_rebalances(whole: Path) -> 
     assert {row["cluster"].partition("#")[0] for row in rebalances} == set(names)
 
 
-def test_rebalances_are_told_as_those_of_a_real_log(whole: Path) -> None:
-    """A dynamic member that is restarted leaves and comes back: two rebalances, in the words of the audit."""
-    rows = read(whole, SIM_REBALANCE)
+def test_rebalance_rows_have_the_schema_and_causes_of_gold(complete_sweep: Path) -> None:
+    """A restarted dynamic member leaves and rejoins: two rebalances, with the audit's causes."""
+    rows = read(complete_sweep, SIM_REBALANCE)
     assert rows.schema == TABLES["rebalance"].schema
-    told = [row for row in rows.to_pylist() if row["cluster"] == "static=false;protocol=classic#0"]
-    assert [row["cause"] for row in told][-6:] == ["member-left", "member-joined"] * 3
-    assert {row["evidence"] for row in told} == {"observed"}
-    assert all(row["client_id"] for row in told)
-    assert [row["to_epoch"] for row in told] == list(range(1, len(told) + 1))
+    restarts = [row for row in rows.to_pylist() if row["cluster"] == "static=false;protocol=classic#0"]
+    assert [row["cause"] for row in restarts][-6:] == ["member-left", "member-joined"] * 3
+    assert {row["evidence"] for row in restarts} == {"observed"}
+    assert all(row["client_id"] for row in restarts)
+    assert [row["to_epoch"] for row in restarts] == list(range(1, len(restarts) + 1))
 
 
-def test_a_sweep_that_was_ended_goes_on_where_it_was(whole: Path, tmp_path: Path) -> None:
+def test_interrupted_sweep_resumes(complete_sweep: Path, tmp_path: Path) -> None:
     plans = grid(SMALL, VARY)
     for after in (0, 1, 1):
         with pytest.raises(KeyboardInterrupt):
-            sweep(tmp_path, plans, SEEDS, Dies(after), slots=8)
+            sweep(tmp_path, plans, SEEDS, Interrupted(after), slots=8)
     sweep(tmp_path, plans, SEEDS, Local(), slots=3)
-    assert sweep(tmp_path, plans, SEEDS, Dies(0), slots=1) == 0
+    assert sweep(tmp_path, plans, SEEDS, Interrupted(0), slots=1) == 0
     for table in (SIM_RUN, SIM_METRIC, SIM_REBALANCE):
-        assert read(tmp_path, table).equals(read(whole, table)), table
+        assert read(tmp_path, table).equals(read(complete_sweep, table)), table
 
 
-def test_more_seeds_and_plans_are_added_to_what_is_there(tmp_path: Path) -> None:
+def test_more_seeds_and_plans_are_added(tmp_path: Path) -> None:
     assert sweep(tmp_path, grid(SMALL, []), range(1), Local(), slots=1) == 1
     assert sweep(tmp_path, grid(SMALL, []), range(2), Local(), slots=1) == 1
     assert sweep(tmp_path, grid(SMALL, [("static", ["true"])]), range(1), Local(), slots=1) == 1
@@ -100,14 +102,14 @@ def test_more_seeds_and_plans_are_added_to_what_is_there(tmp_path: Path) -> None
     ]  # fmt: skip
 
 
-def test_another_plan_by_the_same_name_is_another_sweep(tmp_path: Path) -> None:
+def test_other_plan_of_the_same_name_is_rejected(tmp_path: Path) -> None:
     sweep(tmp_path, grid(SMALL, []), range(1), Local(), slots=1)
     with pytest.raises(NotThisSweep, match="other runs by the name of 'as asked'"):
         sweep(tmp_path, {"as asked": Plan(members=2)}, range(1), Local(), slots=1)
 
 
-def test_figures_are_values_that_were_met(whole: Path) -> None:
-    found = {(f.plan, f.metric): f for f in figures(read(whole, SIM_METRIC))}
+def test_figures_are_observed_values(complete_sweep: Path) -> None:
+    found = {(f.plan, f.metric): f for f in figures(read(complete_sweep, SIM_METRIC))}
     restarted = found["static=false;protocol=classic", "rebalances"]
     assert (restarted.runs, restarted.mean, restarted.p50, restarted.most) == (4, 6, 6, 6)
     kept = found["static=true;protocol=classic", "partition-seconds unavailable"]
@@ -115,11 +117,11 @@ def test_figures_are_values_that_were_met(whole: Path) -> None:
     assert kept.p50 == pytest.approx(3 * 2 * 5, rel=0.05)
 
 
-def test_the_picture_is_the_same_each_time(whole: Path, tmp_path: Path) -> None:
+def test_plot_is_deterministic(complete_sweep: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from konvene.pipeline.sweeps.plot import plot
 
-    metrics = read(whole, SIM_METRIC)
+    metrics = read(complete_sweep, SIM_METRIC)
     plot(tmp_path / "a.svg", metrics)
     plot(tmp_path / "b.svg", metrics)
     drawn = (tmp_path / "a.svg").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Tables as they are read here: in order, only what was asked for, and how long a row held."""
+"""Reading tables: rows in log order, selected columns and rows only, and the validity of each row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from konvene.pipeline.warehouse.warehouse import Warehouse
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
-    """Three ingests, the last of which fills in what the first two lacked: files overlap."""
+    """Return a warehouse of three ingests; the last one fills gaps of the first two, so files overlap."""
     batches = log(1, 120)
     chance = random.Random(1)
     thin = [[r for r in batch if chance.random() < 0.7] for batch in batches]
@@ -33,8 +33,8 @@ def warehouse(tmp_path: Path) -> Warehouse:
     return warehouse
 
 
-def test_rows_come_in_the_order_of_logs_and_offsets(warehouse: Warehouse) -> None:
-    """However they are spread over files that overlap."""
+def test_rows_are_ordered_by_log_and_offset(warehouse: Warehouse) -> None:
+    """Rows are merged from files with overlapping offsets."""
     files = warehouse.files("coordinator_record", partition=0, family="commits")
     assert any(a.last_offset >= b.first_offset for a, b in itertools.pairwise(files))
     rows = read.table(warehouse, "coordinator_record", ["partition", "offset"]).to_pylist()
@@ -43,8 +43,8 @@ def test_rows_come_in_the_order_of_logs_and_offsets(warehouse: Warehouse) -> Non
     assert len(places) == sum(len(b) for b in log(1, 120)) + sum(len(b) for b in log(2, 10))
 
 
-def test_only_the_columns_that_were_asked_for(warehouse: Warehouse) -> None:
-    """In their order; what is needed to sort by is not shown."""
+def test_only_selected_columns_are_read(warehouse: Warehouse) -> None:
+    """They keep the requested order; columns needed only for sorting are left out."""
     for columns in (["group_id", "key_type"], ["offset"], ["value", "offset"]):
         rows = read.table(warehouse, "coordinator_record", columns)
         assert rows.column_names == columns
@@ -52,7 +52,7 @@ def test_only_the_columns_that_were_asked_for(warehouse: Warehouse) -> None:
         assert rows.equals(whole.select(columns))
 
 
-def test_only_the_rows_that_were_asked_for(warehouse: Warehouse) -> None:
+def test_only_selected_rows_are_read(warehouse: Warehouse) -> None:
     wanted = (ds.field("group_id") == "g-3") & (ds.field("offset") >= 20)
     rows = read.table(warehouse, "coordinator_record", ["offset", "group_id"], wanted).to_pylist()
     whole = read.table(warehouse, "coordinator_record", ["offset", "group_id"]).to_pylist()
@@ -83,8 +83,8 @@ def test_runs_are_a_table_too(warehouse: Warehouse) -> None:
     assert rows.num_rows == 1
 
 
-def test_a_batch_is_never_larger_than_a_row_group(tmp_path: Path, warehouse: Warehouse) -> None:
-    """Where rows are long a group has few, and two are not read at once."""
+def test_batch_is_at_most_one_row_group(tmp_path: Path, warehouse: Warehouse) -> None:
+    """Long rows make small row groups, of which one is read at a time."""
     (file,) = warehouse.files("group_metadata", partition=1)
     rows = pq.read_table(warehouse.where(file))
     path = tmp_path / "few.parquet"
@@ -94,8 +94,8 @@ def test_a_batch_is_never_larger_than_a_row_group(tmp_path: Path, warehouse: War
 
 
 @pytest.mark.parametrize("table", ["offset_commit", "group_metadata"])
-def test_a_row_holds_until_the_next_one_of_its_key(warehouse: Warehouse, table: str) -> None:
-    """Of its log: as a plain walk from the beginning finds it."""
+def test_row_is_valid_until_the_next_row_of_its_key(warehouse: Warehouse, table: str) -> None:
+    """Matches a plain scan of the log from its beginning."""
     key = read.key_of(table)
     rows = read.table(warehouse, table).to_pylist()
     until: dict[tuple[int, int], tuple[int | None, int | None]] = {}
@@ -116,14 +116,14 @@ def test_a_row_holds_until_the_next_one_of_its_key(warehouse: Warehouse, table: 
     assert any(r["valid_to_offset"] is not None for r in found)
 
 
-def test_validity_shows_only_the_columns_that_were_asked_for(warehouse: Warehouse) -> None:
+def test_validity_has_selected_columns_only(warehouse: Warehouse) -> None:
     for batch in read.validity(warehouse, "offset_commit", ["committed_offset"], partition=1):
         assert batch.schema.names == ["committed_offset", "valid_to_offset", "valid_to_ms"]
     assert read.key_of("offset_commit") == ["group", "topic", "partition"]
 
 
 def test_streams_are_merged_by_offset(tmp_path: Path) -> None:
-    """Batches of any sizes, some empty; a stream may be empty as well."""
+    """Batches have any size; some batches and streams are empty."""
     chance = random.Random(3)
     for _ in range(50):
         offsets = list(range(chance.randint(0, 60)))

@@ -1,4 +1,4 @@
-"""A step has happened or it has not, and nobody sees half of one."""
+"""A step of the warehouse is committed completely or not at all, and readers see no partial step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = pa.schema([pa.field("offset", pa.int64()), pa.field("text", pa.string()
 OF = Partition("", "__consumer_offsets", 3)
 
 
-def a_file(warehouse: Warehouse, first: int, rows: int = 3, of: Partition = OF) -> DataFile:
+def write_file(warehouse: Warehouse, first: int, rows: int = 3, of: Partition = OF) -> DataFile:
     folder = folder_of("bronze", "coordinator_record", of)
     sink = Sink(warehouse.path / folder, SCHEMA)
     offsets = range(first, first + rows)
@@ -35,10 +35,10 @@ def a_file(warehouse: Warehouse, first: int, rows: int = 3, of: Partition = OF) 
     return DataFile.made("coordinator_record", folder, of, first, first + rows - 1, written)
 
 
-def test_a_file_exists_when_a_manifest_names_it(tmp_path: Path) -> None:
+def test_file_is_visible_once_a_manifest_lists_it(tmp_path: Path) -> None:
     warehouse, reader = Warehouse(tmp_path), Warehouse(tmp_path)
     with warehouse.writing():
-        file = a_file(warehouse, 0)
+        file = write_file(warehouse, 0)
         assert (warehouse.files("coordinator_record"), reader.files("coordinator_record")) == ([], [])
         assert warehouse.commit("ingest", [file], ledger={"a": 1}) == 1
     assert reader.files("coordinator_record") == []
@@ -48,11 +48,11 @@ def test_a_file_exists_when_a_manifest_names_it(tmp_path: Path) -> None:
     assert file.path.startswith("bronze/coordinator_record/__consumer_offsets-3/0-2-v1-")
 
 
-def test_files_are_found_by_what_they_were_made_from(tmp_path: Path) -> None:
+def test_files_are_found_by_table_partition_and_cluster(tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path)
     other, cluster = Partition("", "__share_group_state", 3), Partition("c/1", OF.topic, 3)
-    files = [a_file(warehouse, 3), a_file(warehouse, 0), a_file(warehouse, 0, of=other)]
-    files.append(a_file(warehouse, 0, of=cluster))
+    files = [write_file(warehouse, 3), write_file(warehouse, 0), write_file(warehouse, 0, of=other)]
+    files.append(write_file(warehouse, 0, of=cluster))
     warehouse.commit("ingest", files)
     assert warehouse.files("coordinator_record") == [files[1], files[0], files[2], files[3]]
     assert warehouse.files("coordinator_record", OF.topic, 3, cluster="") == [files[1], files[0]]
@@ -63,13 +63,13 @@ def test_files_are_found_by_what_they_were_made_from(tmp_path: Path) -> None:
 
 
 def test_the_second_of_two_writers_fails_and_changes_nothing(tmp_path: Path) -> None:
-    """Whether it comes while the first works or with what it knew before."""
+    """It starts while the first is writing, or commits on an outdated snapshot."""
     first, second = Warehouse(tmp_path), Warehouse(tmp_path)
     with first.writing():
         with pytest.raises(Conflict, match="another process is writing"), second.writing():
             pass
-        first.commit("ingest", [a_file(first, 0)])
-    late = a_file(second, 3)
+        first.commit("ingest", [write_file(first, 0)])
+    late = write_file(second, 3)
     with pytest.raises(Conflict, match="another step came first, as number 1"):
         second.commit("ingest", [late])
     assert second.refresh().number == 1
@@ -79,58 +79,60 @@ def test_the_second_of_two_writers_fails_and_changes_nothing(tmp_path: Path) -> 
     assert all_files(second) == set(second.snapshot.files)
 
 
-def test_what_no_manifest_names_goes_with_the_next_step(tmp_path: Path) -> None:
-    """Files of a step that never happened, and drafts; but not those that somebody may still read."""
+def test_unlisted_files_are_removed_by_the_next_step(tmp_path: Path) -> None:
+    """Removes files of steps that failed and temporary files, but keeps files that a reader may still use."""
     warehouse = Warehouse(tmp_path)
-    old, orphan = a_file(warehouse, 0), a_file(warehouse, 3)
+    old, orphan = write_file(warehouse, 0), write_file(warehouse, 3)
     warehouse.commit("ingest", [old])
     (tmp_path / Path(old.path).parent / ".draft.part").write_bytes(b"x")
     (tmp_path / "_manifest" / ".draft.part").write_bytes(b"x")
-    new = a_file(warehouse, 0, 5)
+    new = write_file(warehouse, 0, 5)
     with warehouse.writing():
         assert all_files(warehouse) == {old.path}
         assert not list((tmp_path / "_manifest").glob("*.part"))
-        new = a_file(warehouse, 0, 5)
+        new = write_file(warehouse, 0, 5)
         warehouse.commit("build", [new], [old])
     assert orphan.path not in all_files(warehouse)
     with warehouse.writing():
         assert all_files(warehouse) == {old.path, new.path}
-        warehouse.commit("build", [a_file(warehouse, 9)])
+        warehouse.commit("build", [write_file(warehouse, 9)])
     with warehouse.writing():
         assert old.path not in all_files(warehouse)
 
 
-def test_a_reader_keeps_what_it_saw(tmp_path: Path) -> None:
+def test_reader_keeps_its_snapshot(tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path)
-    old = a_file(warehouse, 0)
+    old = write_file(warehouse, 0)
     with warehouse.writing():
-        old = a_file(warehouse, 0)
+        old = write_file(warehouse, 0)
         warehouse.commit("ingest", [old])
     reader = Warehouse(tmp_path)
     with warehouse.writing():
-        warehouse.commit("build", [a_file(warehouse, 0, 5)], [old])
+        warehouse.commit("build", [write_file(warehouse, 0, 5)], [old])
     assert list(reader.snapshot.files) == [old.path]
     assert pq.read_table(reader.where(old)).num_rows == 3
 
 
-def test_manifests_are_folded_and_say_the_same(tmp_path: Path) -> None:
-    """After many steps few files are left to read, and nothing of what they say is lost."""
+def test_folded_manifests_give_the_same_snapshot(tmp_path: Path) -> None:
+    """After many steps few manifests are left, and the snapshot is complete."""
     warehouse, before = Warehouse(tmp_path), None
     for n in range(3 * FOLD + 5):
         with warehouse.writing():
-            file = a_file(warehouse, n)
-            gone = [before] if before is not None and n % 3 else []
-            warehouse.commit("ingest", [file], gone, ledger={f"k{n % 4}": n}, run={"run_id": f"ingest-{n}"})
+            file = write_file(warehouse, n)
+            removed = [before] if before is not None and n % 3 else []
+            warehouse.commit(
+                "ingest", [file], removed, ledger={f"k{n % 4}": n}, run={"run_id": f"ingest-{n}"}
+            )
             before = file
         assert Warehouse(tmp_path).snapshot == warehouse.snapshot
     assert len(list((tmp_path / "_manifest").glob("*.json"))) <= 2 * FOLD + 10
     assert [run["run_id"] for run in warehouse.snapshot.runs] == [f"ingest-{n}" for n in range(3 * FOLD + 5)]
 
 
-def test_a_manifest_that_is_missing_or_broken_is_told(tmp_path: Path) -> None:
+def test_missing_or_damaged_manifest_is_an_error(tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path)
     for n in range(3):
-        warehouse.commit("ingest", [a_file(warehouse, n)])
+        warehouse.commit("ingest", [write_file(warehouse, n)])
     second = tmp_path / "_manifest" / f"{2:020}.json"
     text = second.read_text()
     second.unlink()
@@ -144,20 +146,20 @@ def test_a_manifest_that_is_missing_or_broken_is_told(tmp_path: Path) -> None:
         Warehouse(tmp_path)
 
 
-def test_a_file_that_is_not_there_is_not_committed(tmp_path: Path) -> None:
+def test_missing_file_is_not_committed(tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path)
-    file = a_file(warehouse, 0)
+    file = write_file(warehouse, 0)
     Path(warehouse.where(file)).unlink()
     with pytest.raises(DamagedWarehouse, match="should have"):
         warehouse.commit("ingest", [file])
     assert Warehouse(tmp_path).snapshot.number == 0
 
 
-# what workers write -------------------------------------------------------------------------------
+# files of workers ---------------------------------------------------------------------------------
 
 
-def test_the_same_rows_are_the_same_bytes_however_they_come(tmp_path: Path) -> None:
-    """In one batch or in many, today or tomorrow: the same file under the same name."""
+def test_file_bytes_do_not_depend_on_batch_sizes(tmp_path: Path) -> None:
+    """Equal rows in batches of any size make an equal file with an equal name."""
     offsets = list(range(1000))
     whole = pa.record_batch([offsets, [str(o) * 5 for o in offsets]], schema=SCHEMA)
     made = []
@@ -172,7 +174,7 @@ def test_the_same_rows_are_the_same_bytes_however_they_come(tmp_path: Path) -> N
     assert file.read().equals(pa.Table.from_batches([whole]))
 
 
-def test_rows_that_are_long_leave_sooner(tmp_path: Path) -> None:
+def test_long_rows_make_smaller_row_groups(tmp_path: Path) -> None:
     sink = Sink(tmp_path, SCHEMA, rows=1000, size=10_000)
     for n in range(100):
         sink.write(pa.record_batch([[n], ["x" * 1000]], schema=SCHEMA))
@@ -181,7 +183,7 @@ def test_rows_that_are_long_leave_sooner(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / "f.parquet").num_row_groups == 10
 
 
-def test_a_file_without_rows_is_none_and_one_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+def test_empty_and_abandoned_files_leave_nothing(tmp_path: Path) -> None:
     assert Sink(tmp_path / "none", SCHEMA).close(str) is None
     sink = Sink(tmp_path / "given-up", SCHEMA, rows=1)
     sink.write(pa.record_batch([[1], ["x"]], schema=SCHEMA))
