@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.pipeline.ingest.test_archive import cleaned, logs_of, removed
+from tests.pipeline.ingest.test_archive import clean, logs_of, removed
 from tests.pipeline.spark.test_source import read
 from tests.pipeline.streaming import at_once, sums
 
@@ -25,7 +25,7 @@ def test_a_query_and_a_stream_have_the_whole_history(
     whole = logs_of(tmp_path / "whole", "classic", 2, audit=audit)
     data, kept = tmp_path / "data", tmp_path / "kept"
     shutil.copytree(whole, data)
-    assert removed(cleaned(data, kept)) > 50
+    assert removed(clean(data, kept)) > 50
     expected = at_once(tmp_path / "w0", whole)
 
     def rows(*paths: Path) -> list[str]:
