@@ -1,4 +1,4 @@
-"""Logs that are taken in a little at a time, as a stream does it but without Spark; and a simulated one."""
+"""Ingest logs in steps as a stream does, but without Spark; and write the logs of a simulated run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WANTED = reading("log_part").wanted
 def steps(
     logs: Path, records: int, reached: dict[Partition, int] | None = None, **limits: int
 ) -> Iterator[list[Slice]]:
-    """The parts of a log, about so many records at a time, from `reached` on, which is kept up."""
+    """Yield the parts of a log in steps of about `records` records, from `reached` on, which is updated."""
     source = Files((str(logs),), **limits)
     start = {} if reached is None else reached
     target = {of: place.next for of, place in source.places(WANTED).items()}
@@ -41,13 +41,15 @@ def steps(
         start.update(end)
 
 
-def streamed(home: Path, logs: Path, records: int) -> Warehouse:
+def built_in_steps(home: Path, logs: Path, records: int) -> Warehouse:
+    """Ingest and build a warehouse in steps of about `records` records."""
     for parts in steps(logs, records):
         step(Warehouse(home), parts, Local(), [str(logs)])
     return Warehouse(home)
 
 
-def at_once(home: Path, logs: Path) -> Warehouse:
+def built_at_once(home: Path, logs: Path) -> Warehouse:
+    """Ingest and build a warehouse in one step."""
     warehouse = Warehouse(home)
     ingest(warehouse, [logs], Local())
     build(warehouse, Local())
@@ -55,7 +57,7 @@ def at_once(home: Path, logs: Path) -> Warehouse:
 
 
 def sums(warehouse: Warehouse) -> dict[str, list[tuple[str, str]]]:
-    """Of every table of gold the names and the checksums of its files."""
+    """Return the names and checksums of all gold files by table."""
     return {name: [(f.path, f.sha256) for f in warehouse.files(name)] for name in GOLD}
 
 
@@ -63,8 +65,8 @@ def gold_rows(warehouse: Warehouse) -> dict[str, list[dict[str, Any]]]:
     return {name: read.table(warehouse, name).to_pylist() for name in GOLD}
 
 
-def lived(folder: Path, played: Played) -> Path:
-    """A simulated coordinator's log and audit, as a broker would have left them."""
+def write_simulated_logs(folder: Path, played: Played) -> Path:
+    """Write the log and the audit of a simulated coordinator as a broker stores them."""
     batches = [
         [Record(at, batch.timestamp_ms, *pair) for at, pair in enumerate(batch.pairs, base)]
         for batch, base in zip(played.batches, played.first, strict=False)

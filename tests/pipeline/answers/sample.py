@@ -168,8 +168,8 @@ class Model:
             "base_offset": self.offset, "last_offset": self.offset + 5,
         })  # fmt: skip
         for member_id, client in {**members_before, **new}.items():
-            self.follow(member_id, client, before, departed, new, took_ms, slow)
-        self.own(before, start, end)
+            self.add_member_row(member_id, client, before, departed, new, took_ms, slow)
+        self.add_ownership(before, start, end)
         self.health(start, took_ms, unavailable, last)
         self.at_ms = end
 
@@ -217,7 +217,7 @@ class Model:
             })  # fmt: skip
         return total
 
-    def follow(
+    def add_member_row(
         self, member_id: str, client: Client, before: dict[tuple[str, int], str], departed: dict[str, Client],
         new: dict[str, Client], took_ms: int, slow: str,
     ) -> None:  # fmt: skip
@@ -237,7 +237,7 @@ class Model:
             "added": len(has - had), "evidence": self.evidence,
         })  # fmt: skip
 
-    def own(self, before: dict[tuple[str, int], str], start: int, end: int) -> None:
+    def add_ownership(self, before: dict[tuple[str, int], str], start: int, end: int) -> None:
         for unit in self.units:
             old, now = before.get(unit), self.owner.get(unit)
             if old == now:
@@ -269,8 +269,8 @@ class Model:
             "score": max(score, 0),
         })  # fmt: skip
 
-    def done(self) -> dict[str, list[dict[str, Any]]]:
-        """Its tables; who has something goes on having it."""
+    def finished_rows(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the tables; intervals of current owners stay open."""
         for unit, member_id in sorted(self.owner.items()):
             self.close(unit, member_id, None)
         self.owner = {}
@@ -278,13 +278,13 @@ class Model:
 
 
 def together(*models: Model) -> Gold:
-    """Gold with all these groups."""
-    done = [model.done() for model in models]
-    return gold(**{name: [row for rows in done for row in rows[name]] for name in NAMES})
+    """Return gold with the tables of all given groups."""
+    finished_rows = [model.finished_rows() for model in models]
+    return gold(**{name: [row for rows in finished_rows for row in rows[name]] for name in NAMES})
 
 
 def day() -> Gold:
-    """A day of four groups: one that is restarted all the time, a calm one, a stuck one, streams."""
+    """Return gold of a day with four groups: restarted often, stable, stuck, and Kafka Streams."""
     pods = [Client(f"orders-{i}", f"/10.0.0.{i + 10}") for i in range(6)]
     orders = Model("orders-app", "classic", {"orders": 12, "returns": 6}, seed=1)
     for pod in pods:
@@ -340,12 +340,13 @@ def day() -> Gold:
 
 
 def queue() -> Gold:
-    """A share group: one of its partitions is stuck, one gave up records, of the last the log is cut."""
+    """Return gold of a share group with a stuck partition, one with rejected records, and one with a
+    truncated log."""
     model = Model("jobs-app", "share", {"jobs": 3}, seed=5)
     model.join(Client("work-1", "/10.0.4.1"), Client("work-2", "/10.0.4.2"), took_ms=1_000)
     model.wait(600_000)
     model.leave("work-2", kind="session-expired", took_ms=1_000)
-    last, rows = model.at_ms, model.done()
+    last, rows = model.at_ms, model.finished_rows()
     common = {
         "group_id": "jobs-app",
         "topic": "jobs",

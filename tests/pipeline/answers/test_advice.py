@@ -1,4 +1,4 @@
-"""Advice rests on numbers: it counts patterns, and there is none without a pattern."""
+"""Advice counts patterns of rebalances; without a pattern there is none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def pods(count: int, instances: bool = False) -> list[Client]:
 
 
 def advice(model: Model) -> dict[str, Advice]:
-    """By rule."""
+    """Return the model's advice by rule."""
     return {each.rule: each for each in summarise(together(model), Selection()).advice}
 
 
 def restarted(away_ms: int, times: int = 4, *, instances: bool = False, group_type: str = "classic") -> Model:
-    """A group of four members that restart one after another."""
+    """Return a group of four members that restart one after another."""
     model, clients = Model("app", group_type, {"orders": 8}), pods(4, instances)
     model.join(*clients)
     for i in range(times):
@@ -44,7 +44,7 @@ def test_restarts_are_counted_and_would_be_spared_by_static_membership() -> None
     assert found.numbers["rebalances"] == 8 and found.numbers["of"] == 9 and found.numbers["restarts"] == 4
 
 
-def test_a_longer_absence_or_a_static_member_is_no_restart() -> None:
+def test_long_absence_or_static_member_is_no_restart() -> None:
     assert "static-membership" not in advice(restarted(31_000))
     assert "static-membership" not in advice(restarted(10_000, instances=True))
     assert "static-membership" not in advice(restarted(10_000, times=1))
@@ -77,21 +77,21 @@ def test_clients_that_share_an_id_are_distinguished_by_host() -> None:
     assert [(r.client_host, r.away_ms) for r in found] == [("/b", 5_000)], "which client /z was is unknown"
 
 
-def test_an_eager_group_learns_which_partitions_needlessly_had_no_owner() -> None:
+def test_eager_group_is_advised_about_needless_gaps() -> None:
     found = advice(restarted(10_000))["protocol"]
     assert (
         "In 8 of 9 rebalances members revoked partitions and were assigned the same ones again: "
         in found.text
     )
     gaps = restarted(10_000)
-    gaps.done()
+    gaps.finished_rows()
     idle = [g for g in gaps.rows["unavailability"] if g["from_member_id"] == g["to_member_id"]]
     assert found.numbers["partitions"] == len(idle)
     assert found.numbers["unavailable_ms"] == sum(g["gap_ms"] for g in idle)
     assert "protocol" not in advice(restarted(10_000, group_type="consumer"))
 
 
-def test_sessions_that_expire_of_members_that_come_back_are_too_short() -> None:
+def test_expired_sessions_of_returning_members_are_too_short() -> None:
     model, clients = Model("app", "consumer", {"orders": 8}), pods(3)
     model.join(*clients)
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_sessions_that_expire_of_members_that_come_back_are_too_short() -> None:
     assert found.clients == ("pod-1",)
 
 
-def test_what_may_have_been_a_leave_is_not_counted_as_an_expired_session() -> None:
+def test_ambiguous_departure_is_not_counted_as_an_expired_session() -> None:
     model, clients = Model("app", "consumer", {"orders": 8}, evidence="inferred"), pods(3)
     model.join(*clients)
     for _ in range(5):
@@ -137,7 +137,7 @@ def test_a_subscription_that_flaps_is_named() -> None:
     assert found.text.endswith("Clients: pod-2 (5×).")
 
 
-def test_a_group_that_starts_one_by_one_learns_how_long_to_wait() -> None:
+def test_slowly_starting_group_is_advised_about_the_initial_delay() -> None:
     model = Model("app", "classic", {"orders": 8})
     for client in pods(5):
         model.join(client, took_ms=1_000)
@@ -149,7 +149,7 @@ def test_a_group_that_starts_one_by_one_learns_how_long_to_wait() -> None:
     assert "group.initial.rebalance.delay.ms of 8000 on the broker" in found.text
 
 
-def test_a_calm_group_gets_no_advice() -> None:
+def test_stable_group_gets_no_advice() -> None:
     model = Model("app", "consumer", {"orders": 8})
     model.join(*pods(4))
     model.wait(7_200_000)

@@ -30,13 +30,13 @@ def gap(from_ms: int, to_ms: int | None, partition: int = 0, base_offset: int = 
 PLACE = ("", "app", 0, 7, 3)
 
 
-def test_records_that_arrive_in_a_gap_are_taken_from_the_growth_of_the_log() -> None:
+def test_records_in_a_gap_are_computed_from_log_growth() -> None:
     ends = Ends([lag(0, 100), lag(60_000, 700)])
     assert ends.at("", "orders", 0, 30_000) == 400
     assert costs([gap(30_000, 42_000)], ends) == {PLACE: Cost(1, 120)}
 
 
-def test_a_gap_that_cannot_be_measured_costs_something_unknown_and_not_nothing() -> None:
+def test_gap_of_unknown_length_has_an_unknown_cost() -> None:
     ends = Ends(
         [{**lag(0, 100), "cluster": ""}, {**lag(60_000, 700), "cluster": ""}, {**lag(9, None), "cluster": ""}]
     )
@@ -189,7 +189,7 @@ def test_rebalance_without_a_start_time_is_listed_as_unknown() -> None:
     )
 
 
-def test_of_many_members_those_who_stood_by_are_counted() -> None:
+def test_unaffected_members_of_a_large_group_are_counted() -> None:
     model = Model("app", "consumer", {"orders": 30})
     model.join(*[Client(f"c{i:02}", "/x") for i in range(29)])
     model.wait(60_000)

@@ -34,7 +34,7 @@ def test_problems_are_reported_in_numbers() -> None:
     assert summary([each, each]) == "2 redeliveries, 2 archived records"
 
 
-def test_what_stands_while_its_records_come_again_is_stuck() -> None:
+def test_partition_with_redeliveries_but_no_progress_is_stuck() -> None:
     each = Delivery(row(**STANDS))
     assert problems(each) == ["blocked at offset 36 for 30.0 s: 3 records in flight, delivered up to 2 times"]
     assert summary([each]) == "1 stuck share partition"
@@ -50,11 +50,11 @@ def test_what_stands_while_its_records_come_again_is_stuck() -> None:
     ],
     ids=["not for long", "delivered once", "nothing in flight", "deleted"],
 )
-def test_else_it_is_not(other: dict[str, Any]) -> None:
+def test_partition_is_not_stuck_otherwise(other: dict[str, Any]) -> None:
     assert not Delivery(row(**(STANDS | other))).stuck
 
 
-def test_those_in_trouble_come_first() -> None:
+def test_partitions_with_problems_come_first() -> None:
     rows = [
         row(partition=0),
         row(partition=1, redelivered=5),
@@ -66,7 +66,7 @@ def test_those_in_trouble_come_first() -> None:
     assert deliveries(gold, ("other",)) == []
 
 
-def test_minutes_in_which_nothing_went_wrong_are_left_out() -> None:
+def test_minutes_without_problems_are_left_out() -> None:
     rows = [
         filled(
             "share_progress", {"group_id": "g", "minute_ms": ms, "redelivered": again, "archived": archived}

@@ -1,4 +1,4 @@
-"""The page of a report, without a browser: what is in it, and what can never be in it."""
+"""The report page without a browser: its contents, and the injections that it prevents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def detail(model: Model) -> Any:
     return found
 
 
-def test_a_page_is_the_same_each_time_and_needs_nothing_else() -> None:
+def test_page_is_deterministic_and_self_contained() -> None:
     made = page(day(), Selection(), source="/var/kafka")
     assert made == page(day(), Selection(), source="/var/kafka")
     assert not re.search(r"""(?:src|href)=["'](?!data:,)""", made)
@@ -36,8 +36,8 @@ def test_a_page_is_the_same_each_time_and_needs_nothing_else() -> None:
     assert len(data_of(made)["groups"]) == 4
 
 
-def test_no_other_script_may_run() -> None:
-    """The policy names this very script by its digest."""
+def test_content_security_policy_allows_one_script() -> None:
+    """The content security policy lists the script's digest."""
     made = page(day(), Selection())
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', made)
     assert policy is not None and policy[1].startswith("default-src 'none';")
@@ -48,7 +48,7 @@ def test_no_other_script_may_run() -> None:
 
 
 @pytest.mark.parametrize("name", ["</script><b>", "<!--", "a&b", "\u2028", "@@DATA@@", "\\", "\x00", "Ω"])
-def test_names_cannot_leave_their_json(name: str) -> None:
+def test_names_are_escaped_in_json(name: str) -> None:
     model = Model(name, "consumer", {name: 2})
     model.join(Client(name, name))
     made = page(together(model), Selection(), title=name, source=name)
@@ -98,7 +98,7 @@ def test_members_that_share_a_client_id_have_names_of_their_own() -> None:
     assert [name[:4] for name in detail(model)["names"]] == ["app-", "app-"]
 
 
-def test_what_is_too_short_to_be_seen_becomes_several() -> None:
+def test_very_short_intervals_are_merged() -> None:
     model = Model("app", "consumer", {"orders": 1})
     for i in range(30):
         model.join(Client(f"c{i:02}", "/x"), took_ms=0)
@@ -111,7 +111,7 @@ def test_what_is_too_short_to_be_seen_becomes_several() -> None:
     assert lane[1][2] == SEVERAL and len(lane[1]) < 12
 
 
-def test_curves_keep_the_worst_of_each_stretch() -> None:
+def test_curves_keep_the_maximum_of_each_interval() -> None:
     model = Model("app", "consumer", {"orders": 1})
     model.join(Client("ann", "/a"))
     model.wait(90_000_000)
@@ -121,7 +121,7 @@ def test_curves_keep_the_worst_of_each_stretch() -> None:
     assert max(value for _, value in found["lag"]) == 123_456
 
 
-def test_details_are_given_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_details_are_limited_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "DETAIL_BYTES", 30_000)
     monkeypatch.setattr(report, "MAX_GROUPS", 3)
     data = collect(day(), Selection())
@@ -170,7 +170,7 @@ def test_records_are_added_up_where_time_is_long() -> None:
     assert [sum(each[i] for each in found["sums"]) for i in (1, 2)] == [10_000, 5_000]
 
 
-def test_more_share_partitions_than_there_is_room_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_share_partitions_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MAX_PARTITIONS", 1)
     some = collect(queue(), Selection())["deliveries"]
     assert [row["name"] for row in some["partitions"]] == ["jobs:1"]

@@ -1,4 +1,4 @@
-"""Sentences contain what a row contains, and nothing else."""
+"""Sentences about rebalances contain the values of their row only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cause(kind: str, **more: Any) -> dict[str, Any]:
 
 
 def row(*caused: dict[str, Any], **more: Any) -> Rebalance:
-    """A rebalance of six partitions among three members that is done after 3.4 s."""
+    """Return a rebalance of six partitions among three members that takes 3.4 s."""
     caused = caused or (cause(causes.MEMBER_LEFT),)
     given = {
         "group_id": "orders-app", "group_type": "classic", "from_epoch": 12, "to_epoch": 13,
@@ -45,7 +45,7 @@ def test_a_sentence_has_member_cause_duration_moves_and_cost() -> None:
     assert title(row()) == "orders-app (classic), generation 12 → 13"
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_left_out() -> None:
     text = sentence(row(start_ms=None, duration_ms=None, unavailable_ms=None, evidence="inferred"))
     assert text == (
         "bob-a334… (client bob at /10.0.0.7) left: 3 members remained; 2 of 6 partitions moved, 4 stayed."
@@ -55,7 +55,7 @@ def test_what_is_not_known_is_left_out() -> None:
     )
 
 
-def test_causes_that_the_log_does_not_distinguish_are_both_named_and_the_caveat_once() -> None:
+def test_ambiguous_causes_are_all_named_with_one_caveat() -> None:
     unsure = row(cause("member-left|session-expired"), evidence="inferred")
     assert sentence(unsure).startswith("bob-a334… (client bob at /10.0.0.7) left, or its session expired: ")
     assert note(unsure) == "Inferred from the records of the log."
@@ -144,14 +144,14 @@ def test_details_of_the_coordinator_are_in_brackets_and_reasons_of_a_client_in_q
 @pytest.mark.parametrize("kind", sorted(value for name, value in vars(causes).items() if name.isupper()
                                         and isinstance(value, str)))  # fmt: skip
 def test_every_cause_has_a_sentence(kind: str) -> None:
-    """None is shown by its kind, as the log has it."""
+    """No cause is shown by its raw kind."""
     no_member = dict.fromkeys(("member_id", "instance_id", "client_id", "client_host"))
     with_member, without = sentence(row(cause(kind))), sentence(row(cause(kind, **no_member)))
     spoken = kind in causes.SENTENCES or kind in causes.GROUP_SENTENCES
     assert spoken and f") {kind}:" not in with_member and not without.lower().startswith(f"{kind}:")
 
 
-def test_names_are_cut_where_they_are_random() -> None:
+def test_random_suffixes_of_names_are_cut() -> None:
     assert short("bob-a3341b3b-9e30-4672-8a08-ea9db942a797") == "bob-a334…"
     assert short("p5EffzTVRfyRMHKUKFbUzQ") == "p5Ef…"
     assert short("my-own-name") == "my-own-name"

@@ -26,7 +26,7 @@ MALFORMED = re.compile(r"None|\bnan\b|  |;;|: ;|, ;|^\W|[^.”)]$|-\d+ (?:partit
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
 @pytest.mark.parametrize("with_audit", [True, False], ids=["audit", "bare"])
-def test_every_rebalance_of_a_life_has_its_sentence_and_its_trace(
+def test_every_simulated_rebalance_has_a_sentence_and_a_trace(
     kinds: tuple[str, ...], with_audit: bool
 ) -> None:
     world, _, audits = life(Run(11, kinds, 1_500))
@@ -49,7 +49,7 @@ def test_every_rebalance_of_a_life_has_its_sentence_and_its_trace(
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
-def test_a_life_comes_to_a_summary_and_a_page(kinds: tuple[str, ...]) -> None:
+def test_simulated_run_has_a_summary_and_a_page(kinds: tuple[str, ...]) -> None:
     world, _, audits = life(Run(12, kinds, 1_500))
     gold = Gold(tables_of("sim", world.log.batches, audits.explanations))
     summary = summarise(gold, Selection())

@@ -24,7 +24,7 @@ def expected_rows(story: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
 
 
 def segments(story: str) -> Iterator[tuple[str, int, Path]]:
-    """Topic, partition and file of each log of a story."""
+    """Yield topic, partition and file of each log of a scenario."""
     for path in sorted((LOGS / story).glob("*/*.log")):
         topic, _, partition = path.parent.name.rpartition("-")
         yield topic, int(partition), path

@@ -1,4 +1,4 @@
-"""Batches of all kinds, drawn: what a log can hold, and what the plain decoder reads in it."""
+"""Hypothesis strategies for batches of all kinds, and the plain decoder's result for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FEW = st.integers(1, 6) | st.sampled_from([40, 130])
 
 @st.composite
 def batch(draw: st.DrawFn, base: int) -> bytes:
-    """One batch whose first offset is about `base`."""
+    """Draw one batch whose first offset is about `base`."""
     offset, time = (
         base + draw(st.sampled_from([0, 0, 0, 3])),
         draw(st.sampled_from([0, 1_700_000_000_000, -1])),
@@ -70,7 +70,7 @@ def batch(draw: st.DrawFn, base: int) -> bytes:
 
 @st.composite
 def log(draw: st.DrawFn, least: int = 1) -> list[bytes]:
-    """Some batches one after another, empty ones (of which a cleaner took all records) among them."""
+    """Draw consecutive batches, some of them emptied by the cleaner."""
     out: list[bytes] = []
     base = draw(st.sampled_from([0, 5, 1 << 40]))
     for _ in range(draw(st.integers(least, 8))):
@@ -81,18 +81,18 @@ def log(draw: st.DrawFn, least: int = 1) -> list[bytes]:
 
 
 def emptied(made: bytes) -> bytes:
-    """A batch as the cleaner leaves it for its producer's sake: without records."""
+    """Return a batch without records, as the cleaner keeps it for its producer's state."""
     return sealed(made[:57] + bytes(4))
 
 
 def sealed(made: bytes) -> bytes:
-    """The bytes as a batch with the right length and checksum."""
+    """Return the bytes as a batch with the right length and checksum."""
     front = made[:8] + struct.pack(">i", len(made) - 12) + made[12:17]
     return front + struct.pack(">I", crc32c(made[21:])) + made[21:]
 
 
 def plain(made: bytes) -> tuple[BatchHeader, list[Record]] | str:
-    """What the plain decoder makes of a batch; its words where it refuses it."""
+    """Return the plain decoder's header and records, or its error message."""
     try:
         header = read_header(made)
         check(made, header)

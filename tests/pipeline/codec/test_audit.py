@@ -58,7 +58,7 @@ def test_rows_match_the_records() -> None:
 
 @settings(max_examples=depth.examples(20), deadline=None)
 @given(st.lists(value_of(RebalanceValue, 0), min_size=1, max_size=5))
-def test_many_at_once_or_one_by_one(values: list[RebalanceValue]) -> None:
+def test_batch_and_single_decoding_agree(values: list[RebalanceValue]) -> None:
     records = bronze(
         AUDIT_TOPIC, [row("g", None)] + [(row("g", None)[0], b"\0\0" + encode(v, 0)) for v in values]
     )

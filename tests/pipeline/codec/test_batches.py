@@ -26,8 +26,8 @@ from konvene.pipeline.codec.batches import walk
 from konvene.pipeline.codec.bronze import Decoded, blocks
 
 
-def three(count: int = 3) -> list[bytes]:
-    """Batches of two records each."""
+def batches_of_two(count: int = 3) -> list[bytes]:
+    """Return `count` batches of two records each."""
     pairs = [(b"key", b"value"), (None, b"more")]
     return [build_simple(pairs, 1000 + i, base_offset=2 * i) for i in range(count)]
 
@@ -42,8 +42,8 @@ def offsets(found: list[Decoded]) -> list[int]:
 
 
 def test_torn_tail_is_left() -> None:
-    """Wherever a log ends, whole batches are read, and what comes behind them is nothing that is wrong."""
-    batches = three()
+    """For a log that ends at any byte, complete batches are read, and the rest is not reported as damage."""
+    batches = batches_of_two()
     data = b"".join(batches)
     ends = [sum(map(len, batches[:n])) for n in range(4)]
     for cut in range(len(data) + 1):
@@ -54,9 +54,9 @@ def test_torn_tail_is_left() -> None:
         assert (found[-1].next_position if found else 0) == ends[whole]
 
 
-def test_any_byte_changed() -> None:
+def test_one_changed_byte_loses_at_most_one_batch() -> None:
     """At most one batch is lost; all others are read."""
-    batches = three()
+    batches = batches_of_two()
     data = b"".join(batches)
     size = len(batches[0])
     for at in range(size, 2 * size):
@@ -73,9 +73,9 @@ def test_any_byte_changed() -> None:
         assert found[-1].next_position == len(data)
 
 
-def test_a_length_that_leads_nowhere() -> None:
-    """The next batch is found by its checksum, and what lies between is one row."""
-    batches = three(5)
+def test_batch_after_an_invalid_length_is_found() -> None:
+    """The next batch is found by its checksum, and the bytes between are one row of quarantine."""
+    batches = batches_of_two(5)
     size = len(batches[0])
     for length in (-1, 0, 13, 48, 49, 70, 10_000, 0x7FFF_FFFF):
         changed = bytearray(b"".join(batches))
@@ -85,8 +85,8 @@ def test_a_length_that_leads_nowhere() -> None:
         assert [(p, n) for p, n, _ in bad(found)] == [(size, size)]
 
 
-def test_rubbish_between_and_behind() -> None:
-    batches = three()
+def test_garbage_between_and_after_batches() -> None:
+    batches = batches_of_two()
     rubbish = random.Random(1).randbytes(100_000)
     found = read(batches[0] + rubbish + batches[1] + rubbish[:500])
     assert offsets(found) == [0, 1, 2, 3]
@@ -95,21 +95,21 @@ def test_rubbish_between_and_behind() -> None:
     assert found[-1].next_position == 2 * size + 100_500
 
 
-def test_zeros_behind_are_the_end() -> None:
-    """A file that was made longer ahead is no damage; one with something behind the zeros is."""
-    data = b"".join(three())
+def test_trailing_zeros_end_the_log() -> None:
+    """A preallocated file is not damaged, but one with data after the zeros is."""
+    data = b"".join(batches_of_two())
     found = read(data + bytes(5000))
     assert (offsets(found), bad(found), found[-1].next_position) == ([0, 1, 2, 3, 4, 5], [], len(data))
-    found = read(data + bytes(5000) + b"".join(three(6)[3:]))
+    found = read(data + bytes(5000) + b"".join(batches_of_two(6)[3:]))
     assert [(p, n) for p, n, _ in bad(found)] == [(len(data), 5000)]
     assert len(offsets(found)) == 12
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_older_formats_are_passed_over(magic: int) -> None:
-    """Messages from before 2017 have a length, so the batches after them are read."""
+def test_older_message_formats_are_skipped(magic: int) -> None:
+    """Message sets from before 2017 have a length, so the batches after them are read."""
     message = struct.pack(">qiIbb", 7, 20, 0, magic, 0) + bytes(14)
-    batches = three()
+    batches = batches_of_two()
     found = read(batches[0] + message * 2 + batches[1])
     assert offsets(found) == [0, 1, 2, 3]
     assert [(p - len(batches[0]), n) for p, n, _ in bad(found)] == [(0, 32), (32, 32)]
@@ -118,9 +118,9 @@ def test_older_formats_are_passed_over(magic: int) -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 100])
 @pytest.mark.parametrize("base", [0, 3, 5, 7, 11, 1 << 40, (1 << 63) - 2])
-def test_offsets_that_do_not_rise(base: int, most: int) -> None:
-    """No checksum has the base offset. A batch out of offset order is left out."""
-    batches = three(6)
+def test_batch_with_falling_offset_is_skipped(base: int, most: int) -> None:
+    """The checksum does not cover the base offset, so such a batch may have a valid one."""
+    batches = batches_of_two(6)
     batches[2] = struct.pack(">q", base) + batches[2][8:]
     found = read(b"".join(batches), most_records=most)
     size = len(batches[0])
@@ -131,7 +131,7 @@ def test_offsets_that_do_not_rise(base: int, most: int) -> None:
 
 
 def header_with(made: bytes, **fields: int) -> bytes:
-    """The batch with other numbers in its header, and the right checksum of them."""
+    """Return the batch with changed header fields and the matching checksum."""
     places = {"base_offset": (0, ">q"), "last_offset_delta": (23, ">i"), "record_count": (57, ">i")}
     out = bytearray(made)
     for name, value in fields.items():
@@ -154,8 +154,8 @@ def header_with(made: bytes, **fields: int) -> bytes:
         ({"last_offset_delta": 9, "record_count": 4}, "in 26 bytes"),
     ],
 )
-def test_arithmetic(fields: dict[str, int], reason: str) -> None:
-    batches = three()
+def test_inconsistent_header_is_quarantined(fields: dict[str, int], reason: str) -> None:
+    batches = batches_of_two()
     batches[1] = header_with(batches[1], **fields)
     found = read(b"".join(batches))
     assert offsets(found) == [0, 1, 4, 5]
@@ -165,9 +165,9 @@ def test_arithmetic(fields: dict[str, int], reason: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [k for k in Compression if k])
-def test_bombs(kind: Compression) -> None:
-    """What unpacks to more than may be held is not unpacked, and the next batch is read."""
-    batches = three()
+def test_decompression_bomb_is_quarantined(kind: Compression) -> None:
+    """A batch that decompresses beyond the limit is not decompressed, and the next batch is read."""
+    batches = batches_of_two()
     bomb = build([Record(2, 0, None, b"x")], compression=kind)[:HEADER_SIZE] + compress(kind, bytes(1 << 21))
     found = read(batches[0] + sealed(bomb) + batches[2], limit=1 << 20)
     assert offsets(found) == [0, 1, 4, 5]
@@ -178,21 +178,21 @@ def test_bombs(kind: Compression) -> None:
     assert len(bad(found)) == 1
 
 
-def test_a_block_is_bounded_whatever_is_packed() -> None:
-    """Small batches that unpack to a lot make small blocks."""
+def test_block_size_counts_decompressed_bytes() -> None:
+    """Small batches that decompress to many bytes make small blocks."""
     made = [build([Record(i, 0, None, bytes(1 << 20))], compression=Compression.GZIP) for i in range(64)]
     sizes = [len(block.data) for block in walk(b"".join(made), most_bytes=4 << 20)]
     assert len(sizes) >= 16
     assert max(sizes) < 6 << 20
-    empty = three(1)[0][:57] + bytes(4)
+    empty = batches_of_two(1)[0][:57] + bytes(4)
     empties = b"".join(struct.pack(">q", 2 * i) + sealed(empty)[8:] for i in range(50))
     assert [len(block.positions) for block in walk(empties, most_records=20)] == [20, 20, 10]
 
 
-def test_looking_for_batches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that look everywhere like the beginning of a large batch are not summed up again and again."""
+def test_search_for_batches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that resemble a large batch at every position are not checksummed again and again."""
     front = struct.pack(">qiibIhiqqqhii", 5, 1 << 20, 0, 2, 1234, 0, 9, 0, 0, -1, -1, -1, 1)
-    data = three()[0] + front * 40_000
+    data = batches_of_two()[0] + front * 40_000
     summed = 0
 
     def counting(covered: memoryview) -> int:
@@ -210,7 +210,7 @@ def test_looking_for_batches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=depth.examples(70), deadline=None)
 @given(log(least=2), st.integers(0, 1 << 30), st.sampled_from([9, 50, 32_768]))
 def test_every_byte_is_in_a_batch_or_quarantined(batches: list[bytes], seed: int, most: int) -> None:
-    """Bytes changed, lost and put in anywhere: no exception, nothing twice, and nothing left out."""
+    """Changes bytes anywhere: no exception, and no byte is read twice or omitted."""
     chance = random.Random(seed)
     data = bytearray(b"".join(batches))
     for _ in range(chance.randint(1, 6)):
@@ -243,17 +243,17 @@ def test_every_byte_is_in_a_batch_or_quarantined(batches: list[bytes], seed: int
 
 @settings(max_examples=depth.examples(100), deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 3))
-def test_any_bytes(data: bytes, copies: int) -> None:
-    """Bytes that are no log at all, alone and behind what looks like a header."""
-    front = three()[0][:HEADER_SIZE] * copies
+def test_arbitrary_bytes_are_quarantined(data: bytes, copies: int) -> None:
+    """Bytes that are no log at all, alone and after a plausible header."""
+    front = batches_of_two()[0][:HEADER_SIZE] * copies
     for buf in (data, front + data, data + front):
         rows(read(buf))
 
 
 @settings(max_examples=depth.examples(40), deadline=None)
 @given(log(least=3), st.data())
-def test_pieces_are_the_whole(batches: list[bytes], data: Any) -> None:
-    """Cut at any batches, each piece reads the batches that begin in it, though the last reaches further."""
+def test_pieces_have_the_batches_of_the_whole(batches: list[bytes], data: Any) -> None:
+    """Each piece reads the batches that begin in it, although the last one extends beyond it."""
     whole = b"".join(batches)
     ends = [sum(map(len, batches[:n])) for n in range(len(batches) + 1)]
     cuts = sorted(data.draw(st.sets(st.sampled_from(ends))) | {0, len(whole)})
@@ -266,7 +266,7 @@ def test_pieces_are_the_whole(batches: list[bytes], data: Any) -> None:
 
 
 def test_positions_are_those_of_the_segment(tmp_path: Path) -> None:
-    """A piece that was read alone knows where it stood; a fetch has no positions. A map is a buffer too."""
+    """A piece read alone has positions in its segment; a fetch has none. A memory map is a buffer too."""
     path = tmp_path / "log"
     path.write_bytes(segment(500))
     data = path.read_bytes()

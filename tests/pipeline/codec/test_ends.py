@@ -1,4 +1,4 @@
-"""How far a log had grown and when, from headers alone."""
+"""Log ends by minute, computed from batch headers alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def batch(offset: int, *times: int, **options: object) -> bytes:
 
 
 def test_stretches_end_with_the_minute() -> None:
-    """Largest time, smallest time, first offset, the offset behind, batches."""
+    """Each stretch has its largest and smallest time, first offset, end offset and batch count."""
     data = (
         batch(10, 5, 9)
         + batch(12, 7, 59_999)
@@ -51,20 +51,20 @@ def test_stretches_end_after_a_thousand_batches() -> None:
     ]
 
 
-def test_a_clock_that_goes_back_makes_no_new_stretch() -> None:
+def test_backward_clock_starts_no_new_stretch() -> None:
     data = batch(0, 5 * MINUTE) + batch(1, 0) + batch(2, 5 * MINUTE + 1)
     assert ends(data) == [(5 * MINUTE + 1, 0, 0, 3, 3)]
 
 
-def test_times_of_the_broker_and_horizons() -> None:
-    """With log-append time the producer's time is none; a delete horizon stands where the first time did."""
+def test_log_append_time_and_delete_horizon() -> None:
+    """With log-append time the producer's time is ignored; a delete horizon replaces the base timestamp."""
     stamped = batch(0, 5, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=50)
     horizon = batch(1, 60, delete_horizon=10)
     assert ends(stamped + horizon) == [(60, 50, 0, 2, 2)]
 
 
 def test_records_are_not_decoded() -> None:
-    """What is in a batch may be anything, as long as its header leads to the next one."""
+    """The records may be any bytes, as long as the header leads to the next batch."""
     data = bytearray(batch(0, 1) + batch(1, 2) + batch(2, 3))
     data[65] ^= 0xFF
     assert ends(bytes(data)) == [(3, 1, 0, 3, 3)]
@@ -93,8 +93,8 @@ def test_implausible_header_is_ignored() -> None:
 
 @settings(max_examples=depth.examples(25), deadline=None)
 @given(log(), st.integers(0, 1 << 30))
-def test_a_log_ends_where_its_last_batch_does(batches: list[bytes], seed: int) -> None:
-    """And in pieces it has as many batches as in one."""
+def test_end_offset_is_that_of_the_last_batch(batches: list[bytes], seed: int) -> None:
+    """In pieces the log has the same batch count as at once."""
     data = b"".join(batches)
     found = ends(data)
     assert found[-1][3] == read_header(batches[-1]).next_offset

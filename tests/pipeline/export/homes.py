@@ -1,4 +1,4 @@
-"""Small warehouses to export from: made by hand, file by file."""
+"""Small warehouses to export from, written file by file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE = "topic_name"
 def add(
     warehouse: Warehouse, *names: str, removed: tuple[DataFile, ...] = (), table: str = TABLE
 ) -> DataFile:
-    """A step of the warehouse that writes a file with a row for each name."""
+    """Commit a step that writes a file with one row per name."""
     folder = f"bronze/{table}/in-0"
     sink = Sink(warehouse.path / folder, TABLES[table].schema)
     rows = [{"cluster": "c", "topic_id": f"id of {name}", "topic": name, "partitions": 3} for name in names]
@@ -31,6 +31,6 @@ def add(
 
 
 def warehouse(path: Path) -> tuple[Warehouse, DataFile]:
-    """One with a file of two rows, and that file."""
+    """Return a warehouse with one file of two rows, and that file."""
     made = Warehouse(path / "warehouse")
     return made, add(made, "a", "b")

@@ -1,4 +1,4 @@
-"""A Delta table is what the warehouse's is, once, however often and wherever an export broke off."""
+"""A Delta table has the rows of the warehouse's table once, for repeated and interrupted exports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def names(home: Path) -> list[str]:
 
 
 def test_tables_of_kafkas_logs_are_read_back_row_by_row(tmp_path: Path) -> None:
-    """Every layer and type of column: bytes, lists of structs, nulls in tombstones."""
+    """Covers every layer and column type: bytes, lists of structs, nulls in tombstones."""
     home = Warehouse(tmp_path / "warehouse")
     ingest(home, [LOGS / "share"], Local())
     made = {done.table: done for done in export(home, tmp_path / "out")}

@@ -1,4 +1,4 @@
-"""Files come whole to their new place, whatever was there."""
+"""Exported files appear completely in their new place, whatever was there before."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_incomplete_file_of_a_crash_is_replaced(tmp_path: Path) -> None:
 def test_interrupted_export_is_completed_at_any_point(
     call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between any two calls of the system; nothing is cleaned up on the way out, as if killed."""
+    """Interrupts between any two system calls; nothing is cleaned up, as if the process were killed."""
     home, _ = warehouse(tmp_path)
     add(home, "c")
     add(home, "d")
     calls = iter(range(100))
 
-    def dying(real: Callable[..., None]) -> Callable[..., None]:
+    def interrupting(real: Callable[..., None]) -> Callable[..., None]:
         def act(*given: object) -> None:
             if next(calls) == call:
                 raise KeyboardInterrupt
@@ -64,8 +64,8 @@ def test_interrupted_export_is_completed_at_any_point(
 
     files = wanted(home, TABLE, tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "link", dying(os.link))
-        patch.setattr(os, "replace", dying(os.replace))
+        patch.setattr(os, "link", interrupting(os.link))
+        patch.setattr(os, "replace", interrupting(os.replace))
         with pytest.raises(KeyboardInterrupt):
             place(files.values(), tmp_path / "out")
     for file in files.values():

@@ -1,4 +1,4 @@
-"""An Iceberg table is what the warehouse's is, once, however often and wherever an export broke off."""
+"""An Iceberg table has the rows of the warehouse's table once, for repeated and interrupted exports."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def names(home: Path) -> list[str]:
 
 
 def shown(row: dict[str, Any]) -> str:
-    """A row as `pyiceberg` shows it: a list that is null is empty."""
+    """Return a row as `pyiceberg` shows it: a null list is empty."""
     return repr({name: value or None if isinstance(value, list) else value for name, value in row.items()})
 
 
 def test_tables_of_kafkas_logs_are_read_back_row_by_row(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every layer and type of column: bytes, lists of structs, short numbers; and no warning for each."""
+    """Covers every layer and column type: bytes, lists of structs, short integers; without a warning for
+    each."""
     home = Warehouse(tmp_path / "warehouse")
     ingest(home, [LOGS / "share"], Local())
     made = {done.table: done for done in export(home, tmp_path / "out")}

@@ -1,4 +1,4 @@
-"""How a group fared in a minute follows from its rebalances and gaps; each figure is checked by hand."""
+"""Health of a group by minute follows from its rebalances and gaps; each value is checked by hand."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def column(rows: Sequence[dict[str, Any]], *names: str) -> list[Any]:
     return [tuple(row[name] for name in names) if len(names) > 1 else row[names[0]] for row in rows]
 
 
-def test_a_rebalance_without_gaps_costs_nothing() -> None:
+def test_rebalance_without_gaps_costs_nothing() -> None:
     """The complete row, and no row for minutes without a change."""
     assert health([rebalance(5 * MINUTE + 10, 5 * MINUTE + 60)]) == [
         {
@@ -172,7 +172,7 @@ def test_stuck_member_spans_superseded_rebalances() -> None:
     assert column(health(runs, members=members), "stuck_member_id") == ["b", None]
 
 
-def test_a_pause_between_rebalances_is_a_stable_moment() -> None:
+def test_pause_between_rebalances_counts_as_stable() -> None:
     runs = [rebalance(0, 20_000, last_member_id="b"), rebalance(20_001, 100_000, last_member_id="b")]
     assert column(health(runs), "stuck_member_id") == [None, None]
 

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from tests.pipeline.reduce.playing import Played
 from tests.pipeline.segments import LOGS, Record, cleaned, log, write
-from tests.pipeline.streaming import GOLD, at_once, gold_rows, lived, steps, streamed, sums
+from tests.pipeline.streaming import (
+    GOLD,
+    built_at_once,
+    built_in_steps,
+    gold_rows,
+    steps,
+    sums,
+    write_simulated_logs,
+)
 
 from konvene.pipeline.engine import Local
 from konvene.pipeline.gold import worker
@@ -47,9 +55,9 @@ def names_in(warehouse: Warehouse) -> dict[str, str]:
 def test_steps_over_golden_logs_build_the_files_of_one_build(
     tmp_path: Path, new_reducers: list[int], name: str, records: int
 ) -> None:
-    in_steps = streamed(tmp_path / "w", LOGS / name, records)
+    in_steps = built_in_steps(tmp_path / "w", LOGS / name, records)
     begun = len(new_reducers)
-    whole = at_once(tmp_path / "w2", LOGS / name)
+    whole = built_at_once(tmp_path / "w2", LOGS / name)
     assert sums(in_steps) == sums(whole)
     assert [sums(in_steps)[table] for table in GOLD if name != "share" and table == "ownership"] != [[]]
     groups = len({f.partition for f in in_steps.files("coordinator_record", "__consumer_offsets")})
@@ -62,10 +70,10 @@ def test_steps_over_a_simulated_log_build_the_coordinators_rebalances(
 ) -> None:
     """Batch, stream and live coordinator agree on a simulated log with its audit."""
     played = Played(kind, seed, steps=600)
-    logs = lived(tmp_path / "logs", played)
-    in_steps = streamed(tmp_path / "w", logs, 25)
+    logs = write_simulated_logs(tmp_path / "logs", played)
+    in_steps = built_in_steps(tmp_path / "w", logs, 25)
     assert len(new_reducers) <= 3
-    assert sums(in_steps) == sums(at_once(tmp_path / "w2", logs))
+    assert sums(in_steps) == sums(built_at_once(tmp_path / "w2", logs))
     expected_rows, rows = played.rows(audit=True, names=names_in(in_steps)), gold_rows(in_steps)
     assert {row["evidence"] for row in rows["rebalance"]} >= {"observed"}
     for table, expected in expected_rows.items():
@@ -76,29 +84,29 @@ def test_steps_over_a_simulated_log_build_the_coordinators_rebalances(
 def test_late_audit_rebuilds_gold(tmp_path: Path, new_reducers: list[int]) -> None:
     """The log is read first, its audit later: inferred causes are replaced."""
     played = Played("consumer", 2, steps=400)
-    logs = lived(tmp_path / "logs", played)
+    logs = write_simulated_logs(tmp_path / "logs", played)
     later = tmp_path / "later"
     (logs / "__konvene_audit-0").rename(later)
-    streamed(tmp_path / "w", logs, 20)
+    built_in_steps(tmp_path / "w", logs, 20)
     begun = len(new_reducers)
     later.rename(logs / "__konvene_audit-0")
-    warehouse = streamed(tmp_path / "w", logs, 10_000)
+    warehouse = built_in_steps(tmp_path / "w", logs, 10_000)
     assert len(new_reducers) == begun + 1
-    assert sums(warehouse) == sums(at_once(tmp_path / "w2", logs))
+    assert sums(warehouse) == sums(built_at_once(tmp_path / "w2", logs))
 
 
 def test_renamed_topic_rebuilds_gold(tmp_path: Path, new_reducers: list[int]) -> None:
     """Rows with the old topic name are replaced."""
     played = Played("consumer", 2, steps=400)
-    logs = lived(tmp_path / "logs", played)
-    warehouse = streamed(tmp_path / "w", logs, 20)
+    logs = write_simulated_logs(tmp_path / "logs", played)
+    warehouse = built_in_steps(tmp_path / "w", logs, 20)
     begun, (topic_id,) = len(new_reducers), names_in(warehouse)
     folder = write(tmp_path / "logs", [[Record(0, 1, None, b"x")]], topic="renamed")[0].parent
     (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
-    warehouse = streamed(tmp_path / "w", logs, 10_000)
+    warehouse = built_in_steps(tmp_path / "w", logs, 10_000)
     assert len(new_reducers) == begun + 1
     assert {row["topic"] for row in read.table(warehouse, "ownership").to_pylist()} == {"renamed"}
-    assert sums(warehouse) == sums(at_once(tmp_path / "w2", logs))
+    assert sums(warehouse) == sums(built_at_once(tmp_path / "w2", logs))
 
 
 def test_steps_over_a_compacted_log_build_the_same_group_tables(
@@ -107,9 +115,9 @@ def test_steps_over_a_compacted_log_build_the_same_group_tables(
     """Missing evidence does not depend on the steps in which a compacted log is read."""
     batches = log(6, 200)
     write(tmp_path / "logs", cleaned(batches, batches[120][0].offset), cuts=[60, 150], whole=batches)
-    in_steps = sums(streamed(tmp_path / "w", tmp_path / "logs", 40))
+    in_steps = sums(built_in_steps(tmp_path / "w", tmp_path / "logs", 40))
     assert len(new_reducers) <= 3
-    whole = sums(at_once(tmp_path / "w2", tmp_path / "logs"))
+    whole = sums(built_at_once(tmp_path / "w2", tmp_path / "logs"))
     assert whole["rebalance"] and whole["group_health"]
     for table in GOLD_OF["groups"]:
         assert in_steps[table] == whole[table], table
@@ -119,10 +127,10 @@ def test_completed_log_rebuilds_gold(tmp_path: Path) -> None:
     batches = log(5, 60)
     write(tmp_path / "cleaned", cleaned(batches, batches[50][0].offset), whole=batches)
     write(tmp_path / "whole", batches)
-    warehouse = streamed(tmp_path / "w", tmp_path / "cleaned", 40)
+    warehouse = built_in_steps(tmp_path / "w", tmp_path / "cleaned", 40)
     ingest(warehouse, [tmp_path / "whole"], Local())
     step(warehouse, [], Local(), [str(tmp_path / "whole")])
-    for table, rows in gold_rows(at_once(tmp_path / "w2", tmp_path / "whole")).items():
+    for table, rows in gold_rows(built_at_once(tmp_path / "w2", tmp_path / "whole")).items():
         assert read.table(warehouse, table).to_pylist() == rows, table
 
 
@@ -131,7 +139,7 @@ def test_lost_truncated_or_outdated_reducer_state_rebuilds_gold(
 ) -> None:
     """Gold is rebuilt with the same result, and one state file per log is kept."""
     write(tmp_path / "logs", log(5, 90))
-    whole = sums(at_once(tmp_path / "w2", tmp_path / "logs"))
+    whole = sums(built_at_once(tmp_path / "w2", tmp_path / "logs"))
     home = tmp_path / "w"
     for number, parts in enumerate(steps(tmp_path / "logs", 40)):
         before = len(new_reducers)
@@ -159,7 +167,7 @@ def test_omitted_tables_can_be_built_later(tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path / "w")
     assert warehouse.files("rebalance") and not warehouse.files("lag")
     build(warehouse, Local())
-    assert sums(warehouse) == sums(at_once(tmp_path / "w2", logs))
+    assert sums(warehouse) == sums(built_at_once(tmp_path / "w2", logs))
 
 
 def test_repeated_batch_commits_nothing(tmp_path: Path) -> None:
@@ -172,7 +180,7 @@ def test_repeated_batch_commits_nothing(tmp_path: Path) -> None:
         once = Warehouse(home).snapshot.number
         step(Warehouse(home), parts, Local(), [str(logs)])
         assert Warehouse(home).snapshot.number == once
-    assert sums(Warehouse(home)) == sums(at_once(tmp_path / "w2", logs))
+    assert sums(Warehouse(home)) == sums(built_at_once(tmp_path / "w2", logs))
 
 
 def test_replaced_file_fails_the_batch(tmp_path: Path) -> None:
@@ -186,4 +194,4 @@ def test_replaced_file_fails_the_batch(tmp_path: Path) -> None:
     with pytest.raises(Replaced, match="changed while it was read"):
         step(Warehouse(tmp_path / "w"), parts, Local(), [str(logs)])
     assert Warehouse(tmp_path / "w").snapshot.number == 0
-    assert sums(streamed(tmp_path / "w", logs, 10_000)) == sums(at_once(tmp_path / "w2", logs))
+    assert sums(built_in_steps(tmp_path / "w", logs, 10_000)) == sums(built_at_once(tmp_path / "w2", logs))

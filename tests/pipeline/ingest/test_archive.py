@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.pipeline.reduce.playing import Played
 from tests.pipeline.segments import LOGS, records_of
-from tests.pipeline.streaming import WANTED, at_once, lived, steps, streamed, sums
+from tests.pipeline.streaming import WANTED, built_at_once, built_in_steps, steps, sums, write_simulated_logs
 
 from konvene.broker.storage.archive import Archive, SegmentStore
 from konvene.broker.storage.offline_cleaner import CleaningResult, OfflineCleaner
@@ -64,7 +64,7 @@ def removed(results: list[CleaningResult]) -> int:
 
 def logs_of(home: Path, kind: str, seed: int, *, audit: bool = True, steps: int = 1_500) -> Path:
     """Write the log and the audit of a simulated run to a data directory."""
-    lived(home, Played(kind, seed, steps=steps))
+    write_simulated_logs(home, Played(kind, seed, steps=steps))
     if not audit:
         shutil.rmtree(home / "__konvene_audit-0")
     return recut(home)
@@ -79,11 +79,11 @@ def test_cleaned_log_and_archive_build_the_same_gold(
     whole = logs_of(tmp_path / "whole", kind, seed, audit=audit)
     shutil.copytree(whole, tmp_path / "both" / "data")
     assert removed(clean(tmp_path / "both" / "data", tmp_path / "both" / name)) > 50
-    expected = at_once(tmp_path / "w0", whole)
-    found = at_once(tmp_path / "w1", tmp_path / "both")
+    expected = built_at_once(tmp_path / "w0", whole)
+    found = built_at_once(tmp_path / "w1", tmp_path / "both")
     assert sums(found) == sums(expected)
     assert records_of(found) == records_of(expected)
-    assert sums(streamed(tmp_path / "w2", tmp_path / "both", 70)) == sums(expected)
+    assert sums(built_in_steps(tmp_path / "w2", tmp_path / "both", 70)) == sums(expected)
     assert any(sums(expected)[table] for table in ("rebalance", "ownership"))
 
 
@@ -93,9 +93,9 @@ def test_cleaned_golden_logs_and_archive_build_the_same_gold(tmp_path: Path, sto
     whole = recut(tmp_path / "whole", 1_000)
     shutil.copytree(whole, tmp_path / "both" / "data")
     assert removed(clean(tmp_path / "both" / "data", tmp_path / "both" / "kept")) > 10
-    expected = at_once(tmp_path / "w0", whole)
-    assert sums(at_once(tmp_path / "w1", tmp_path / "both")) == sums(expected)
-    assert sums(streamed(tmp_path / "w2", tmp_path / "both", 40)) == sums(expected)
+    expected = built_at_once(tmp_path / "w0", whole)
+    assert sums(built_at_once(tmp_path / "w1", tmp_path / "both")) == sums(expected)
+    assert sums(built_in_steps(tmp_path / "w2", tmp_path / "both", 40)) == sums(expected)
 
 
 def test_without_an_archive_history_is_lost(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_without_an_archive_history_is_lost(tmp_path: Path) -> None:
     whole = logs_of(tmp_path / "whole", "classic", 2)
     shutil.copytree(whole, tmp_path / "data")
     clean(tmp_path / "data", None)
-    assert len(records_of(at_once(tmp_path / "w1", tmp_path / "data"))) < len(
-        records_of(at_once(tmp_path / "w0", whole))
+    assert len(records_of(built_at_once(tmp_path / "w1", tmp_path / "data"))) < len(
+        records_of(built_at_once(tmp_path / "w0", whole))
     )
 
 
@@ -135,7 +135,7 @@ def test_repeated_cleaning_during_ingest(tmp_path: Path, kind: str) -> None:
     assert count > 2
     assert removed_records > 100
     build(by_ingest, Local())
-    expected = at_once(tmp_path / "w0", whole)
+    expected = built_at_once(tmp_path / "w0", whole)
     assert records_of(in_steps) == records_of(expected)
     assert records_of(by_ingest) == records_of(expected)
     assert sums(in_steps) == sums(expected)
@@ -174,7 +174,7 @@ def test_segments_archived_and_cleaned_during_discovery_are_found(
     parts = [p for p in source.slices(WANTED, {}, {of: 1 << 40}) if p.of == of]
     monkeypatch.undo()
     step(Warehouse(tmp_path / "w1"), parts, Local(), [str(tmp_path / "both")])
-    expected = records_of(at_once(tmp_path / "w0", whole))
+    expected = records_of(built_at_once(tmp_path / "w0", whole))
     found = records_of(Warehouse(tmp_path / "w1"))
     assert found == [row for row in expected if row in found]
     assert len(found) == sum(1 for _ in _records(whole / "__consumer_offsets-0"))

@@ -1,4 +1,4 @@
-"""What a warehouse keeps of a reducer is read as values, and runs nothing."""
+"""Reducer state in a warehouse is unpickled as plain values, without calling anything."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from konvene.groups.history import reader
 from konvene.pipeline.reduce.unpickler import unpickled
 
 
-class Evil:
-    """Pickles as a call."""
+class MaliciousPickle:
+    """An object that unpickles as a function call."""
 
     def __init__(self, function: Any, *given: Any) -> None:
         self.function, self.given = function, given
@@ -25,14 +25,14 @@ class Evil:
 
 
 @pytest.mark.parametrize("function", [os.system, subprocess.Popen, eval, getattr, Path, reader.infer])
-def test_nothing_is_called_that_is_no_part_of_a_reducer(function: Any, tmp_path: Path) -> None:
+def test_unknown_callables_are_rejected(function: Any, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with pytest.raises(pickle.UnpicklingError):
-        unpickled(pickle.dumps(Evil(function, f"touch {mark}")))
+        unpickled(pickle.dumps(MaliciousPickle(function, f"touch {mark}")))
     assert not mark.exists()
 
 
-def test_values_are_values() -> None:
+def test_plain_values_are_unpickled() -> None:
     value = {"a": [1, 2.5, None, True], "b": (frozenset({1}), {2}, b"x")}
     assert unpickled(pickle.dumps(value)) == value
     with pytest.raises(EOFError):

@@ -1,4 +1,4 @@
-"""Spark reads a log that was cleaned with its archive as the log that it was: in a query, and in a stream."""
+"""Spark reads a cleaned log with its archive as the log before cleaning, in a query and in a stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipeline.ingest.test_archive import clean, logs_of, removed
 from tests.pipeline.spark.test_source import read
-from tests.pipeline.streaming import at_once, sums
+from tests.pipeline.streaming import built_at_once, sums
 
 from konvene.pipeline.spark import stream as streams
 from konvene.pipeline.warehouse.warehouse import Warehouse
@@ -26,7 +26,7 @@ def test_a_query_and_a_stream_have_the_whole_history(
     data, kept = tmp_path / "data", tmp_path / "kept"
     shutil.copytree(whole, data)
     assert removed(clean(data, kept)) > 50
-    expected = at_once(tmp_path / "w0", whole)
+    expected = built_at_once(tmp_path / "w0", whole)
 
     def rows(*paths: Path) -> list[str]:
         found = read(spark, "coordinator_record", *paths).select(

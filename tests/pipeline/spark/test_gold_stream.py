@@ -15,7 +15,7 @@ from tests.pipeline.reduce.playing import Played
 from tests.pipeline.segments import LOGS, all_files
 from tests.pipeline.sources.test_live import GROUPS, commit
 from tests.pipeline.spark.cluster import SHORT_LIVED
-from tests.pipeline.streaming import at_once, gold_rows, lived, sums
+from tests.pipeline.streaming import built_at_once, gold_rows, sums, write_simulated_logs
 
 from konvene.pipeline.gold.resume import HOME
 from konvene.pipeline.spark import stream as streams
@@ -80,7 +80,7 @@ def test_interrupted_stream_of_golden_logs_writes_the_files_of_one_build(
             run(spark, tmp_path, LOGS / name, maxRecordsPerTrigger=60)
     assert breaks.batches == 3
     warehouse = run(spark, tmp_path, LOGS / name, maxRecordsPerTrigger=200)
-    whole = at_once(tmp_path / "whole", LOGS / name)
+    whole = built_at_once(tmp_path / "whole", LOGS / name)
     assert sums(warehouse) == sums(whole)
     for table in ("coordinator_record", "log_span", "offset_commit"):
         assert _without_places(warehouse, table) == _without_places(whole, table), table
@@ -95,7 +95,7 @@ def _without_places(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
 def test_streamed_simulation_has_the_coordinators_rebalances(spark: SparkSession, tmp_path: Path) -> None:
     """The log grows between two runs, and the rows match what the coordinator explained live."""
     played = Played("consumer", 2, steps=600)
-    logs = lived(tmp_path / "logs", played)
+    logs = write_simulated_logs(tmp_path / "logs", played)
     log = logs / "__consumer_offsets-0" / f"{0:020}.log"
     data = log.read_bytes()
     log.write_bytes(data[: len(data) // 2])
@@ -104,7 +104,7 @@ def test_streamed_simulation_has_the_coordinators_rebalances(spark: SparkSession
     with log.open("r+b") as file:  # Write in place, as a broker does.
         file.write(data)
     warehouse = run(spark, tmp_path, logs, maxRecordsPerTrigger=100)
-    assert sums(warehouse) == sums(at_once(tmp_path / "whole", logs))
+    assert sums(warehouse) == sums(built_at_once(tmp_path / "whole", logs))
     names = {row["topic_id"]: row["topic"] for row in read.table(warehouse, "topic_name").to_pylist()}
     rows = gold_rows(warehouse)
     for table, expected in played.rows(audit=True, names=names).items():
@@ -152,6 +152,6 @@ def test_killed_driver_loses_and_duplicates_nothing(spark: SparkSession, tmp_pat
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
     warehouse = run(spark, tmp_path, logs, maxRecordsPerTrigger=200)
-    whole = at_once(tmp_path / "whole", logs)
+    whole = built_at_once(tmp_path / "whole", logs)
     assert sums(warehouse) == sums(whole)
     assert read.table(warehouse, "coordinator_record").equals(read.table(whole, "coordinator_record"))

@@ -1,4 +1,4 @@
-"""A sweep on Spark makes the rows that one process makes."""
+"""A sweep on Spark has the rows of a sweep in one process."""
 
 from __future__ import annotations
 
