@@ -75,13 +75,13 @@ def log(seed: int, batches: int, *, groups: int = 5, first: int = 0) -> Log:
 
 
 def cleaned(batches: Log, before: int) -> Log:
-    """The log when a cleaner has been over what stands before an offset."""
+    """Return the log as compaction below the offset `before` leaves it."""
     last = {r.key: r.offset for batch in batches for r in batch if r.offset < before}
     return [[r for r in batch if r.offset >= before or last[r.key] == r.offset] for batch in batches]
 
 
 def encoded(batch: Sequence[Record], whole: Sequence[Record]) -> bytes:
-    """What is left of a batch, as it stands in the log."""
+    """Encode the remaining records of a batch with the offsets of the whole batch."""
     return build(batch, base_offset=whole[0].offset, last_offset=whole[-1].offset, leader_epoch=3)
 
 
@@ -129,7 +129,7 @@ def _index(base: int, parts: list[bytes]) -> bytes:
 
 
 def records_of(warehouse: Warehouse) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What bronze has, log by log in the order of offsets."""
+    """Return offset, key and value of all bronze records, ordered by log and offset."""
     found = []
     files = warehouse.files("coordinator_record")
     for of in sorted({f.of for f in files}):

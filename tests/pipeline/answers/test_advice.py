@@ -118,13 +118,13 @@ def test_ambiguous_departure_is_not_counted_as_an_expired_session() -> None:
     assert "session-timeout" not in advice(model)
 
 
-def test_one_client_that_others_wait_for_is_named() -> None:
+def test_client_that_blocks_others_is_reported() -> None:
     found = {a.rule: a for a in summarise(day(), Selection(("invoices",))).advice}["stuck-client"]
     assert found.text.startswith("Others waited for inv-b in 9 of 10 rebalances, ")
     assert found.clients == ("inv-b",)
 
 
-def test_a_subscription_that_flaps_is_named() -> None:
+def test_flapping_subscription_is_reported() -> None:
     model = Model("app", "consumer", {"orders": 8})
     model.join(*pods(3))
     for _ in range(5):

@@ -164,7 +164,7 @@ def test_lanes_show_revocations_waits_and_joins() -> None:
     assert all(line.isascii() for line in timeline(traced, 60, PLAIN)[1:] if "…" not in line)
 
 
-def test_a_departed_member_has_a_lane_that_ends() -> None:
+def test_lane_of_a_departed_member_ends() -> None:
     model = two_members()
     model.wait(60_000)
     model.leave("bob", took_ms=2_000)

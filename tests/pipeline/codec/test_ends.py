@@ -94,7 +94,7 @@ def test_implausible_header_is_ignored() -> None:
 @settings(max_examples=depth.examples(25), deadline=None)
 @given(log(), st.integers(0, 1 << 30))
 def test_end_offset_is_that_of_the_last_batch(batches: list[bytes], seed: int) -> None:
-    """In pieces the log has the same batch count as at once."""
+    """Read in pieces, the log has the same number of batches."""
     data = b"".join(batches)
     found = ends(data)
     assert found[-1][3] == read_header(batches[-1]).next_offset

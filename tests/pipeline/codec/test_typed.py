@@ -140,7 +140,7 @@ def key_of(table: SilverTable) -> bytes:
     return table.kind.code.to_bytes(2, "big") + encode(table.kind.key(), 0)
 
 
-def test_tables_are_named_by_what_kafka_calls_the_records() -> None:
+def test_tables_have_the_names_of_kafkas_records() -> None:
     """One table for each type of each log, with a name of its own."""
     names = [table.name for table in TYPED.values()]
     assert len(set(names)) == len(names) == 25

@@ -125,9 +125,9 @@ def test_concurrent_step_is_rejected(tmp_path: Path) -> None:
     class Interleaved(Local):
         def run(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
             for task in tasks:
-                with pytest.raises(Conflict, match="somebody else"):
+                with pytest.raises(Conflict, match="another process is writing"):
                     ingest(Warehouse(tmp_path / "w"), [tmp_path / "logs"], Local())
-                with pytest.raises(Conflict, match="somebody else"):
+                with pytest.raises(Conflict, match="another process is writing"):
                     build(Warehouse(tmp_path / "w"), Local())
                 yield work(task)
 

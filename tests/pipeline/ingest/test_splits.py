@@ -1,4 +1,4 @@
-"""Where segments are split, and up to where they can be read."""
+"""Split positions of segments, and the end up to which they can be read."""
 
 from __future__ import annotations
 

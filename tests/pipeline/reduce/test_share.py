@@ -83,7 +83,7 @@ def walked(seed: int, steps: int = 80) -> tuple[Rows, Rows, str]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_epoch_is_observed_and_what_is_inferred_agrees(seed: int) -> None:
+def test_audit_changes_causes_and_evidence_only(seed: int) -> None:
     """All audit rows are used; apart from the evidence, rows with and without the audit have the same
     causes and members."""
     observed, inferred, left = walked(seed)

@@ -29,7 +29,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def offsets(parts: list[Slice]) -> list[int]:
-    """What tasks read that look at nothing but their slice."""
+    """Return the offsets that tasks read from the given slices."""
     found = []
     for part in parts:
         assert part.split is not None

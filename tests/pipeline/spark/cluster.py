@@ -22,7 +22,7 @@ from pathlib import Path
 HOST = "127.0.0.1"
 PATIENCE_S = 120
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What makes a JVM begin sooner and take less of a machine, at the price of its best speed."""
+"""JVM options for a quick start and few resources, at the price of peak speed."""
 
 
 def free_port() -> int:
