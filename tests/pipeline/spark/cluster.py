@@ -1,10 +1,10 @@
-"""A standalone cluster of Spark's on the loopback, of the scripts that the pyspark wheel has.
+"""A standalone Spark cluster on the loopback, started with the scripts of the pyspark wheel.
 
     with cluster(tmp_path) as master:        # spark://127.0.0.1:37777
         ...
 
-A master and two workers of one core each, small ones, which come to the master while the caller goes on.
-However it ends, none of them is left behind: each has a process group of its own, which is killed.
+Starts a master and two small workers of one core each, which register while the caller continues.
+Each has a process group of its own, which is killed at the end, so that no process is left behind.
 """
 
 from __future__ import annotations
