@@ -1,4 +1,4 @@
-"""A class of Kafka's in a JVM, asked line by line; what drives it is a Java file of ours beside a test."""
+"""A Kafka class in a JVM, driven line by line through a small Java program beside the test."""
 
 from __future__ import annotations
 

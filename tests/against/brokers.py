@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 
-# What both brokers are told: tests that wait less, and no topic by accident.
+# Settings of both brokers: short delays for tests, and no automatic topics.
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "300",
@@ -44,7 +44,7 @@ KAFKA_ONLY = {
 
 
 class Unavailable(Exception):
-    """This broker cannot be had on this machine; the message says what is missing."""
+    """This broker is not available on this machine; the message names what is missing."""
 
 
 class Broker(ABC):
@@ -52,7 +52,7 @@ class Broker(ABC):
 
     name: str
     explains = False
-    """Whether it can tell why a group rebalanced."""
+    """Whether it records why a group rebalanced."""
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         self.directory = directory

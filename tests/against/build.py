@@ -1,7 +1,8 @@
-"""Builds by Maven whatever tests here ask for when they first need it: `python -m tests.against.build`.
+"""Build with Maven everything that tests here need: `python -m tests.against.build`.
 
-Nobody has to call it. Called beforehand, beside something else, it spares the tests waiting for one another's
-builds. What cannot be built is told, and left to the tests, which say what became of it."""
+This is optional: tests build what they need themselves. Building beforehand spares parallel tests waiting for
+one another. A failed build is reported here and does not stop the others.
+"""
 
 import sys
 from collections.abc import Callable
@@ -22,14 +23,14 @@ BUILDS: tuple[Callable[[], object], ...] = (
 
 
 def missing() -> list[str]:
-    """Why some of it cannot be built."""
-    told = []
+    """Build everything; return the reasons for which parts could not be built."""
+    failures = []
     for build in BUILDS:
         try:
             build()
         except Unavailable as why:
-            told.append(str(why))
-    return told
+            failures.append(str(why))
+    return failures
 
 
 if __name__ == "__main__":

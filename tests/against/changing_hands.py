@@ -32,7 +32,7 @@ from .tools import CLASSES, tools_classpath, why_no_tools
 
 LOG = "__consumer_offsets-0"
 LONG_MS = 600_000
-"""Nobody is given up because of how long a broker needs to start."""
+"""Timeout long enough that no member expires while a broker starts."""
 
 WITHIN_S = 20
 
@@ -48,7 +48,7 @@ class Classic:
     assignment: bytes = b""
 
     def join(self, target: Target) -> None:
-        """JoinGroup and SyncGroup. As a leader it assigns nothing to anybody."""
+        """Join with JoinGroup and SyncGroup. As a leader it assigns empty assignments."""
         subscription = b"\0\1" + encode(ConsumerProtocolSubscription(topics=("orders",)), 1)
         request = JoinGroupRequest(
             group_id=self.group,
@@ -174,7 +174,7 @@ def dumped(log: Path) -> set[tuple[str, str]]:
 
 
 def as_plain(value: Any) -> Any:
-    """A value as its fields by name; partitions, whose order says nothing, in their own order."""
+    """Return a value as a dict of its fields, with partitions sorted, since their order has no meaning."""
     if isinstance(value, Struct):
         return {f.name: as_plain(getattr(value, f.name)) for f in value.__fields__}
     if isinstance(value, tuple):

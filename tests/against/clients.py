@@ -1,7 +1,7 @@
-"""The harness's side of a driver: a client process, what it is told, and what it has told.
+"""The harness's side of a driver: a client process, its commands, and its events.
 
 A `Client` is one process of one library in one role. `call` sends a command and waits for its reply; events
-that the client tells by itself gather in `events`, each with the time (`at`, nanoseconds on the machine's
+that the client emits by itself gather in `events`, each with the time (`at`, nanoseconds on the machine's
 monotonic clock) and the name of the client. A `Fleet` makes clients and sees that none outlives the test.
 """
 
@@ -42,7 +42,8 @@ MODEST = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:au
 
 
 class Refused(Exception):
-    """The client answered with an error: `code` is Kafka's when the library tells it, `name` its name."""
+    """The client answered with an error: `code` is Kafka's error code if the library gives it, `name` its
+    name."""
 
     def __init__(self, code: int | None, name: str, message: str) -> None:
         super().__init__(f"{name} ({code}): {message}")
@@ -158,7 +159,7 @@ class Client:
         self.log = log
         self.events: list[Event] = []
         self.ended_ns: int | None = None
-        """When it was told to close, or killed: from then on it may hold nothing."""
+        """When it was closed or killed: from then on it may own no partition."""
         self._changed = threading.Condition()
         self._ids = itertools.count(1)
         self._replies: dict[int, Event] = {}
@@ -322,10 +323,7 @@ class Fleet:
 
 
 def meet_the_coordinator(admin: Client) -> None:
-    """Wait until groups can be asked for: a broker may first have to make, or load, the log that holds them.
-
-    Consumers retry by themselves; not every admin client does.
-    """
+    """Wait until the group coordinator answers; a broker may first have to create or load its log."""
 
     def met() -> bool:
         try:

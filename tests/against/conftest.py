@@ -22,7 +22,7 @@ def java_is_missing() -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests marked `java` skip where Java's client cannot be built, and the reason is told at the end."""
+    """Skip tests marked `java` where Java's client cannot be built; the reason is shown in the summary."""
     if HERE in item.path.parents and item.get_closest_marker("java"):
         missing = java_is_missing()
         if missing:
@@ -30,12 +30,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Skips here are loud: a client that was not tried must not look like a client that passed. What a test
-    has counted is told, too."""
+    """Show skipped clients prominently, so that an untested client does not look like a passing one, and the
+    properties that tests have recorded."""
     for report in terminalreporter.stats.get("passed", ()):
         if "against/" in report.nodeid and report.user_properties:
-            told = ", ".join(f"{name}: {value}" for name, value in report.user_properties)
-            terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {told}")
+            properties = ", ".join(f"{name}: {value}" for name, value in report.user_properties)
+            terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {properties}")
     skipped = [report for report in terminalreporter.stats.get("skipped", ()) if "against/" in report.nodeid]
     reasons: dict[str, int] = {}
     for report in skipped:
@@ -111,7 +111,7 @@ def admins(shared_fleet: Fleet) -> "Admins":
 
 
 class Admins:
-    """One admin client of each library, started when first asked for."""
+    """One admin client of each library, started on first use."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

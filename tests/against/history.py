@@ -1,4 +1,4 @@
-"""What konvene says about a group's past: `konvene groups history`, read tolerantly in one place.
+"""Read a group's rebalance history from `konvene groups history`, tolerantly and in one place.
 
 The command prints JSON: one array, or one object with an array in it, or one object a line. Each rebalance
 has a `generation` (for a consumer group its epoch) and `causes`, each with a `kind` and, where one member

@@ -1,9 +1,8 @@
-"""A tap on the wire between clients and a broker: it passes bytes on and notes what was asked, and how long
-the answer took.
+"""A proxy between clients and a broker that forwards bytes and records each request and the response time.
 
-It listens where the broker says that it does (`advertised.listeners`), so that clients know no other way. Of
-what passes it reads the header of requests and, of answers to heartbeats of groups whose coordinator assigns,
-what they tell.
+It listens on the broker's advertised address (`advertised.listeners`), so that clients always connect through
+it. It reads the headers of requests, and error, epoch and interval of heartbeat responses of consumer and
+streams groups.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from .brokers import HOST
 CLASSIC_HEARTBEAT, HEARTBEAT, STREAMS_HEARTBEAT = 12, 68, 88
 HEARTBEATS = (CLASSIC_HEARTBEAT, HEARTBEAT, STREAMS_HEARTBEAT)
 ASSIGNED = (HEARTBEAT, STREAMS_HEARTBEAT)
-"""Those whose answers begin alike and tell when to send the next one."""
+"""APIs whose responses begin alike and contain the next heartbeat interval."""
 
 
 @dataclass

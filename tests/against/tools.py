@@ -1,7 +1,7 @@
-"""Apache Kafka's own command line tools, unchanged, and transcripts of what they say.
+"""Apache Kafka's own command line tools, unchanged, and transcripts of their output.
 
 `Tools` is one JVM that runs one tool after another (java/.../Tools.java). A transcript, `tools/*.txt`, is
-what somebody saw who typed these commands into a shell before a new broker:
+the shell session of these commands against a new broker:
 
     $ kafka-get-offsets --topic orders --time earliest
     orders:0:0
@@ -12,8 +12,8 @@ what somebody saw who typed these commands into a shell before a new broker:
     status 1
 
 Lines of `< ` are the tool's standard input, or the file that it is given as FILE; lines of `2> ` went to
-standard error; `status` tells of an end other than 0. ID_OF_orders is the id that was told last for orders.
-`| grep WORD` keeps the lines with that word. What differs from run to run is told by its kind: MS for a time,
+standard error; `status` is an exit code other than 0. ID_OF_orders is the id last printed for orders.
+`| grep WORD` keeps the lines with that word. Values that differ from run to run have placeholders: MS for a time,
 ID for a topic's id, UUID, HOST:PORT, DATA.
 
 The transcripts were recorded from Apache Kafka, by `KONVENE_AGAINST=kafka KONVENE_REWRITE=1`, and every
@@ -65,7 +65,7 @@ CLASSES = {
 WITHOUT_BROKER = {"kafka-dump-log"}
 BROKER_COMES_LAST = {"kafka-cluster"}
 
-# What differs from run to run, and how it is told.
+# Values that differ from run to run, and their placeholders.
 KINDS = (
     (r"(TopicId: |TopicId '|[Tt]opicId\":\"|Cluster ?I[dD]: +)[\w-]{22}", r"\1ID"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID"),
@@ -75,7 +75,7 @@ KINDS = (
     # Coordinators' batches have no producer, but in Kafka's a sequence.
     (r" sequence: (0|-1)(?= headerKeys: \[\] key: \{\"type)", ""),
 )
-# Java's own story of an error, which tells of its version rather than of the broker; its words on logging.
+# Java's stack traces, which show its version rather than the broker's behaviour; its log lines.
 NOISE = re.compile(r"(2> )?(\tat |\t\.\.\. |SLF4J|Caused by: |\s*$)")
 
 
@@ -90,7 +90,7 @@ class ToolResult:
 
 @dataclass
 class Step:
-    """One command of a transcript, what the tool is given to read, and what it must say."""
+    """One command of a transcript, its standard input, and its expected output."""
 
     line: str
     given: list[str] = field(default_factory=list)
@@ -197,8 +197,8 @@ def written(prose: list[str], steps: list[Step]) -> str:
 
 
 def replay(steps: list[Step], tools: Tools, broker: Broker, patience_s: float) -> list[Step]:
-    """What the tools say now. A broker may be a little late with what its controller has decided: a question
-    that has another answer than the transcript's is asked again, within `patience_s`."""
+    """Return the steps with the tools' present output. A query whose output differs from the transcript is
+    repeated within `patience_s`, since a broker may apply its controller's decisions a little late."""
     replayed = []
     for step in steps:
         if patience_s and step.asks_only and not step.output:

@@ -1,4 +1,4 @@
-"""Who is tried once more begins anew: with names of its own, and with plays of its own."""
+"""Retries of a test start from scratch: with names of their own, and with shared scenarios played anew."""
 
 import os
 from collections.abc import Callable, Hashable, Iterable
@@ -19,21 +19,21 @@ def tried(request: pytest.FixtureRequest) -> int:
 
 
 def own_name(request: pytest.FixtureRequest, most: int = 200) -> str:
-    """A name that nothing else has: the test's, with what tells its process and its try from others."""
+    """Return a unique name: the test's name with its process id and attempt number."""
     words = "".join(c if c.isalnum() else "-" for c in request.node.name.removeprefix("test_"))
     return f"{words.strip('-')[:most].strip('-')}-{os.getpid()}-{tried(request)}"
 
 
 class Plays(Generic[Name, Played]):
-    """Long plays that many tests ask about: each is played once, some at a time, and what came of it is told
-    to all who ask, be it a failure. `play` is told what to play, and what to add to its names."""
+    """Long scenarios shared by many tests: each is played once, a few at a time, and its result or failure is
+    returned to every test. `play` takes the scenario and a suffix for its names."""
 
     def __init__(self, play: Callable[[Name, str], Played], at_once: int) -> None:
         self._play = play
         self._pool = ThreadPoolExecutor(at_once)
         self._played: dict[Name, Future[Played]] = {}
         self._again: set[tuple[str, int]] = set()
-        """For whom something was played again."""
+        """(test, attempt) pairs for which a scenario was played again."""
 
     def begin(self, names: Iterable[Name]) -> None:
         for name in names:
@@ -41,7 +41,7 @@ class Plays(Generic[Name, Played]):
                 self._played[name] = self._pool.submit(self._play, name, "")
 
     def of(self, name: Name, request: pytest.FixtureRequest) -> Played:
-        """What came of it. For a test that failed and is tried once more it is played once more."""
+        """Return the scenario's result. A retried test has it played again."""
         asks = (request.node.nodeid, tried(request))
         if tried(request) > 1 and asks not in self._again:
             self._again.add(asks)

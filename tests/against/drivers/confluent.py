@@ -131,14 +131,14 @@ class ConfluentConsumer:
     def commit_async(
         self, offsets: dict[Partition, tuple[int, str]], on_result: Callable[[Exception | None], None]
     ) -> None:
-        """librdkafka calls back once for each commit, in the order in which it was asked for them."""
+        """Commit asynchronously; librdkafka calls back once for each commit, in the order of the calls."""
         self.waiting.append(on_result)
         rows = [TopicPartition(t, p, offset, meta) for (t, p), (offset, meta) in offsets.items()]
         self.consumer.commit(offsets=rows, asynchronous=True)
 
     def _committed(self, error: KafkaError | None, rows: list[TopicPartition]) -> None:
         errors = [e for e in (error, *(row.error for row in rows)) if e is not None]
-        if self.waiting:  # else it tells of a commit that was waited for
+        if self.waiting:  # otherwise the callback belongs to a synchronous commit
             self.waiting.popleft()(KafkaException(errors[0]) if errors else None)
 
     def committed(self, partitions: list[Partition]) -> dict[Partition, tuple[int, str | None]]:
@@ -158,7 +158,7 @@ class ConfluentConsumer:
         self.consumer.resume(parts(partitions))
 
     def offsets_for_times(self, times: dict[Partition, int]) -> dict[Partition, tuple[int, int]]:
-        """librdkafka tells the offset only, and the log's end (-1) when no record is that late."""
+        """Return offsets only; librdkafka gives the log's end (-1) where no record is that late."""
         rows = [TopicPartition(*partition, at) for partition, at in times.items()]
         found = self.consumer.offsets_for_times(rows, timeout=TIMEOUT_S)
         return {(r.topic, r.partition): (max(r.offset, -1), -1) for r in found}
@@ -265,7 +265,7 @@ class ConfluentProducer:
         self.producer.begin_transaction()
 
     def send_offsets(self, offsets: dict[Partition, tuple[int, str]], group: Row) -> None:
-        """Which member of the group it is, only a member can say: these come from nobody in particular."""
+        """Send offsets without a member id and generation, which only the consumer itself knows."""
         if group.get("member_id"):
             raise Unsupported("offsets of a member that is another client")
         rows = [TopicPartition(t, p, offset, meta) for (t, p), (offset, meta) in offsets.items()]

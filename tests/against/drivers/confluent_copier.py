@@ -50,7 +50,7 @@ class ConfluentCopier:
         )
 
     def _moved(self, event: str) -> Callable[[Consumer, list[TopicPartition]], None]:
-        """What was read before partitions moved is read again by whoever has them then."""
+        """Return a callback that emits the event and makes the copier seek to the committed offsets."""
 
         def emit_event(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self.astray = True

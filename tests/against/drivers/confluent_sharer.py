@@ -1,7 +1,7 @@
 """A member of a share group of confluent-kafka (librdkafka); its Java twin is SharerRole.java.
 
-It polls and acknowledges as it is told, or goes on by itself: then it answers each record with the type that
-it was given, and tells what came of its answers.
+It polls and acknowledges on command, or runs on its own: then it acknowledges each record with the configured
+type and reports the results.
 """
 
 import time

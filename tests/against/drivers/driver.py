@@ -3,21 +3,21 @@
 A driver is a process so that a test may kill it, stop it and continue it like any member of a group.
 Commands come on stdin, one JSON object a line: `{"id": 7, "do": "seek", ...}`. Each is answered on stdout by
 `{"event": "reply", "id": 7, "result": ...}` or `{..., "error": {"code", "name", "message"}}`, where `code` is
-Kafka's error code when the client tells it. What a client does by itself is told as further events, each with
+Kafka's error code when the client gives it. What a client does by itself is reported as events, each with
 `at`: the machine's monotonic clock in nanoseconds, comparable between processes.
 
 A process has one role, given by its first command (`{"do": "start", "role": "consumer", ...}`), and ends with
 `close` or when stdin ends.
 
 consumer: hold, go, member, position, commit, committed, seek, pause, resume, offsets_for_times, watermarks,
-    subscribe, unsubscribe; tells assigned, revoked, lost, records, committed, commit_failed. After each poll
+    subscribe, unsubscribe; emits assigned, revoked, lost, records, committed, commit_failed. After each poll
     it commits what it read if it was started with `commit` = `sync` or `async`
-producer: send, stream, settle; tells acked, failed. With a transactional id also init, begin, offsets,
+producer: send, stream, settle; emits acked, failed. With a transactional id also init, begin, offsets,
     commit, abort
 sharer: a member of a share group: poll, acknowledge, commit, commit_async, subscribe, unsubscribe, go, hold,
     leave;
-    tells acknowledged, acknowledge_failed, and records while it goes on by itself
-copier: reads, writes and commits what it read in one transaction each; tells copied, failed
+    emits acknowledged, acknowledge_failed, and records while it goes on by itself
+copier: reads, writes and commits what it read in one transaction each; emits copied, failed
 admin: create_topics, delete_topics, ... (`ADMIN_VERBS`)
 
 An assignor is a name, or several with commas between them, the best first.
@@ -54,7 +54,7 @@ class Unsupported(Exception):
 
 
 class Refused(Exception):
-    """The broker said no, and the library told the code."""
+    """The broker rejected the request, and the library gave the error code."""
 
     def __init__(self, code: int | None, name: str, message: str) -> None:
         super().__init__(message)
@@ -200,8 +200,8 @@ def error_fields(error: BaseException, errors: Callable[[BaseException], Refused
 
 
 class ConsumerRole:
-    """A member of a group, or a reader of partitions it was told: polls, tells what it read, commits what
-    it told."""
+    """A group member, or a reader of assigned partitions: polls, reports the records, and commits their
+    offsets."""
 
     def __init__(
         self,

@@ -2,10 +2,10 @@
 
 | file | theme |
 | --- | --- |
-| test_acknowledging.py | what members say of records, one by one or without a word |
-| test_members.py | members of different libraries on one partition; one that dies, and one that sleeps |
-| test_deliveries.py | locks that end, records that are given up, transactions, where a group begins |
-| test_dead_letters.py | what is given up is copied to another topic |
-| test_offsets.py | where a group stands, told, moved and forgotten by administrators |
+| test_acknowledging.py | explicit and implicit acknowledgements |
+| test_members.py | members of different libraries on one partition; one that dies, one that is suspended |
+| test_deliveries.py | lock timeouts, delivery count limit, transactions, start offsets |
+| test_dead_letters.py | archived records are copied to a dead letter topic |
+| test_offsets.py | group offsets are described, altered and deleted by administrators |
 | test_kills.py | the broker is killed under load: a ledger of every record |
 """

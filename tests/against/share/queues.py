@@ -32,7 +32,8 @@ class Crew:
         return client
 
     def rest(self) -> None:
-        """Everybody leaves, and may be hired again; who does not answer any more is let go."""
+        """Let all members leave the group and keep their processes for reuse; forget processes that have
+        exited."""
         for client in self.hired:
             if client.process.poll() is None:
                 client.call("leave")
@@ -102,7 +103,7 @@ def offsets_of(member: Client, event: str) -> Iterator[tuple[str, int, int]]:
 
 
 def accepted(member: Client, count: int) -> list[int]:
-    """Wait until it has heard that so many of its acknowledgements were taken; their offsets."""
+    """Wait until so many of its acknowledgements were confirmed; return their offsets."""
     eventually(
         "acknowledgements", lambda: len(list(offsets_of(member, "acknowledged"))) >= count, 20, among=[member]
     )

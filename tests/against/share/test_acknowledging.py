@@ -1,4 +1,4 @@
-"""What members of share groups say of records, and what becomes of those."""
+"""Acknowledgements by members of share groups, and their effect on redelivery."""
 
 import time
 
@@ -9,11 +9,11 @@ from .queues import EXPLICIT, JAVA, SHARERS, Queue, accepted, poll
 
 @pytest.mark.parametrize("library", SHARERS)
 def test_the_next_poll_accepts_what_the_last_one_brought(library: str, queue: Queue) -> None:
-    """Without a word each record is accepted when its member asks for more, and nobody reads it again."""
+    """In implicit mode the next poll accepts the previous poll's records, which are not delivered again."""
     queue.write("a", "b", "c")
     member = queue.member(library)
     assert poll(member) == [("a", 1), ("b", 1), ("c", 1)]
-    assert poll(member, 3000) == []  # Java's client tells of answers that come while it polls.
+    assert poll(member, 3000) == []  # Java's client reports acknowledgement results while it polls.
     assert accepted(member, 3) == [0, 1, 2]
     other = queue.member("confluent-kafka")
     assert poll(other, 300) == []
@@ -61,7 +61,7 @@ def test_who_leaves_gives_back_what_it_has_not_answered(library: str, queue: Que
 
 @pytest.mark.parametrize("library", [JAVA])
 def test_a_lock_is_renewed(library: str, queue: Queue) -> None:
-    """A member that needs longer says so, and keeps the record; nobody else has it meanwhile."""
+    """A slow member renews its lock and keeps the record; no other member receives it meanwhile."""
     queue.configure(**{"share.record.lock.duration.ms": "1500"})
     queue.write("a")
     slow = queue.member(library, **EXPLICIT)

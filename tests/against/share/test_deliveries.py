@@ -10,7 +10,8 @@ from .queues import EXPLICIT, JAVA, SHARERS, Queue, poll
 
 @pytest.mark.parametrize("library", SHARERS)
 def test_a_lock_ends(library: str, queue: Queue) -> None:
-    """What nobody answers in time is delivered again, also to the same member."""
+    """A record that is not acknowledged before its lock times out is delivered again, also to the same
+    member."""
     queue.configure(**{"share.record.lock.duration.ms": "1000"})
     queue.write("a")
     slow = queue.member(library, **EXPLICIT)
@@ -25,7 +26,7 @@ def test_a_lock_ends(library: str, queue: Queue) -> None:
 
 @pytest.mark.parametrize("library", SHARERS)
 def test_a_record_is_given_up_when_it_was_delivered_too_often(library: str, queue: Queue) -> None:
-    """After the last time that the group's limit allows nobody has it again; what comes behind it does."""
+    """After its last permitted delivery a record is archived; the records behind it are delivered."""
     queue.configure(**{"share.delivery.count.limit": "3"})
     queue.write("poison")
     member = queue.member(library, **EXPLICIT)
@@ -76,7 +77,7 @@ def test_who_waits_for_commits_has_nothing_else(
 @pytest.mark.parametrize("library", SHARERS)
 @pytest.mark.parametrize("reset", ["latest", "by_duration:PT1H"])
 def test_where_a_group_begins(library: str, reset: str, queue: Queue) -> None:
-    """Where nothing was read yet the group's setting says where to begin."""
+    """Without a start offset the group begins at the position of `share.auto.offset.reset`."""
     queue.configure(**{"share.auto.offset.reset": reset})
     queue.write("before")
     member = queue.member(library, **EXPLICIT)

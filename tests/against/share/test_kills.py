@@ -1,8 +1,7 @@
-"""The broker is killed under load, and so are members, while a ledger is kept of every record.
+"""The broker and members are killed under load, while a ledger is kept of every record.
 
-What a member has heard to be accepted is done for ever: nobody has it again. What nobody has heard of may be
-delivered again, and is, until it is accepted. In the end nothing is left, and every record that was written
-has been somebody's.
+A record whose acceptance was confirmed to a member is never delivered again. A record without confirmation
+may be redelivered, until it is accepted. In the end the lag is zero and every written record was delivered.
 """
 
 import random
@@ -32,7 +31,7 @@ PARTITIONS = 3
 RATE_PER_S = 300
 SEED = 932
 OFTEN = "25"
-"""How often a record may be delivered: it should be given up by nobody here."""
+"""Delivery count limit, high enough that no record is archived here."""
 
 KINDS = [
     ("java", {"mode": "explicit"}),
@@ -50,7 +49,8 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 class Ledger:
-    """What became of each record, as members tell it: `(partition, offset)` of one topic."""
+    """Deliveries and confirmed acceptances of each record, as members report them: `(partition, offset)` of
+    one topic."""
 
     def __init__(self, members: list[Client]) -> None:
         self.delivered: Counter[tuple[int, int]] = Counter()
@@ -76,7 +76,7 @@ class Ledger:
                     self.times.setdefault((partition, offset), []).append((at, "accepted"))
 
     def taken_back(self) -> dict[tuple[int, int], list[tuple[int, str]]]:
-        """Records that were told to be accepted more than once, or that somebody had afterwards."""
+        """Return records whose acceptance was confirmed more than once, or that were delivered afterwards."""
         return {
             where: deliveries
             for where, deliveries in self.times.items()
@@ -95,7 +95,7 @@ def test_kills_lose_nothing_and_take_nothing_back(
     queue = Queue(admin, writer, Crew(own_fleet), GROUP, PARTITIONS)
     queue.configure(**{"share.delivery.count.limit": OFTEN})
     members = [hire(queue, *kind) for kind in KINDS]
-    everybody = list(members)
+    all_members = list(members)
     writer.call("stream", topic=GROUP, prefix="", count=10**6, rate_per_s=RATE_PER_S)
     eventually("records for all", lambda: all(m.of("acknowledged") for m in members), 40, among=members)
 
@@ -112,7 +112,7 @@ def test_kills_lose_nothing_and_take_nothing_back(
             number = chance.randrange(len(members))
             members[number].kill()
             members[number] = hire(queue, *KINDS[number])
-            everybody.append(members[number])
+            all_members.append(members[number])
 
     totals = writer.call("settle", within_s=60)
     assert totals["failed"] == 0
@@ -120,17 +120,17 @@ def test_kills_lose_nothing_and_take_nothing_back(
     within_s = LEFT_WITHIN_S[own_broker.name]
     eventually(
         "end of what is left",
-        lambda: left(java_admin, everybody, totals["sent"]) == (0, 0),
+        lambda: left(java_admin, all_members, totals["sent"]) == (0, 0),
         within_s,
-        among=[*members, Left(java_admin, everybody, totals["sent"])],
+        among=[*members, Left(java_admin, all_members, totals["sent"])],
     )
-    ledger = Ledger(everybody)
+    ledger = Ledger(all_members)
     assert ledger.taken_back() == {}
     assert sorted(ledger.values.values(), key=int) == [str(number) for number in range(totals["sent"])]
     record_property("records", totals["sent"])
     record_property("delivered", ledger.delivered.total())
     record_property("accepted", ledger.accepted.total())
-    record_property("refused", dict(refusals(everybody)))
+    record_property("refused", dict(refusals(all_members)))
     record_property("kills", f"{of_broker} of the broker, {of_members} of members")
     for member in members:
         member.kill()
@@ -140,14 +140,14 @@ def hire(queue: Queue, library: str, settings: dict[str, str]) -> Client:
     return queue.member(library, go=True, max_poll_records=50, linger_ms=40, **settings)
 
 
-def refusals(everybody: list[Client]) -> Counter[str]:
+def refusals(all_members: list[Client]) -> Counter[str]:
     """Why acknowledgements were not taken."""
-    return Counter(event["error"]["name"] for m in everybody for event in m.of("acknowledge_failed"))
+    return Counter(event["error"]["name"] for m in all_members for event in m.of("acknowledge_failed"))
 
 
-def left(admin: Client, everybody: list[Client], written: int) -> tuple[int, int]:
-    """How many records nobody has had, and with how many the group has not done."""
-    delivered = {(r["partition"], r["offset"]) for m in everybody for r in m.records()}
+def left(admin: Client, all_members: list[Client], written: int) -> tuple[int, int]:
+    """Return how many records were never delivered, and the group's total lag."""
+    delivered = {(r["partition"], r["offset"]) for m in all_members for r in m.records()}
     rows = admin.call("share_offsets", group=GROUP)
     return written - len(delivered), sum(lag for *_, lag in rows)
 
@@ -155,8 +155,8 @@ def left(admin: Client, everybody: list[Client], written: int) -> tuple[int, int
 class Left:
     """What is left, for the story of a test that waited in vain."""
 
-    def __init__(self, admin: Client, everybody: list[Client], written: int) -> None:
-        self.given = (admin, everybody, written)
+    def __init__(self, admin: Client, all_members: list[Client], written: int) -> None:
+        self.given = (admin, all_members, written)
 
     def story(self) -> str:
         return f"not delivered, not done: {left(*self.given)}"

@@ -1,4 +1,4 @@
-"""Where a share group stands: told, moved and forgotten by Java's admin client."""
+"""Offsets of a share group, described, altered and deleted by Java's admin client."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ def refusal(client: Client, verb: str, **fields: Any) -> str:
 
 
 def test_a_group_is_described(queue: Queue, java_admin: Client) -> None:
-    """Its members with their partitions, and of each partition where it began when something was last said,
-    and the lag, which counts what is not done."""
+    """A description has the members with their partitions, each partition's start offset as last persisted,
+    and the lag, which counts records in flight."""
     queue.write("a", "b", "c", "d", "e")
     member = queue.member("java", **EXPLICIT)
     assert [value for value, _ in poll(member)] == ["a", "b", "c", "d", "e"]
@@ -67,7 +67,7 @@ def test_an_empty_group_is_moved(library: str, queue: Queue, java_admin: Client)
 
 @pytest.mark.parametrize("library", ["java", "confluent-kafka"])
 def test_offsets_are_forgotten(library: str, queue: Queue, java_admin: Client) -> None:
-    """The group begins anew with its topic, where its setting says."""
+    """The group starts again at the position of `share.auto.offset.reset`."""
     queue.write("a", "b")
     member = queue.member(library)
     assert len(poll(member)) == 2

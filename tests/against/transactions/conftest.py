@@ -47,5 +47,5 @@ def admin(shared_fleet: Fleet) -> Client:
 
 @pytest.fixture(scope="session")
 def readers(shared_fleet: Fleet, admin: Client) -> Readers:
-    """Everybody who reads the topic `ledger`, from before its first record."""
+    """Readers of the topic `ledger`, started before its first record."""
     return Readers(shared_fleet, admin)

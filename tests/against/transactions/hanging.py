@@ -1,8 +1,9 @@
-"""A hanging transaction, made by hand: records of a transaction that no coordinator knows to be in one.
+"""A hanging transaction, made with raw requests: its records are in the log, but no coordinator knows of
+them.
 
-No client of today makes one, and a broker refuses them; it takes them where
-`transaction.partition.verification.enable` is false, as brokers before 3.6 took them from everybody. Requests
-are InitProducerId 1 and Produce 3.
+No current client makes one, and brokers refuse such records. A broker accepts them where
+`transaction.partition.verification.enable` is false, as brokers before 3.6 always did. Requests are
+InitProducerId 1 and Produce 3.
 """
 
 import socket
@@ -24,7 +25,7 @@ NOT_LED_YET = {3, 6}
 
 
 def leave_hanging(port: int, transactional_id: str, topic: str, partition: int, value: str) -> int:
-    """Write this value in a transaction that nobody will end; its producer id."""
+    """Write this value in a transaction that is never completed; return its producer id."""
     with socket.create_connection((HOST, port), timeout=20) as connection:
         _ask(connection, FIND_COORDINATOR, 1, text(transactional_id) + b"\1")
         producer_id, epoch = _producer_id(connection, transactional_id)

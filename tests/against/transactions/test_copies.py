@@ -1,10 +1,9 @@
-"""Consume, transform, produce: copiers read a topic, write what they read to another, and commit both in one
-transaction, while they and the broker are killed at moments that a seed chooses. In the end every value is
-there once, in the order in which it was written, and the group has committed everything.
+"""Consume, transform, produce: copiers read a topic, write the records to another topic and commit both in
+one transaction, while copiers and the broker are killed at seeded random moments.
 
-Some copiers come back under the name of a static member, the others as somebody new; their transactional
-ids are the same as before, so that what they left open is aborted when they come, or at the latest by its
-time-out.
+In the end every value is in the output once, in order, and the group has committed everything. Some copiers
+restart as the same static member, the others as new members. Their transactional ids stay the same, so that
+transactions left open are aborted at restart, or at the latest by their timeout.
 """
 
 import random
@@ -93,7 +92,7 @@ class Copiers:
         return self.fleet.copier(kind.library, name, **names, **times, **settings)
 
     def supervise(self) -> None:
-        """Replace those who have ended of themselves (confluent_copier.py tells why)."""
+        """Replace copiers whose process has exited on its own (see confluent_copier.py)."""
         for number, copier in enumerate(self.living):
             if copier.process.poll() is not None:
                 self.replace(number)
@@ -108,8 +107,8 @@ class Copiers:
 def test_kills_lose_nothing_and_double_nothing(
     protocol: str, own_broker: Broker, own_fleet: Fleet, record_property: Callable[[str, object], None]
 ) -> None:
-    """Whoever waits for commits reads each value once and in its order, with every library; the group has
-    committed what there was to read; and no transaction is left open."""
+    """A read_committed reader of every library reads each value once and in order; the group has committed
+    the end offsets; and no transaction is left open."""
     admin = own_fleet.admin("kafka-python", "admin")
     admin.call("create_topics", topics=[{"name": name, "partitions": PARTITIONS} for name in (FROM, TO)])
     meet_the_coordinator(admin)

@@ -115,7 +115,8 @@ def test_konvenes_tool_finds_and_aborts(broker: Broker, fleet: Fleet) -> None:
 
 
 def test_what_is_not_in_a_transaction_is_refused(own_broker: Broker, own_fleet: Fleet) -> None:
-    """As brokers are set by default, nobody leaves one hanging: INVALID_TXN_STATE."""
+    """With the default settings, records of a transaction without their partition are rejected:
+    INVALID_TXN_STATE."""
     own_fleet.admin("java").call("create_topics", topics=[{"name": TOPIC, "partitions": 1}])
     with pytest.raises(AssertionError, match="Produce: error 48"):
         leave_hanging(own_broker.port, "nobody", TOPIC, 0, "hanging")

@@ -125,8 +125,8 @@ def test_the_broker_is_killed_in_the_middle(own_broker: Broker, tmp_path: Path) 
 def test_where_the_second_protocol_is_not_offered_java_speaks_the_first(
     level: int, own_broker: Broker, own_fleet: Fleet
 ) -> None:
-    """transaction.version says which protocol a cluster has; today's client keeps to it, and keeps its epoch.
-    Once the second one is offered again, each transaction has an epoch of its own."""
+    """Java's client follows the cluster's transaction.version: below 2 it keeps its epoch over transactions;
+    from 2 on each transaction has an epoch of its own."""
     admin = own_fleet.admin("java", "admin")
     meet_the_coordinator(admin)
     admin.call("set_feature", feature="transaction.version", level=level)

@@ -1,7 +1,8 @@
 """Kafka Streams with exactly_once_v2 counts words while its instances and the broker are killed under load.
 
-Each update of a count is told, so that the output shows more than the sums: every word's counts must be there
-from one to the last, each once. The application is that of test_streams.py in the folder above.
+Each update of a count is a record, so the output shows more than the totals: every word's counts must run
+from one to the last without gap or repetition. The application is that of test_streams.py in the parent
+folder.
 """
 
 import random
@@ -58,10 +59,10 @@ def test_words_are_counted_exactly_once(
     app = WordCount("exact", own_fleet, admin, isolation_level="read_committed")
     settings: dict[str, Any] = {"guarantee": "exactly_once_v2", "protocol": protocol}
     settings |= {"session_timeout_ms": 3000, "transaction_timeout_ms": TIMEOUT_MS[own_broker.name]}
-    everybody = [app.start("one", **settings), app.start("two", **settings)]
-    living = list(everybody)
+    instances = [app.start("one", **settings), app.start("two", **settings)]
+    living = list(instances)
     app.write(LINES)
-    eventually("first counts", app.counted, 40, among=everybody)
+    eventually("first counts", app.counted, 40, among=instances)
     chance = random.Random(SEED)
     for number, victim in enumerate(KILLS[own_broker.name]):
         app.begin_to_write(LINES)
@@ -72,7 +73,7 @@ def test_words_are_counted_exactly_once(
         else:
             living.pop(0).kill()
             living.append(app.start(f"another-{number}", **settings))
-            everybody.append(living[-1])
+            instances.append(living[-1])
         app.end_to_write()
     app.write(LINES)
     wanted = Counter(word for line in app.lines for word in line.split())
@@ -85,7 +86,7 @@ def test_words_are_counted_exactly_once(
 
 
 def exact_counts(app: WordCount, wanted: Counter[str]) -> dict[str, list[int]] | None:
-    """Every count that was told, word by word, in its order; as soon as the last ones are right."""
+    """Return every count of each word in log order, or None until the latest counts are right."""
     if app.counted() != dict(wanted):
         return None
     counts: dict[str, list[int]] = {}

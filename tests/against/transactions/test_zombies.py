@@ -1,4 +1,4 @@
-"""Who was replaced, was too slow, or is no member any more writes nothing."""
+"""Writes by producers that were fenced, timed out, or lost their group membership are rejected."""
 
 import pytest
 
@@ -7,18 +7,19 @@ from .readers import TOPIC, Readers, write
 from .test_producers import WRITERS, transactional
 
 FENCED = {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED"}
-"""What a producer is told whose epoch is over; librdkafka has a word of its own."""
+"""Error names of a producer whose epoch is fenced; librdkafka has an error name of its own."""
 
 
 FENCEABLE = [writer for writer in WRITERS if writer.values[0] != "kafka-python"]
-"""kafka-python's zombie may ask for its next epoch, as if nobody had come, and fence the newcomer in turn."""
+"""Libraries whose fenced producer stays fenced. kafka-python's may request a new epoch and fence its
+successor."""
 
 
 def refused(producer: Client, verb: str, **fields: object) -> str:
-    """The name of the error with which this is refused."""
-    with pytest.raises(Refused) as told:
+    """Return the name of the error with which this command is rejected."""
+    with pytest.raises(Refused) as error:
         producer.call(verb, **fields)
-    return told.value.name
+    return error.value.name
 
 
 @pytest.mark.parametrize("library", FENCEABLE)
@@ -57,7 +58,9 @@ def test_a_transaction_that_takes_too_long_is_aborted(
     assert (open_["state"], open_["partitions"]) == ("Ongoing", [[TOPIC, 0]])
     done = eventually(
         "an abort",
-        lambda: (told := described(admin, f"slow-{library}"))["state"] == "CompleteAbort" and told,
+        lambda: (
+            (description := described(admin, f"slow-{library}"))["state"] == "CompleteAbort" and description
+        ),
         20,
     )
     assert (done["partitions"], done["timeout_ms"]) == ([], 1000)
@@ -71,8 +74,10 @@ def test_a_transaction_that_takes_too_long_is_aborted(
 
 
 def described(admin: Client, transactional_id: str) -> dict[str, object]:
-    told: dict[str, object] = admin.call("describe_transactions", ids=[transactional_id])[transactional_id]
-    return told
+    description: dict[str, object] = admin.call("describe_transactions", ids=[transactional_id])[
+        transactional_id
+    ]
+    return description
 
 
 @pytest.mark.java
@@ -80,8 +85,8 @@ def described(admin: Client, transactional_id: str) -> dict[str, object]:
 def test_offsets_of_a_member_that_was_replaced_are_refused(
     library: str, fleet: Fleet, readers: Readers
 ) -> None:
-    """Offsets come with the member's id and generation (KIP-447). When the group has gone on without it, they
-    are refused, and the transaction with them; those of the member that is left are taken."""
+    """Offsets carry the member's id and generation (KIP-447). After a rebalance without the member they are
+    rejected and the transaction is aborted; offsets with the new generation are accepted."""
     group = f"generations-{library}"
     settings = {"group": group, "topics": [TOPIC], "isolation_level": "read_committed"}
     member = fleet.consumer("java", f"{group}-member", **settings)
@@ -120,13 +125,13 @@ def test_offsets_of_a_member_that_was_replaced_are_refused(
 def test_an_administrator_fences_producers(
     library: str, fleet: Fleet, readers: Readers, admin: Client
 ) -> None:
-    """Admin's fenceProducers aborts what is open, and the producer is told so."""
+    """Admin's fenceProducers aborts the open transaction, and the producer's commit is rejected as fenced."""
     writer = transactional(fleet, library, "unwanted")
     writer.call("begin")
     write(writer, (0, f"unwanted {library}"))
     admin.call("fence_producers", ids=[f"unwanted-{library}"])
-    told = described(admin, f"unwanted-{library}")
-    assert (told["state"], told["partitions"]) == ("Empty", [])
+    description = described(admin, f"unwanted-{library}")
+    assert (description["state"], description["partitions"]) == ("Empty", [])
     assert refused(writer, "commit") in FENCED
     readers.none_sees(f"unwanted {library}")
     writer.kill()
