@@ -1,4 +1,4 @@
-"""Topics, configs, groups and offsets, asked for and changed through every library's admin client."""
+"""Topics, configs, groups and offsets, read and changed through every library's admin client."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -37,8 +37,8 @@ def member(topic: str, fleet: Fleet) -> Client:
     return client
 
 
-def asked(client: Client, verb: str, **fields: Any) -> Any:
-    """The answer, or a skip that says what the library cannot ask."""
+def call_or_skip(client: Client, verb: str, **fields: Any) -> Any:
+    """Return the result of an admin command; skip the test where the library does not support it."""
     try:
         return client.call(verb, **fields)
     except Refused as refused:
@@ -49,7 +49,7 @@ def asked(client: Client, verb: str, **fields: Any) -> Any:
 
 def refusal(client: Client, verb: str, **fields: Any) -> int | None:
     with pytest.raises(Refused) as refused:
-        asked(client, verb, **fields)
+        call_or_skip(client, verb, **fields)
     return refused.value.code
 
 
@@ -98,14 +98,14 @@ def test_a_wrong_topic_is_refused(
 
 @pytest.mark.parametrize("library", EACH)
 def test_a_topics_configs(library: str, admin: Client) -> None:
-    """What a topic was created with and what is changed later is told, beside the defaults."""
+    """Configs set at creation and later changes are described, beside the defaults."""
     name = f"configs-{library}"
     configs = {"cleanup.policy": "compact", "retention.ms": "123456789"}
     admin.call("create_topics", topics=[{"name": name, "partitions": 1, "configs": configs}])
-    told = admin.call("describe_configs", topic=name)
-    assert told.items() >= configs.items()
-    assert told["max.message.bytes"] == "1048588"
-    assert told["message.timestamp.type"] == "CreateTime"
+    topic_configs = admin.call("describe_configs", topic=name)
+    assert topic_configs.items() >= configs.items()
+    assert topic_configs["max.message.bytes"] == "1048588"
+    assert topic_configs["message.timestamp.type"] == "CreateTime"
     # aiokafka only has the old AlterConfigs, which replaces all: keep what is to be kept.
     admin.call("alter_configs", topic=name, configs={**configs, "retention.ms": "60000"})
 
@@ -124,7 +124,9 @@ def test_the_cluster_is_one_broker(library: str, admin: Client, fleet: Fleet) ->
     host, port = fleet.bootstrap.split(":")
     cluster = admin.call("describe_cluster")
     assert [[host, int(port)]] == [broker[1:] for broker in cluster["brokers"]]
-    assert cluster["cluster_id"] or library == "aiokafka", "aiokafka asks Metadata v1, which tells none"
+    assert cluster["cluster_id"] or library == "aiokafka", (
+        "aiokafka sends Metadata v1, which has no cluster id"
+    )
 
 
 @pytest.mark.parametrize("library", EACH)
@@ -151,12 +153,12 @@ def test_a_living_group_is_listed_and_described(
 def test_a_group_outlives_its_members_while_it_has_offsets(
     library: str, admin: Client, topic: str, member: Client
 ) -> None:
-    """Left by its last member it is Empty; deleted, it is gone: GROUP_ID_NOT_FOUND (69)."""
+    """A group without members is Empty; once deleted it does not exist: GROUP_ID_NOT_FOUND (69)."""
     member.call("commit", offsets=[[topic, 0, 0, "kept"]])
     member.close()
     assert admin.call("describe_groups", groups=[topic])[topic]["state"] == "Empty"
     assert group_offsets(admin, topic) == [[topic, 0, 0, "kept"]]
-    asked(admin, "delete_groups", groups=[topic])
+    call_or_skip(admin, "delete_groups", groups=[topic])
     assert topic not in [group["group"] for group in admin.call("list_groups")]
     assert group_offsets(admin, topic) == []
     assert refusal(admin, "delete_groups", groups=[topic]) == 69
@@ -171,7 +173,7 @@ def test_a_living_group_is_not_deleted(library: str, admin: Client, topic: str, 
 
 @pytest.mark.parametrize("library", EACH)
 def test_an_unknown_group(library: str, admin: Client) -> None:
-    """A group that never was is Dead, or GROUP_ID_NOT_FOUND (69) where the client's version can say so."""
+    """An unknown group is Dead, or GROUP_ID_NOT_FOUND (69) where the client's request version has that error."""
     try:
         group = admin.call("describe_groups", groups=["never-was"])["never-was"]
     except Refused as refused:
@@ -186,9 +188,11 @@ def test_offsets_are_moved_and_deleted_by_admin(
     library: str, admin: Client, topic: str, fleet: Fleet
 ) -> None:
     """An empty group's offsets may be set and removed from outside; the next member begins there."""
-    asked(admin, "alter_group_offsets", group=topic, offsets=[[topic, 0, 2, "moved"], [topic, 1, 5, ""]])
+    call_or_skip(
+        admin, "alter_group_offsets", group=topic, offsets=[[topic, 0, 2, "moved"], [topic, 1, 5, ""]]
+    )
     assert group_offsets(admin, topic) == [[topic, 0, 2, "moved"], [topic, 1, 5, ""]]
-    asked(admin, "delete_group_offsets", group=topic, partitions=[[topic, 1]])
+    call_or_skip(admin, "delete_group_offsets", group=topic, partitions=[[topic, 1]])
     assert group_offsets(admin, topic) == [[topic, 0, 2, "moved"]]
 
 
@@ -210,10 +214,12 @@ def test_a_static_member_is_removed_by_its_instance_id(
     )
     static.until("its four partitions", lambda: len(static.holds()) == 4)
     described = admins_view(admin, topic)
-    assert described["members"][0]["instance_id"] in ("desk-1", None), "aiokafka's version tells none"
+    assert described["members"][0]["instance_id"] in ("desk-1", None), (
+        "aiokafka's DescribeGroups version has no instance ids"
+    )
     static.kill()
     assert admins_view(admin, topic)["state"] == "Stable", "a static member's death is not noticed at once"
-    asked(admin, "remove_members", group=topic, instance_ids=["desk-1"])
+    call_or_skip(admin, "remove_members", group=topic, instance_ids=["desk-1"])
     after = admins_view(admin, topic)
     assert (after["state"], after["members"]) == ("Empty", [])
 
@@ -226,23 +232,26 @@ def admins_view(admin: Client, group: str) -> dict[str, Any]:
 def test_list_offsets(library: str, admin: Client, records: str) -> None:
     """Earliest, latest, the record with the latest time, and the first at a time."""
     here = [[records, 0]]
-    assert asked(admin, "list_offsets", partitions=here, at="earliest")[0][2] == 0
-    assert asked(admin, "list_offsets", partitions=here, at="latest")[0][2] == 10
-    assert asked(admin, "list_offsets", partitions=here, at="max_timestamp")[0][2:] == [
+    assert call_or_skip(admin, "list_offsets", partitions=here, at="earliest")[0][2] == 0
+    assert call_or_skip(admin, "list_offsets", partitions=here, at="latest")[0][2] == 10
+    assert call_or_skip(admin, "list_offsets", partitions=here, at="max_timestamp")[0][2:] == [
         3,
         AN_HOUR_AGO_MS + 99_000,
     ]
-    assert asked(admin, "list_offsets", partitions=here, at=AN_HOUR_AGO_MS + 1500)[0][2:] == [
+    assert call_or_skip(admin, "list_offsets", partitions=here, at=AN_HOUR_AGO_MS + 1500)[0][2:] == [
         2,
         AN_HOUR_AGO_MS + 2000,
     ]
-    assert asked(admin, "list_offsets", partitions=here, at=AN_HOUR_AGO_MS + 100_000)[0][2:] == [-1, -1]
+    assert call_or_skip(admin, "list_offsets", partitions=here, at=AN_HOUR_AGO_MS + 100_000)[0][2:] == [
+        -1,
+        -1,
+    ]
 
 
 @pytest.mark.parametrize("library", EACH)
 def test_delete_records(library: str, admin: Client, records: str, fleet: Fleet) -> None:
-    """The log begins at the offset that was asked for; beyond its end is OFFSET_OUT_OF_RANGE (1)."""
-    assert asked(admin, "delete_records", offsets=[[records, 0, 6]]) == [[records, 0, 6]]
+    """The log begins at the requested offset; an offset beyond its end is OFFSET_OUT_OF_RANGE (1)."""
+    assert call_or_skip(admin, "delete_records", offsets=[[records, 0, 6]]) == [[records, 0, 6]]
     consumer = fleet.consumer("confluent-kafka", assign=[[records, 0]])
     consumer.until("four records", lambda: len(consumer.records()) == 4)
     assert [r["offset"] for r in consumer.records()] == [6, 7, 8, 9]

@@ -1,6 +1,9 @@
-"""Members who are told to heartbeat more often, and whose answers are held: they spend no more time, lose no
-connection, and nothing that they do takes longer. A story is played with both policies, side by side, through
-a tap that sees how long each answer was held (broker settings `konvene.heartbeat.*`)."""
+"""Members with shortened heartbeat intervals and held responses use no more CPU time, lose no connection, and
+no operation takes longer.
+
+A scenario is played with both policies, side by side, through a proxy that records how long each response was
+held (broker settings `konvene.heartbeat.*`).
+"""
 
 import itertools
 import os
@@ -28,7 +31,7 @@ HELD_S = 0.3
 AT_ONCE = 1
 """Libraries at a time. All pass through a tap in this process, and more of them keep one another waiting."""
 CONFIGURED_MS = 5000
-"""Kafka's default, which every member is told with policy kafka."""
+"""Kafka's default interval, which every member is given with policy kafka."""
 
 BAD_WORDS = re.compile(r"disconnect|timed? ?out|fenced|ILLEGAL|FAIL\||ERROR", re.IGNORECASE)
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -49,10 +52,10 @@ class Played:
     beats: list[list[Exchange]] = field(default_factory=list)
     """By connection."""
     lost: list[str] = field(default_factory=list)
-    """Clients that closed a connection to the coordinator before they were told to close."""
+    """Clients that closed a connection to the coordinator before their own close."""
     out_of_order: int = 0
     log_warnings: list[str] = field(default_factory=list)
-    """What they said of disconnections, time-outs and the like."""
+    """Log lines of clients about disconnections, timeouts and the like."""
 
     def held(self) -> list[float]:
         return [beat.took_s for beats in self.beats for beat in beats if beat.took_s > HELD_S]
@@ -71,7 +74,8 @@ class Story:
         self.broker.settings["advertised.listeners"] = f"PLAINTEXT://{HOST}:{self.tap.port}"
         self.directory = directory
         self.learnt_s = 14 if protocol == "classic" else 8
-        """So long, and the policy is at work: by told intervals, or by gaps of 3 s between heartbeats."""
+        """Seconds until the policy takes effect: by shortened intervals, or by gaps of 3 s between
+        heartbeats."""
 
     def play(self) -> Played:
         self.broker.start()
@@ -216,9 +220,9 @@ def spoken(how: Played) -> str:
     )
 
 
-def in_peace(done: dict[str, Played]) -> None:
-    """Nobody lost a connection, was refused or complained; nobody spun, nothing took longer but the rest of a
-    told interval."""
+def assert_undisturbed(done: dict[str, Played]) -> None:
+    """Assert that no member lost a connection, was rejected or logged a warning; that CPU time did not grow;
+    and that no operation took longer than by the rest of a heartbeat interval."""
     for how in done.values():
         assert (how.lost, how.log_warnings, how.out_of_order) == ([], [], 0)
     before, after = done[KAFKA], done[RESPONSIVE]
@@ -230,8 +234,8 @@ def in_peace(done: dict[str, Played]) -> None:
         assert after.took[what] < before.took[what] + 1.2, what
 
 
-Told = Plays[tuple[str, str], dict[str, Played]]
-"""What comes of each library's stories in each protocol."""
+ScenarioResults = Plays[tuple[str, str], dict[str, Played]]
+"""Results of each library's scenario in each protocol."""
 
 each_consumer = pytest.mark.parametrize(
     ("protocol", "library"), [("consumer", library) for library in (JAVA, CONFLUENT)]
@@ -242,10 +246,14 @@ each_classic = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
-    """The stories that this run asks about, `AT_ONCE` libraries at a time: nearly all of it is waiting."""
+def plays(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ScenarioResults]:
+    """Play the scenarios of the selected tests, `AT_ONCE` libraries at a time."""
     calls = [getattr(i, "callspec", None) for i in request.session.items if i.path.samefile(__file__)]
-    plays = Told(lambda asked, again: play(*asked, tmp_path_factory.mktemp(asked[0] + again)), AT_ONCE)
+    plays = ScenarioResults(
+        lambda case, again: play(*case, tmp_path_factory.mktemp(case[0] + again)), AT_ONCE
+    )
     plays.begin((call.params["library"], call.params["protocol"]) for call in calls if call)
     yield plays
     plays.end()
@@ -255,7 +263,7 @@ def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def done(
     protocol: str,
     library: str,
-    plays: Told,
+    plays: ScenarioResults,
     request: pytest.FixtureRequest,
     record_property: Callable[[str, object], None],
 ) -> dict[str, Played]:
@@ -269,9 +277,8 @@ def done(
 @pytest.mark.java
 @each_consumer
 def test_members_wait_in_peace(done: dict[str, Played]) -> None:
-    """In consumer groups. No answer takes as long as the interval that was told before, and a rebalance is
-    over sooner."""
-    in_peace(done)
+    """In consumer groups no response takes as long as the previous interval, and a rebalance ends sooner."""
+    assert_undisturbed(done)
     before, after = done[KAFKA], done[RESPONSIVE]
     assert {beat.error for how in done.values() for beats in how.beats for beat in beats} == {0}
     assert {beat.interval_ms for beats in before.beats for beat in beats if beat.epoch > 0} == {CONFIGURED_MS}
@@ -285,8 +292,9 @@ def test_members_wait_in_peace(done: dict[str, Played]) -> None:
 @pytest.mark.java
 @each_classic
 def test_classic_members_wait_in_peace(library: str, done: dict[str, Played]) -> None:
-    """In classic groups, below the interval that each has shown; aiokafka tells no name and is never held."""
-    in_peace(done)
+    """In classic groups responses are held for less than the observed interval; aiokafka, which sends no
+    client name, is never held."""
+    assert_undisturbed(done)
     after = done[RESPONSIVE]
     assert max((*after.held(), 0)) < 3
     assert (len(after.held()) >= 5) is (library != AIOKAFKA)

@@ -61,8 +61,8 @@ def commit_often(target: Target, member: Member, first: int = 0) -> None:
 
 
 def go_on(target: Target, groups: Groups) -> None:
-    """Nobody has noticed: epochs and assignments are as they were, and one more may come. (Who reads by an
-    expression is left out: after ten seconds a coordinator looks for topics anew.)"""
+    """Check that every member keeps its epoch and assignment, and that another member can join. (Members with
+    a regular expression are left out: after ten seconds a coordinator resolves it again.)"""
     for member in (*groups.names, groups.static[1], *groups.owing, *groups.mixed):
         before = member.epoch, dict(member.assigned)
         assert member.beat(target) is Errors.NONE, member
@@ -122,7 +122,7 @@ def test_kafka_goes_on_with_what_our_cleaner_left(tmp_path: Path, kafka: Kafka) 
         wait_until_cleaned(konvene)
         ours = describe_all(target)
     assert cleaned_to(konvene) > written // 2
-    assert size(konvene) < 2_000_000, "the half of what was written is gone"
+    assert size(konvene) < 2_000_000, "the half of what was written was cleaned"
     exchange(konvene, kafka)
     with running(kafka, "names") as target:
         assert describe_all(target) == ours

@@ -1,7 +1,8 @@
-"""What konvene's coordinator wrote, Apache Kafka loads: the files of `__consumer_offsets` change hands.
+"""Apache Kafka loads what konvene's coordinator wrote: the files of `__consumer_offsets` change hands.
 
-A group is made on konvene: static and dynamic members, an assignment, commits with and without metadata, an
-offset deleted again. Then konvene stops, Kafka is given its `__consumer_offsets-0`, and tells the same group.
+A group is made on konvene: static and dynamic members, an assignment, commits with and without metadata, a
+deleted offset. Then konvene stops, Kafka is given its `__consumer_offsets-0`, and must describe the same
+group.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def commit(target: Target, group: str, metadata: str = "") -> None:
 
 
 def describe_groups(target: Target) -> list[Any]:
-    """What a broker says of the groups."""
+    """Return a broker's descriptions of the groups."""
     described = target.ask(DescribeGroupsRequest(groups=("moved", "simple")), 5).groups
     wanted = (OffsetFetchRequestGroup(group_id="simple", topics=None),)
     (fetched,) = target.ask(OffsetFetchRequest(groups=wanted), 9).groups
@@ -146,10 +147,10 @@ def test_kafka_loads_the_group_that_konvene_wrote(tmp_path: Path, kafka: Kafka) 
         assignments = form(target, [None, "one", None, "two"])
         assert len(assignments) == 4
         commit(target, "simple", "a note")
-        gone = OffsetDeleteRequestTopic(
+        deleted_offset = OffsetDeleteRequestTopic(
             name="t", partitions=(OffsetDeleteRequestPartition(partition_index=1),)
         )
-        assert target.ask(OffsetDeleteRequest(group_id="simple", topics=(gone,))).error_code == 0
+        assert target.ask(OffsetDeleteRequest(group_id="simple", topics=(deleted_offset,))).error_code == 0
         ours = describe_groups(target)
     finally:
         konvene.stop()

@@ -59,8 +59,8 @@ SETTINGS = {
 TOPICS = {"orders": 6, "audit-1": 2, "audit-2": 3}
 # The keys of the records of these groups' log: commits, classic groups, consumer groups.
 COMMIT, CLASSIC, CONSUMER = {"1"}, {"2"}, {"3", "5", "6", "7", "8", "16"}
-# Of a key that is no longer used a group that goes writes tombstones still.
-GONE = {"4"}
+# A deleted group still writes tombstones for a key that is no longer used.
+TOMBSTONE_ONLY = {"4"}
 
 # What the groups are when they change hands.
 STATES = {
@@ -78,7 +78,7 @@ Owned = dict[Uuid, tuple[int, ...]]
 
 @dataclass
 class Member:
-    """One member of the consumer protocol, with what it was told."""
+    """One member of the consumer protocol, with its epoch and assignment."""
 
     group: str
     member_id: str
@@ -87,12 +87,12 @@ class Member:
     names: tuple[str, ...] | None = ("orders",)
     regex: str | None = None
     stubborn: bool = False
-    """Whether it keeps what it is told to give up."""
+    """Whether it keeps partitions whose revocation was requested."""
     owns: Owned = field(default_factory=dict)
     assigned: Owned = field(default_factory=dict)
 
     def beat(self, target: Target, epoch: int | None = None) -> Errors:
-        """One heartbeat; a full one when it joins. What it is told, it takes, unless it is stubborn."""
+        """Send a heartbeat, a full one when it joins, and take over the assignment unless `stubborn`."""
         joins = self.epoch <= 0
         fields: dict[str, Any] = {}
         if joins:
@@ -142,7 +142,7 @@ class Groups:
 
     @property
     def consumers(self) -> list[Member]:
-        """Everybody of the new protocol that is there."""
+        """All members of the consumer protocol that have not left."""
         return [*self.names, *self.regex, self.static[1], *self.owing, *self.mixed]
 
     def make(self, target: Target) -> None:
@@ -187,8 +187,8 @@ class Groups:
         eventually(stable, lambda: repr(describe_group(target, group)))
 
     def go_on(self, target: Target) -> None:
-        """Nobody has noticed: each keeps its epoch and its assignment. Who owes something may still confirm
-        it, who waits for it is given it, and who was away is back; then one more comes to each group."""
+        """Check that each member keeps its epoch and assignment, that a pending revocation completes, that
+        the static member that is away can return, and that another member can join each group."""
         for member in self.consumers:
             before = member.epoch, dict(member.assigned)
             assert member.beat(target) is Errors.NONE, member
@@ -229,8 +229,8 @@ def commit(target: Target, member: Member) -> None:
 
 
 def describe_all(target: Target) -> list[Any]:
-    """What a broker says of all groups: what they are, who is in them with which epochs and partitions, and
-    what was committed."""
+    """Return a broker's descriptions of all groups: types, states, members with epochs and partitions, and
+    commits."""
     listed = sorted(target.ask(ListGroupsRequest(), 5).groups, key=lambda g: g.group_id)
     assert {g.group_id: (g.group_type, g.group_state) for g in listed} == STATES
     descriptions: list[Any] = []
@@ -258,7 +258,7 @@ def test_kafka_goes_on_with_the_groups_that_konvene_wrote(tmp_path: Path, kafka:
     with running(konvene, "names") as target:
         groups = Groups(target)
         ours = describe_all(target)
-    assert {key for key, _ in dumped(log_of(konvene))} == COMMIT | CLASSIC | CONSUMER | GONE
+    assert {key for key, _ in dumped(log_of(konvene))} == COMMIT | CLASSIC | CONSUMER | TOMBSTONE_ONLY
     hand_over(konvene, kafka)
     with running(kafka, "names") as target:
         assert describe_all(target) == ours
@@ -269,7 +269,7 @@ def test_konvene_goes_on_with_the_groups_that_kafka_wrote(tmp_path: Path, kafka:
     with running(kafka, "names") as target:
         groups = Groups(target)
         theirs = describe_all(target)
-    assert {key for key, _ in dumped(log_of(kafka))} == COMMIT | CLASSIC | CONSUMER | GONE
+    assert {key for key, _ in dumped(log_of(kafka))} == COMMIT | CLASSIC | CONSUMER | TOMBSTONE_ONLY
     with running(beside(kafka, tmp_path), "names") as target:
         assert describe_all(target) == theirs
         groups.go_on(target)

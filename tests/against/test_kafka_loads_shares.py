@@ -70,16 +70,16 @@ def kafka(tmp_path: Path) -> Kafka:
 
 def test_kafka_goes_on_with_the_share_groups_that_konvene_had(tmp_path: Path, kafka: Kafka) -> None:
     konvene = beside(kafka, tmp_path)
-    first, told = lived(konvene)
+    first, answers = lived(konvene)
     keys = dumped(konvene.directory / "data" / LOGS[1])
     assert {("0", "SNAPSHOT"), ("1", "UPDATE"), ("0", "DELETED")} <= keys
     hand_over(konvene, kafka)
-    goes_on(kafka, first, told)
+    goes_on(kafka, first, answers)
 
 
 def test_konvene_goes_on_with_the_share_groups_that_kafka_had(tmp_path: Path, kafka: Kafka) -> None:
-    first, told = lived(kafka)
-    goes_on(beside(kafka, tmp_path), first, told)
+    first, answers = lived(kafka)
+    goes_on(beside(kafka, tmp_path), first, answers)
 
 
 def player(broker: Broker) -> Player:
@@ -88,14 +88,14 @@ def player(broker: Broker) -> Player:
 
 
 def played(one: Player, lines: tuple[str, ...]) -> list[str]:
-    """What was answered, without what brokers count differently."""
-    told = []
+    """Return the responses, without fields that brokers count differently."""
+    answers = []
     try:
         for line in lines:
-            told += one.play(line, 1 if line.split()[0] in ("crowd", "stand", "list") else None)
+            answers += one.play(line, 1 if line.split()[0] in ("crowd", "stand", "list") else None)
     finally:
         one.close()
-    return [re.sub(r" leader_epoch=\w+", "", answer) for answer in told]
+    return [re.sub(r" leader_epoch=\w+", "", answer) for answer in answers]
 
 
 def lived(broker: Broker) -> tuple[Player, list[str]]:
@@ -111,11 +111,11 @@ def lived(broker: Broker) -> tuple[Player, list[str]]:
         broker.stop()
 
 
-def goes_on(broker: Broker, first: Player, told: list[str]) -> None:
-    """The next broker tells the same, and delivers what is left."""
+def goes_on(broker: Broker, first: Player, answers: list[str]) -> None:
+    """Check that the next broker describes the same, and delivers the records in flight."""
     broker.start()
     try:
-        assert played(player(broker), QUESTIONS) == told
+        assert played(player(broker), QUESTIONS) == answers
         other = player(broker)
         other.speaker.memories = first.speaker.memories
         for who in "ab":

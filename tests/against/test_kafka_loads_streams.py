@@ -4,12 +4,12 @@
 The same groups are made on either broker: members of three processes with tasks and standbys, static ones of
 which one is away, one that has yet to give up what another waits for, a group whose source topic is missing,
 one that was a classic group before and one that became one, one that everybody left, and one that was
-deleted. Then the broker stops, the other one is given its log, tells the same of every group as the first one
+deleted. Then the broker stops, the other one is given its log, must describe every group as the first one
 does that has read its own, and each member goes on with the epoch and the tasks it has.
 
 Internal topics are there from the beginning: who made them would give them ids of its own.
 
-Why the groups rebalanced, konvene told live; what it infers from Kafka's records of the same is the same.
+The history that konvene infers from Kafka's records equals the history that konvene recorded live.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ NOTHING: Owned = dict.fromkeys(ROLES, ())
 
 @dataclass
 class Member:
-    """One member of a streams group, with what it was told."""
+    """One member of a streams group, with its epoch and tasks."""
 
     group: str
     member_id: str
@@ -130,12 +130,12 @@ class Member:
     endpoint: Endpoint | None = HERE
     epoch: int = 0
     stubborn: bool = False
-    """Whether it keeps what it is told to give up."""
+    """Whether it keeps tasks whose revocation was requested."""
     owns: Owned = field(default_factory=lambda: dict(NOTHING))
     assigned: Owned = field(default_factory=lambda: dict(NOTHING))
 
     def beat(self, target: Target, epoch: int | None = None) -> Errors:
-        """One heartbeat; a full one when it joins. What it is told, it takes, unless it is stubborn."""
+        """Send a heartbeat, a full one when it joins, and take over the assignment unless `stubborn`."""
         fields: dict[str, Any] = {}
         if self.epoch <= 0:
             fields = {
@@ -185,7 +185,7 @@ class Groups:
 
     @property
     def members(self) -> list[Member]:
-        """Everybody who is there."""
+        """All members that have not left."""
         return [*self.tasks, self.static[1], *self.owing, self.missing, self.up]
 
     def make(self, target: Target) -> None:
@@ -230,8 +230,8 @@ class Groups:
         eventually(stable, lambda: repr(describe_group(target, group)))
 
     def go_on(self, target: Target) -> None:
-        """Nobody has noticed: each keeps its epoch and its tasks. Who owes something may still confirm it,
-        who waits for it is given it, and who was away is back; then one more comes to each group."""
+        """Check that each member keeps its epoch and tasks, that a pending revocation completes, that the
+        static member that is away can return, and that another member can join each group."""
         for member in self.members:
             before = member.epoch, dict(member.assigned)
             assert member.beat(target) is Errors.NONE, member
@@ -246,9 +246,9 @@ class Groups:
         self.settle(target, [back, self.static[1]])
         assert tuple(map(back.count, ROLES)) == tuple(map(away.count, ROLES))
         for group, there in (("tasks", self.tasks), ("emptied", []), ("up", [self.up])):
-            everybody = [*there, Member(group, "new-here", COUNTS)]
-            self.settle(target, everybody)
-            assert sum(member.count("active_tasks") for member in everybody) == 10
+            group_members = [*there, Member(group, "new-here", COUNTS)]
+            self.settle(target, group_members)
+            assert sum(member.count("active_tasks") for member in group_members) == 10
         target.topic("nowhere", 2)
         self.settle(target, [self.missing])
         assert self.missing.count("active_tasks") == 2
@@ -275,8 +275,8 @@ def commit(target: Target, group: str, member_id: str, epoch: int) -> None:
 
 
 def describe_all(target: Target) -> list[Any]:
-    """What a broker says of all groups: what they are, who is in them with which epochs and tasks, and what
-    was committed."""
+    """Return a broker's descriptions of all groups: types, states, members with epochs and tasks, and
+    commits."""
     listed = sorted(target.ask(ListGroupsRequest(), 5).groups, key=lambda g: g.group_id)
     assert {g.group_id: (g.group_type, g.group_state) for g in listed} == STATES
     descriptions: list[Any] = []
@@ -293,12 +293,12 @@ def describe_all(target: Target) -> list[Any]:
     return descriptions
 
 
-GONE = ("member-left", "removed-by-admin", "session-expired")
+DEPARTURES = ("member-left", "removed-by-admin", "session-expired")
 
 
 def why(broker: Broker, group: str) -> list[Any]:
-    """The rebalances of a group: what came out, whom it was due to, how many tasks moved. How somebody went,
-    no log tells."""
+    """Return the rebalances of a group: state, causes, members and numbers of moved tasks. Kinds of departure
+    are merged, since no log distinguishes them."""
     words = [sys.executable, "-m", "konvene", "groups", "history", "--json"]
     words += ["--bootstrap-server", broker.bootstrap, "--group", group]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30)
@@ -311,7 +311,10 @@ def why(broker: Broker, group: str) -> list[Any]:
             row["group_type"],
             row.get("epoch", row.get("generation")),
             row["state"],
-            [("member-gone" if c["kind"] in GONE else c["kind"], c["client_id"]) for c in row["causes"]],
+            [
+                ("member-gone" if c["kind"] in DEPARTURES else c["kind"], c["client_id"])
+                for c in row["causes"]
+            ],
             [m["client_id"] for m in row["members"]],
             row["tasks_moved"],
         )
@@ -366,8 +369,8 @@ def test_history_inferred_from_kafkas_records_equals_konvenes(tmp_path: Path, ka
 def test_kafka_reads_over_what_is_kept_of_members_of_the_classic_protocol(
     tmp_path: Path, kafka: Kafka
 ) -> None:
-    """Of a group in the midst of a migration: Kafka and its tool take everybody for members of the streams
-    protocol. Who is one goes on; the other is refused, for it is not known to speak the classic one."""
+    """A group in the midst of a migration: Kafka and its tool take every member for one of the streams
+    protocol. Members of the streams protocol go on; the classic one is rejected."""
     konvene = beside(kafka, tmp_path)
     konvene.settings |= {"konvene.streams.mode": "kip"}
     old, new = Thread("old"), Member("g", "new")

@@ -2,7 +2,7 @@
 `__transaction_state` and `__consumer_offsets` change hands.
 
 Transactions of both protocols are made on konvene: one is open when konvene stops, one is committed, one
-aborted, one producer has only its id. Kafka is given both logs, tells the same of all of them, and ends the
+aborted, one producer has only its id. Kafka is given both logs, describes them alike, and ends the
 open one. The lines are those of `tests/differential`.
 """
 
@@ -75,9 +75,10 @@ def test_kafka_goes_on_with_the_transactions_that_konvene_had(tmp_path: Path, ka
         assert [other.play(question, 1) for question in QUESTIONS] == ours
         (ended,) = other.play("end a commit", 1)
         assert ended.startswith("a <- EndTxn v5 NONE producer_id=p1 producer_epoch=1")
-        (told,) = other.play(QUESTIONS[2], 1)
+        (fetched,) = other.play(QUESTIONS[2], 1)
         offsets = [
-            part.partition("committed_offset=")[2].split()[0] for part in told.split("{partition_index")[1:]
+            part.partition("committed_offset=")[2].split()[0]
+            for part in fetched.split("{partition_index")[1:]
         ]
         assert offsets == ["9", "2", "3", "9"]  # of the first, the plain commit came later
         for line in ("init b", "init c", "init d"):

@@ -1,9 +1,8 @@
-"""The broker is killed fifty times, at moments that a seed chooses, while producers write and a group
-commits: nothing that was told is taken back.
+"""The broker is killed fifty times, at seeded random moments, while producers write and a group commits:
+nothing acknowledged is lost.
 
-What must hold is not asked of one library: every idempotent producer's values stand in the log once each and
-in the order in which they were sent, whatever was on its way when the broker died; and after every restart
-the group's offsets are what its members were last told, or more.
+Each idempotent producer's values must be in the log once and in order, whatever was in flight when the broker
+died; and after every restart the group's committed offsets are at least the last acknowledged ones.
 """
 
 import random
@@ -33,7 +32,7 @@ GROUP = TOPIC = "mortal"
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that tells nothing before it is on the disk, so that many a kill comes in between."""
+    """A broker that acknowledges nothing before it is on disk, so that many kills come in between."""
     settings = {"konvene.log.fsync.topics": "true"} if chosen().name == "konvene" else None
     with a_running_broker(tmp_path / "broker", settings, kill=True) as broker:
         yield broker
@@ -67,13 +66,13 @@ def test_fifty_kills_take_nothing_back(
     lost_commits = []
     for kill in range(kills):
         time.sleep(moments.uniform(0, 1))
-        told = last_commits(members)
+        acknowledged = last_commits(members)
         own_broker.kill9()
         own_broker.start()
         kept = committed(own_broker, GROUP)
         lost_commits += [
             f"kill {kill}: {partition} was {offset}, is {kept.get(partition)}"
-            for partition, offset in told.items()
+            for partition, offset in acknowledged.items()
             if kept.get(partition, -1) < offset
         ]
 
@@ -100,7 +99,7 @@ def test_fifty_kills_take_nothing_back(
 
 
 def last_commits(members: list[Client]) -> dict[Partition, int]:
-    """The highest offset of each partition whose commit a member has been told of."""
+    """Return the highest acknowledged commit of each partition."""
     return {partition: max(row[1] for row in rows) for partition, rows in commits(members).items()}
 
 
@@ -122,8 +121,8 @@ def written_wrongly(fleet: Fleet, acked: set[str]) -> list[str]:
 
 
 def committed(broker: Broker, group: str) -> dict[Partition, int]:
-    """What the broker says of a group's offsets as soon as it has read them: OffsetFetch 5, asked by hand,
-    since a client would need longer than the broker lives."""
+    """Return a group's committed offsets as soon as the broker has loaded them. OffsetFetch 5 is sent by
+    hand, since a client would need longer than the broker lives."""
     name = group.encode()
     request = struct.pack(f">hhih h{len(name)}s i", 9, 5, 1, -1, len(name), name, -1)
     while True:

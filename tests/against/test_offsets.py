@@ -23,7 +23,7 @@ def filled(topic: str, shared_fleet: Fleet, admins: Admins) -> str:
 
 
 def reader(fleet: Fleet, library: str, topic: str, **settings: Any) -> Client:
-    """A consumer of partition 0 that is in no hurry: it commits only what it is told."""
+    """A consumer of partition 0 that commits only on command."""
     return fleet.consumer(library, assign=[[topic, 0]], **settings)
 
 
@@ -31,7 +31,7 @@ def reader(fleet: Fleet, library: str, topic: str, **settings: Any) -> Client:
 def test_committed_offsets_and_metadata_are_returned_to_every_client(
     library: str, fleet: Fleet, filled: str, admins: Admins
 ) -> None:
-    """What a consumer that chose its partitions commits, it and the admin clients are told again."""
+    """Commits of a consumer with assigned partitions are returned to it and to the admin clients."""
     group = f"g-{filled}"
     consumer = fleet.consumer(library, assign=[[filled, 0], [filled, 1], [filled, 2]], group=group)
     consumer.until("ten records", lambda: len(consumer.records()) == 10)
@@ -39,7 +39,7 @@ def test_committed_offsets_and_metadata_are_returned_to_every_client(
     committed = consumer.call("committed", partitions=[[filled, 0], [filled, 1], [filled, 2]])
     assert [[filled, 0, 7], [filled, 1, 0], [filled, 2, -1]] == [row[:3] for row in committed]
     assert (committed[0][3] or "").rstrip("\0") in ("seven of ten", ""), (
-        "aiokafka's consumer tells no metadata"
+        "aiokafka's consumer exposes no metadata"
     )
     # Not confluent-kafka's: its admin reads beyond the end of metadata that no NUL ends.
     for admin in ("kafka-python", "aiokafka"):
@@ -90,7 +90,7 @@ def test_seek_and_pause_are_obeyed(library: str, fleet: Fleet, filled: str) -> N
 
 @pytest.mark.parametrize("library", EACH)
 def test_seek_beyond_the_log_resets_to_earliest(library: str, fleet: Fleet, filled: str) -> None:
-    """OFFSET_OUT_OF_RANGE makes the client reset: to the earliest record, as it was told."""
+    """OFFSET_OUT_OF_RANGE makes the client reset to the earliest record, as configured."""
     consumer = reader(fleet, library, filled)
     consumer.until("ten records", lambda: len(consumer.records()) == 10)
     consumer.call("seek", topic=filled, partition=0, offset=1000)

@@ -1,4 +1,4 @@
-"""The promises themselves, asked of made-up stories: a check that cannot fail proves nothing."""
+"""The invariant checks themselves, run on made-up histories: a check must be able to fail."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ P = [["t", 0]]
 
 
 class Member:
-    """What a check needs of a client: a name, an end, and what it told."""
+    """The part of a client that a check needs: a name, an end, and events."""
 
     def __init__(self, name: str, *events: tuple[int, str, Any], ended_ns: int | None = None) -> None:
         self.name = name
         self.ended_ns = ended_ns
-        self.events = [{"at": at, "event": kind, **told(kind, what)} for at, kind, what in events]
+        self.events = [{"at": at, "event": kind, **event_fields(kind, what)} for at, kind, what in events]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
 
 
-def told(kind: str, what: Any) -> dict[str, Any]:
+def event_fields(kind: str, what: Any) -> dict[str, Any]:
     if kind == "records":
         return {"records": [{"topic": "t", "partition": 0, "offset": offset} for offset in what]}
     if kind == "committed":
@@ -71,15 +71,15 @@ def play(assignor: str, before: list[int], after: list[int], *events: tuple[int,
     return Play(assignor, "t", members, [act])
 
 
-def test_being_asked_for_what_one_keeps_is_seen() -> None:
+def test_needless_revocation_is_seen() -> None:
     taken = play("cooperative-sticky", [0, 1], [0], (15, "revoked", [["t", 0], ["t", 1]]))
     assert reassigned(taken) == ["bob comes: ann was told revoked of ('t', 0)"]
     assert reassigned(play("cooperative-sticky", [0, 1], [0], (15, "revoked", [["t", 1]]))) == []
 
 
 def test_a_needless_move_is_seen() -> None:
-    [told] = needless_moves(play("sticky", [0, 1], [1, 2]))
-    assert told == "bob comes: ann had [('t', 0), ('t', 1)] and has [('t', 1), ('t', 2)]"
+    [event_fields] = needless_moves(play("sticky", [0, 1], [1, 2]))
+    assert event_fields == "bob comes: ann had [('t', 0), ('t', 1)] and has [('t', 1), ('t', 2)]"
     assert needless_moves(play("sticky", [0, 1], [1])) == needless_moves(play("sticky", [0], [0, 1])) == []
 
 

@@ -1,5 +1,6 @@
-"""Groups of those who are no consumers: to the broker a protocol is a name, and all that members tell each
-other are bytes."""
+"""Groups of other protocol types than consumers: to the broker a protocol is a name, and all that members
+exchange are bytes.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -39,7 +40,7 @@ def admit(raw: Raw, kind: str, protocols: dict[str, bytes]) -> None:
     raw.send_join(kind, protocols)
 
 
-def is_told_to_join_again(raw: Raw) -> None:
+def must_rejoin(raw: Raw) -> None:
     """By a heartbeat, soon: what another connection has just sent may be read a little later."""
     eventually("rebalance", lambda: raw.heartbeat() == REBALANCE_IN_PROGRESS)
 
@@ -77,8 +78,8 @@ def test_a_group_of_another_kind(
     request: pytest.FixtureRequest,
     admins: Admins,
 ) -> None:
-    """Two join, are told each other's metadata and assignments byte by byte in the protocol that both have
-    and like best, and leave again; the group is described and listed with its own type all along."""
+    """Two members join, receive each other's metadata and assignments byte by byte in the preferred protocol
+    that both support, and leave again; the group is described and listed with its own type throughout."""
     group = f"others-{request.node.callspec.id}"
     metadata = REGISTRY if kind == "sr" else WORKER
     mine = {name: metadata + name.encode() for name in first}
@@ -94,7 +95,7 @@ def test_a_group_of_another_kind(
     assert one.heartbeat() == 0
 
     admit(two, kind, yours)
-    is_told_to_join_again(one)
+    must_rejoin(one)
     one.send_join(kind, mine)
     led, followed = one.joined(), two.joined()
     assert (led.error, led.generation, led.protocol, led.leader) == (0, 2, together, one.member_id)
@@ -120,7 +121,7 @@ def test_a_group_of_another_kind(
     )
 
     assert two.leave() == (0, [0])
-    is_told_to_join_again(one)
+    must_rejoin(one)
     assert one.delete() == NON_EMPTY_GROUP
     one.send_join(kind, mine)
     assert (one.joined().generation, one.describe().state) == (3, "CompletingRebalance")
@@ -156,7 +157,7 @@ def test_no_consumer_comes_into_a_group_of_workers(member: Join, fleet: Fleet, t
 
 @pytest.mark.java
 def test_javas_admin_sees_what_kind_a_group_is(member: Join, admins: Admins) -> None:
-    """describeClassicGroups tells of a group of workers, describeConsumerGroups will not."""
+    """describeClassicGroups describes a group of workers, describeConsumerGroups fails."""
     group = "others-of-java"
     worker = member(group)
     admit(worker, "connect", {"compatible": WORKER})

@@ -1,5 +1,5 @@
-"""The broker is killed under load and started again on the same port and data: nobody may notice more than
-a pause.
+"""The broker is killed under load and started again on the same port and data: clients see no more than a
+pause.
 
 Sessions are longer here than in the other files, since Apache Kafka needs eight seconds to come back.
 """
@@ -25,7 +25,7 @@ def make_topic(fleet: Fleet, name: str, partitions: int = PARTITIONS) -> Client:
 
 
 def generations(members: list[Client]) -> list[Any]:
-    """(member id, generation) of each member; librdkafka tells no generation."""
+    """(member id, generation) of each member; librdkafka exposes no generation."""
     return [tuple(member.call("member").values()) for member in members]
 
 
@@ -39,9 +39,9 @@ def generations(members: list[Client]) -> list[Any]:
 def test_a_stable_group_outlives_its_broker_twice(
     libraries: tuple[str, ...], producing: str, own_broker: Broker, own_fleet: Fleet
 ) -> None:
-    """With an idempotent producer and three members at work, two kills lose nothing that was acknowledged,
-    no commit goes back, no record is delivered twice, and the group keeps its generation: nobody is even
-    revoked."""
+    """With an idempotent producer and three members at work, two kills lose nothing that was acknowledged, no
+    commit goes back, no record is delivered twice, and the group keeps its generation without a revocation.
+    """
     group = topic = "survivors"
     admin = make_topic(own_fleet, topic)
     settings: dict[str, Any] = {"group": group, "topics": [topic], "commit": "sync", **OUTLIVES_ITS_BROKER}
@@ -173,7 +173,7 @@ def test_acknowledged_changes_survive_a_kill(own_broker: Broker, own_fleet: Flee
 
 @pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "java"])
 def test_a_polite_stop_is_like_a_kill(library: str, own_broker: Broker, own_fleet: Fleet) -> None:
-    """A broker that is told to stop ends by itself; its clients go on when it is back."""
+    """A broker that is sent SIGTERM ends by itself; its clients go on when it is back."""
     group = topic = "stopped"
     make_topic(own_fleet, topic)
     member = own_fleet.consumer(

@@ -30,8 +30,8 @@ EACH_CAST = [
 ]
 
 
-def asked(items: Iterable[pytest.Item]) -> list[Cast]:
-    """The casts that these tests ask about and that can be had here, in their order."""
+def selected_casts(items: Iterable[pytest.Item]) -> list[Cast]:
+    """Return the casts of the selected tests that are available here, in their order."""
     calls = [getattr(item, "callspec", None) for item in items if item.path.samefile(__file__)]
     casts = {call.params["cast"]: None for call in calls if call and "cast" in call.params}
     return [cast for cast in casts if "java" not in cast.libraries or not java_is_missing()]
@@ -40,7 +40,7 @@ def asked(items: Iterable[pytest.Item]) -> list[Cast]:
 @pytest.fixture(scope="module", autouse=True)
 def _begin_stories(stories: Stories, request: pytest.FixtureRequest) -> None:
     """All begin at once, since most of a story is waiting."""
-    stories.begin(asked(request.session.items))
+    stories.begin(selected_casts(request.session.items))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ class TestAStory:
         assert len(story.members) == 3
 
     def test_no_acknowledged_value_is_lost(self, story: Story) -> None:
-        """Each value a producer was told is written has been delivered to some member."""
+        """Each value acknowledged to a producer has been delivered to some member."""
         assert len(story.producer.acked()) > 500
         assert set(story.producer.acked()) - delivered(story) == set()
         assert story.producer.of("failed") == []
@@ -80,7 +80,7 @@ class TestAStory:
         assert steps_back(story.members) == []
 
     def test_a_confirmed_commit_is_kept(self, story: Story) -> None:
-        """What the broker says was committed is not below any commit that it confirmed."""
+        """The group's committed offsets are not below any confirmed commit."""
         confirmed = {
             partition: max(row[1] for row in rows) for partition, rows in commits(story.members).items()
         }
@@ -91,7 +91,7 @@ class TestAStory:
         assert story.final == story.log_ends
 
     def test_a_steady_group_is_left_alone(self, story: Story) -> None:
-        """While nobody comes or goes, nothing is assigned or revoked, and nothing is read twice."""
+        """While no member joins or leaves, nothing is assigned or revoked, and nothing is read twice."""
         begin, end = story.steady_ns
         assert moves_within(story.members, begin, end) == []
         seen = [
@@ -107,7 +107,7 @@ class TestAStory:
 
 @pytest.mark.parametrize("cast", EACH_CAST)
 class TestItsHistory:
-    """What konvene tells of the same stories."""
+    """konvene's rebalance history of the same scenarios."""
 
     @pytest.fixture(autouse=True)
     def _the_broker_explains(self, broker: Broker) -> None:
@@ -115,20 +115,20 @@ class TestItsHistory:
             pytest.skip(f"{broker.name} does not tell why a group rebalances")
 
     def test_each_change_is_explained(self, story: Story, broker: Broker) -> None:
-        """Joins, the clean leave and the death are told in their order, each with the client that caused
+        """Joins, the clean leave and the expiration are recorded in order, each with the client that caused
         it."""
         rebalances = history(broker, story.group)
         assert missing(rebalances, story.rebalances) == [], rebalances
 
     def test_no_rebalance_is_without_a_cause(self, story: Story, broker: Broker) -> None:
-        """Every generation is told once, with at least one cause."""
+        """Every generation is recorded once, with at least one cause."""
         rebalances = history(broker, story.group)
         assert [rebalance for rebalance in rebalances if not rebalance.causes] == []
         generations = [rebalance.generation for rebalance in rebalances]
         assert generations == sorted(set(generations))
 
     def test_departures_name_only_departed_members(self, story: Story, broker: Broker) -> None:
-        """Only the one who left is told to have left, and only the one who was killed to have expired."""
+        """Only the closed member is recorded as left, and only the killed one as expired."""
         causes = [cause for rebalance in history(broker, story.group) for cause in rebalance.causes]
         stayer = story.members[1].name
         left = {cause.client_id for cause in causes if cause.kind == "member-left"}

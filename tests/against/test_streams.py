@@ -73,7 +73,7 @@ class WordCount:
         self.writer.answer(self.writing, 60)
 
     def counted(self) -> dict[str, int]:
-        """The last count that was told of each word."""
+        """Return the latest count of each word."""
         return {record["key"]: int(record["value"]) for record in self.reader.records()}
 
     def is_right(self, *instances: Client) -> None:
@@ -82,7 +82,7 @@ class WordCount:
         eventually(f"counts {wanted}", lambda: self.counted() == wanted, 30, among=everyone)
 
     def is_shared_by(self, *instances: Client, within_s: float = 40) -> dict[str, set[str]]:
-        """Wait until every task is one instance's and all have as many; tell whose is which."""
+        """Wait until every task has one owner and all instances own as many; return the tasks by instance."""
 
         def shared() -> dict[str, set[str]] | None:
             held_by_instance = {instance.name: tasks(instance) for instance in instances}
@@ -102,7 +102,7 @@ class WordCount:
         return committed == ends(self, self.input) | ends(self, self.repartition)
 
     def described(self) -> tuple[str, str, list[str | None]]:
-        """What the broker says of the group: state, protocol, and the instance ids of its members."""
+        """Return the group's description: state, protocol, and the instance ids of its members."""
         description = self.admin.call("describe_groups", groups=[self.name])[self.name]
         ids = sorted((member["instance_id"] for member in description["members"]), key=str)
         return description["state"], description["assignor"], ids
@@ -199,8 +199,8 @@ def test_a_static_instance_that_is_bounced_moves_no_task(app: WordCount, broker:
 
 
 def test_counts_outlive_an_instance_that_is_killed(app: WordCount) -> None:
-    """Killed after its last commit, an instance takes no count with it: once its session is over the other
-    one has its tasks, with what the changelog says of them, and counts on from there."""
+    """After an instance is killed and its session has expired, the other one takes over its tasks, restores
+    their counts from the changelog and counts on."""
     app.write(40)
     one, two = app.start("one"), app.start("two")
     app.is_shared_by(one, two)

@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools, unchanged, say of konvene what they say of Kafka: word by word."""
+"""Apache Kafka's own tools, unchanged, print the same for konvene as for Kafka."""
 
 import json
 import os

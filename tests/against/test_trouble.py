@@ -27,7 +27,7 @@ TOO_LATE = {
     JAVA: ["CommitFailedException"],
     KAFKA_PYTHON: ["CommitFailedError"],
     AIOKAFKA: ["CommitFailedError"],
-    # It tells the code: the member is gone, or has already begun to join again.
+    # The error code: the member is unknown, or has already begun to rejoin.
     CONFLUENT: ["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"],
 }
 """How a library calls the error of a commit by a member that is none any more."""
@@ -35,10 +35,10 @@ TOO_LATE = {
 
 @pytest.mark.java
 def test_who_slept_through_its_session_commits_nothing_old(fleet: Fleet, topic: str, admins: Admins) -> None:
-    """One of each library is stopped with a commit on its lips, and one more is killed. Another takes over
-    what they had and commits further. Continued, each is refused its old commit, joins again, and reads on
-    where the group is: no commit goes back, nothing committed is read again, and every record comes to
-    somebody."""
+    """One member of each library is suspended with a commit in flight, and one more is killed. Another takes
+    over their partitions and commits further. Resumed, each one's old commit is rejected, it rejoins, and
+    reads on from the group's offsets: no commit goes back, nothing committed is read again, and every record
+    is delivered."""
     admin = admins["kafka-python"]
     admin.call("create_partitions", topic=topic, count=PARTITIONS)
     writer = fleet.producer(CONFLUENT, "writer")
@@ -120,7 +120,7 @@ def begin(client: Client, fleet: Fleet, **settings: Any) -> int:
 
 
 def refusal(client: Client, begun: int) -> Event:
-    """What a client says of its being refused, be it at once or from poll."""
+    """Return the error with which a client is rejected, at once or from poll."""
     try:
         client.answer(begun, 40)
     except Refused as refused:
@@ -130,9 +130,9 @@ def refusal(client: Client, begun: int) -> Event:
 
 @pytest.mark.java
 def test_a_full_group_refuses_everyone_else(small: Broker, small_fleet: Fleet) -> None:
-    """Two that come within group.initial.rebalance.delay.ms are in the first generation together. For a third
-    of any library the group is full: GROUP_MAX_SIZE_REACHED, as far as the library knows it. The two go on as
-    if nobody had asked, and when one leaves there is room again."""
+    """Two members that join within group.initial.rebalance.delay.ms are in the first generation together. A
+    third of any library is rejected: GROUP_MAX_SIZE_REACHED, as far as the library knows it. The two are not
+    disturbed, and when one leaves another can join."""
     admin = small_fleet.admin(KAFKA_PYTHON, "admin")
     admin.call("create_topics", topics=[{"name": "small", "partitions": 4}])
     meet_the_coordinator(admin)
@@ -153,9 +153,9 @@ def test_a_full_group_refuses_everyone_else(small: Broker, small_fleet: Fleet) -
             assert "UnknownError" in error["message"]
         else:
             assert (error["code"], error["name"]) == (81, "GROUP_MAX_SIZE_REACHED")
-    told = admin.call("describe_groups", groups=["small"])["small"]
-    assert told["state"] == "Stable"
-    assert {member["client_id"] for member in told["members"]} == {client.name for client in pair}
+    description = admin.call("describe_groups", groups=["small"])["small"]
+    assert description["state"] == "Stable"
+    assert {member["client_id"] for member in description["members"]} == {client.name for client in pair}
     assert [client.call("member")["generation"] for client in pair] == [1, 1]
     assert [len(client.of("assigned")) for client in pair] == moves
     if small.explains:

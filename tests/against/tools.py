@@ -12,7 +12,7 @@ the shell session of these commands against a new broker:
     status 1
 
 Lines of `< ` are the tool's standard input, or the file that it is given as FILE; lines of `2> ` went to
-standard error; `status` is an exit code other than 0. ID_OF_orders is the id last printed for orders.
+standard error; `status` is an exit code other than 0. ID_OF_orders is the last id of orders.
 `| grep WORD` keeps the lines with that word. Values that differ from run to run have placeholders: MS for a time,
 ID for a topic's id, UUID, HOST:PORT, DATA.
 

@@ -113,7 +113,7 @@ class AioConsumer(ConsumerRebalanceListener):
         )
 
     def committed(self, partitions: list[Partition]) -> dict[Partition, tuple[int, str | None]]:
-        """Return offsets without metadata, which aiokafka's consumer does not expose (its admin client does)."""
+        """Return offsets without metadata, which only aiokafka's admin client exposes."""
         found = {p: on_loop(self.consumer.committed(TopicPartition(*p))) for p in partitions}
         return {p: (-1 if offset is None else offset, None) for p, offset in found.items()}
 

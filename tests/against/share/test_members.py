@@ -52,7 +52,7 @@ def test_what_a_dead_member_had_goes_to_others(library: str, queue: Queue) -> No
 
 @pytest.mark.parametrize("library", SHARERS)
 def test_who_sleeps_too_long_has_lost_its_records(library: str, queue: Queue) -> None:
-    """When its locks time out another member receives the records, and the late acknowledgement is rejected."""
+    """After a lock timeout another member receives the records; the late acknowledgement is rejected."""
     queue.configure(**{"share.record.lock.duration.ms": "1000"})
     queue.write("a", "b")
     sleeper = queue.member(library, **EXPLICIT)
