@@ -1,9 +1,9 @@
-"""The life of a group whose members use different libraries, played once and then asked about by many tests.
+"""The life of a group whose members use different libraries, played once and then checked by many tests.
 
-A `Cast` says who plays: one founds the group, two join, one leaves cleanly, one is killed where it
-stands, while a producer writes unique values without pause. `play` returns a `Story`: everything every
-client told, on one clock, and what the broker said at the end. The promises over it are small functions
-here; test_stories.py says which story must keep which.
+A `Cast` has the libraries: one founds the group, two join, one leaves cleanly, one is killed, while a
+producer writes unique values without pause. `play` returns a `Story`: all events of all clients, on one
+clock, and the group's final state. The invariants over it are small functions here; test_stories.py checks
+them.
 """
 
 import itertools
@@ -43,7 +43,8 @@ class Cast:
 
 @dataclass
 class Story:
-    """What happened: the clients with all they told, the broker's last word, and the rebalances to expect."""
+    """A played scenario: the clients with their events, the group's final offsets, and the rebalances to
+    expect."""
 
     group: str
     topic: str
@@ -67,7 +68,7 @@ Stories = Plays[Cast, Story]
 
 
 def play(cast: Cast, again: str, fleet: Fleet, admin: Client, lock: threading.Lock) -> Story:
-    """Play one story; TimeoutError tells at which step the group did not do what it must."""
+    """Play one scenario; a TimeoutError names the step that the group did not complete."""
     title = "-".join([cast.assignor, cast.founder, cast.stayer, cast.joiner]) + again
     group = topic = f"story-{title}"
     with lock:
@@ -175,7 +176,7 @@ def all_committed(member: Client) -> bool:
     return last_event is None or last_event["event"] == "committed"
 
 
-# What a story is asked.
+# Invariants of a story.
 
 
 @dataclass
@@ -270,13 +271,13 @@ def steps_back(members: list[Client]) -> list[str]:
 
 
 OUTLIVES_ITS_BROKER: dict[str, Any] = {"metadata_recovery_strategy": "none"}
-"""Settings of a consumer that must not move while its broker is away: a Java client whose only broker is
-gone forgets all topics (KIP-899), and if it leads its group it may take that for a change of them ("cached
-metadata has changed")."""
+"""Settings of a consumer that must not rebalance while its broker is down: a Java client whose only broker is
+unreachable forgets all topics (KIP-899), and a leader may take that for a metadata change ("cached metadata
+has changed")."""
 
 
 def moves_within(members: list[Client], begin_ns: int, end_ns: int) -> list[Event]:
-    """Assignments and revocations told in a span in which there should be none."""
+    """Return assignments and revocations in a span in which there should be none."""
     kinds = ("assigned", "revoked", "lost")
     events = [e for m in members for e in m.events if begin_ns < e["at"] < end_ns]
     return [e for e in events if e["event"] in kinds and e["partitions"]]

@@ -173,7 +173,7 @@ def test_a_living_group_is_not_deleted(library: str, admin: Client, topic: str, 
 
 @pytest.mark.parametrize("library", EACH)
 def test_an_unknown_group(library: str, admin: Client) -> None:
-    """An unknown group is Dead, or GROUP_ID_NOT_FOUND (69) where the client's request version has that error."""
+    """An unknown group is Dead, or GROUP_ID_NOT_FOUND (69) in later request versions."""
     try:
         group = admin.call("describe_groups", groups=["never-was"])["never-was"]
     except Refused as refused:

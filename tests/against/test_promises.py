@@ -78,8 +78,8 @@ def test_needless_revocation_is_seen() -> None:
 
 
 def test_a_needless_move_is_seen() -> None:
-    [event_fields] = needless_moves(play("sticky", [0, 1], [1, 2]))
-    assert event_fields == "bob comes: ann had [('t', 0), ('t', 1)] and has [('t', 1), ('t', 2)]"
+    [move] = needless_moves(play("sticky", [0, 1], [1, 2]))
+    assert move == "bob comes: ann had [('t', 0), ('t', 1)] and has [('t', 1), ('t', 2)]"
     assert needless_moves(play("sticky", [0, 1], [1])) == needless_moves(play("sticky", [0], [0, 1])) == []
 
 

@@ -29,7 +29,7 @@ FENCED_INSTANCE_ID = 82
 
 COMMIT_ERRORS: dict[str, list[tuple[int | None, str]]] = {
     KAFKA_PYTHON: [(FENCED_INSTANCE_ID, "FENCED_INSTANCE_ID")],
-    # These two in their own words once a heartbeat has told them.
+    # These two raise errors of their own once a heartbeat was answered with the error.
     JAVA: [(FENCED_INSTANCE_ID, "FENCED_INSTANCE_ID"), (None, "CommitFailedException")],
     CONFLUENT: [(FENCED_INSTANCE_ID, "FENCED_INSTANCE_ID"), (None, "FATAL")],
 }
@@ -39,7 +39,7 @@ Assignment = dict[str | None, set[Partition]]
 
 
 class Desks:
-    """A group whose members may have desks, which is to say instance ids."""
+    """A group whose members may be static; a desk is an instance id."""
 
     def __init__(self, topic: str, fleet: Fleet, admin: Client, broker: Broker) -> None:
         self.topic = topic
@@ -69,7 +69,7 @@ class Desks:
         eventually("even shares", shared, 30, among=members)
 
     def describe(self) -> tuple[str, Assignment, dict[str | None, str]]:
-        """What the broker says: the state, who has what, and the member ids, both by desk."""
+        """Return the group's state, and assignments and member ids by instance id."""
         group = self.admin.call("describe_groups", groups=[self.topic])[self.topic]
         has = {m["instance_id"]: {(t, p) for t, p in m["partitions"]} for m in group["members"]}
         return group["state"], has, {m["instance_id"]: m["member_id"] for m in group["members"]}
@@ -88,7 +88,7 @@ class Desks:
         return history(self.broker, self.topic) if self.broker.explains else None
 
     def rebalances_since(self, past: Any) -> int | None:
-        """How many rebalances there have been since, as konvene tells; None where the broker does not."""
+        """Return the number of rebalances since then; None where the broker does not record them."""
         return len(history(self.broker, self.topic)) - len(past) if self.broker.explains else None
 
 
@@ -98,14 +98,14 @@ def desks(topic: str, fleet: Fleet, admins: Admins, broker: Broker) -> Desks:
 
 
 def generation(member: Client) -> int:
-    """Of a member whose library tells it."""
+    """Return the generation of a member whose library exposes it."""
     return int(member.call("member")["generation"])
 
 
 @pytest.mark.parametrize("library", EACH)
 def test_a_bounce_within_the_session_keeps_the_generation(library: str, desks: Desks) -> None:
-    """A static member that closes does not leave; when it comes back, with a new member id, it has what it
-    had, and nobody's generation has moved. So for the leader as for one who follows."""
+    """A static member that closes does not leave; restarted with a new member id it has its former
+    partitions, and no generation changes. This holds for the leader and for followers."""
     bounce(desks, library, "range", KAFKA_PYTHON)
 
 
@@ -118,9 +118,8 @@ def test_a_bounce_within_the_session_keeps_the_generation(library: str, desks: D
     ],
 )
 def test_so_it_is_with_sticky_assignors(assignor: str, leader: str, library: str, desks: Desks) -> None:
-    """Also where the member has something to tell of its past, or would give up only a part. (kafka-python
-    does not lead a cooperative group here: it joins once more for an answer to a heartbeat that is out of
-    date.)"""
+    """The same where the member sends its former partitions, or would revoke only a part. (kafka-python does
+    not lead a cooperative group here: it rejoins after an outdated heartbeat response.)"""
     bounce(desks, library, assignor, leader)
 
 
@@ -162,9 +161,9 @@ def bounce(desks: Desks, library: str, assignor: str, leader: str) -> None:
 
 @pytest.mark.parametrize("library", [library for library in EACH if library != AIOKAFKA])
 def test_of_two_with_one_instance_id_the_older_is_fenced(library: str, desks: Desks) -> None:
-    """The newcomer has the desk at once, without a rebalance. The older one can commit no more, and is told
-    why: FENCED_INSTANCE_ID, which Java and librdkafka (as a fatal error) raise from poll, kafka-python from a
-    commit."""
+    """The newer member takes over the instance id at once, without a rebalance. The older one's commits are
+    rejected: FENCED_INSTANCE_ID, which Java and librdkafka (as a fatal error) raise from poll, kafka-python
+    from a commit."""
     other = desks.sit(KAFKA_PYTHON, "other", "desk-0")
     older = desks.sit(library, "older", "desk-1")
     desks.share(other, older)
@@ -191,8 +190,8 @@ def test_of_two_with_one_instance_id_the_older_is_fenced(library: str, desks: De
 
 
 def test_aiokafka_takes_its_desk_back(desks: Desks) -> None:
-    """It tells no instance id in its heartbeats, so that it hears UNKNOWN_MEMBER_ID instead of being fenced,
-    and joins again: now the newcomer is the older one, and is fenced. The generation has not moved."""
+    """aiokafka sends no instance id in heartbeats, so it gets UNKNOWN_MEMBER_ID instead of being fenced, and
+    rejoins: now the newcomer is the older one, and is fenced. The generation stays."""
     other = desks.sit(KAFKA_PYTHON, "other", "desk-0")
     older = desks.sit(AIOKAFKA, "older", "desk-1")
     desks.share(other, older)
@@ -214,8 +213,8 @@ def test_aiokafka_takes_its_desk_back(desks: Desks) -> None:
 
 @pytest.mark.parametrize("library", [pytest.param(JAVA, marks=pytest.mark.java), KAFKA_PYTHON])
 def test_a_removal_by_an_admin_is_one_rebalance(library: str, desks: Desks, admins: Admins) -> None:
-    """A static member that is gone for good is removed by its instance id: the other has everything one
-    generation later. A second removal is refused, and changes nothing."""
+    """A killed static member is removed by its instance id: the others take over its partitions one
+    generation later. A second removal is rejected, and changes nothing."""
     other = desks.sit(CONFLUENT, "other", "desk-0")
     watch = desks.sit(KAFKA_PYTHON, "watch", "desk-2")
     member = desks.sit(AIOKAFKA, "member", "desk-1")

@@ -9,9 +9,9 @@ are low, so that a test may kill a member and see the end of its session.
 | --- | --- |
 | group.py | a group at work: who was a member, who must have what, and what was promised |
 | test_members.py | members come, leave, die and sleep; commits; full groups; assignors |
-| test_static_members.py | static members: bounced, gone for good, two at one desk |
+| test_static_members.py | static members: bounced, removed for good, two at one desk |
 | test_topics.py | topics that grow, go and come again; patterns |
-| moves.py | a rolling upgrade and downgrade, played once and asked about by many tests |
+| moves.py | a rolling upgrade and downgrade, played once and checked by many tests |
 | test_migration.py | rolling upgrade and downgrade under traffic, eager, cooperative and static |
 | test_restart.py | the broker is killed under a consumer group |
 """

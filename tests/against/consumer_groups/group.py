@@ -1,9 +1,9 @@
-"""A group at work: its topic, a producer that writes to it all the while, and whoever has been a member.
+"""A consumer group under load: its topic, a producer that writes all the time, and all present and former
+members.
 
-A test makes members come and go and says with `share` who must then have everything; at the end `keeps` asks
-what any group promises, whatever happened to it: every acknowledged value was read, no partition had two
-owners, nothing committed was read again, and no commit went back. Rebalance listeners are the witnesses, with
-the machine's one clock.
+A test starts and stops members and waits with `share` for an even assignment. At the end `keeps` checks the
+invariants of any group: every acknowledged value was read, no partition had two owners, nothing committed was
+read again, and no commit went back. Rebalance listeners give the times, on the machine's one clock.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ __all__ = ["AIOKAFKA", "CONFLUENT", "JAVA", "KAFKA_PYTHON", "PARTITIONS", "SESSI
 
 
 class Group:
-    """A group of the name of its topic. What it is to promise is asked of all that were ever members."""
+    """A group named after its topic. Invariants are checked over all members that it ever had."""
 
     def __init__(self, name: str, fleet: Fleet, admins: Admins, broker: Broker) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Group:
     def __repr__(self) -> str:
         return f"<group {self.name}: " + ", ".join(member.name for member in self.members) + ">"
 
-    # Before anybody comes.
+    # Before the first member joins.
 
     def has(self, partitions: int = PARTITIONS, topic: str | None = None) -> None:
         """Make a topic, by default the one of the group's own name."""
@@ -67,7 +67,7 @@ class Group:
         self.admins[CONFLUENT].call("alter_configs", group=self.name, configs=configs)
 
     def is_fed(self, prefix: str = "v", **settings: Any) -> None:
-        """Let a producer write unique values until `keeps` is asked."""
+        """Start a producer that writes unique values until `keeps` is called."""
         self.producer = self.fleet.producer(CONFLUENT, f"{self.name}-producer", idempotence=True, **settings)
         self.feed_on(prefix)
 
@@ -120,7 +120,7 @@ class Group:
 
         eventually("new records for everybody", read, 20, among=members)
 
-    # What the broker says.
+    # The broker's description.
 
     def describe(self) -> dict[str, Any]:
         """Return state, epochs and members as Java's admin client describes them."""
@@ -156,13 +156,13 @@ class Group:
         return {(topic, partition): offset for topic, partition, offset, *_ in rows}
 
     def past(self) -> list[Rebalance] | None:
-        """Every rebalance with its causes, where the broker tells them."""
+        """Return every rebalance with its causes, or None where the broker does not record them."""
         return history(self.broker, self.name) if self.broker.explains else None
 
     # The promises.
 
     def all_is_read(self) -> None:
-        """End the production, and wait until each acknowledged value is somebody's."""
+        """Stop the producer, and wait until each acknowledged value was delivered to some member."""
         assert self.producer is not None
         self.producer.call("settle")
         wanted = set(self.producer.acked())
@@ -175,8 +175,8 @@ class Group:
         eventually("every acknowledged value", read, 30, among=self.members)
 
     def keeps(self, *, except_times_of: tuple[Client, ...] = ()) -> None:
-        """All that a group promises. A member that slept cannot say when it ceased to be an owner, nor when
-        the broker confirmed what it had asked for: its times are not compared."""
+        """Check all invariants of a group. The times of a suspended member are not compared, since it cannot
+        report when it lost a partition or when a commit was confirmed."""
         self.all_is_read()
         here = [member for member in self.members if member.process.poll() is None]
         eventually("the last commits", lambda: all(map(all_committed, here)), 20, among=here)
@@ -193,12 +193,12 @@ class Group:
 
 
 FATAL = -150
-"""librdkafka's code for an error after which the consumer is of no more use; its words tell the broker's."""
+"""librdkafka's code of a fatal error; the broker's error is in its message."""
 
 
 def is_refused(member: Client, code: int, words: str) -> None:
-    """Wait until a member is told that it cannot be one: by Kafka's code in Java, by librdkafka as a fatal
-    error with these words for it."""
+    """Wait until a member is rejected: with Kafka's code in Java, in librdkafka with a fatal error whose
+    message contains these words."""
     error = member.until("a refusal", lambda: member.of("error"), 20)[0]["error"]
     if member.library == JAVA:
         assert error["code"] == code, error

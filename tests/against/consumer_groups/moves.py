@@ -1,8 +1,8 @@
-"""A group's move from the classic protocol to the consumer protocol and back, played once and asked about by
+"""A group's move from the classic protocol to the consumer protocol and back, played once and checked by
 many tests: each member in turn is closed and comes again in the other protocol, and the producer never stops
 (KIP-848).
 
-A `Move` says who plays. The moves of a run begin together and are played three at a time, for most of each
+A `Move` has the members. The moves of a run begin together and are played three at a time, for most of each
 is waiting.
 """
 
@@ -71,7 +71,7 @@ Moves = Plays[Move, Played]
 
 
 def play(move: Move, again: str, fleet: Fleet, admins: Admins, broker: Broker) -> Played:
-    """TimeoutError tells after which step the living did not share all partitions evenly."""
+    """Play a migration; a TimeoutError names the step after which the partitions were not shared evenly."""
     group = Group(f"move-{move}{again}", fleet, admins, broker)
     played = Played(group, move.static)
     group.has()

@@ -1,5 +1,6 @@
-"""Members of the new protocol come, leave, die and sleep, alone and beside classic ones; how they commit;
-what a full group says; who chooses the assignor."""
+"""Members of the consumer protocol join, leave, die and are suspended, alone and beside classic ones;
+commits; full groups; assignors.
+"""
 
 from pathlib import Path
 
@@ -73,8 +74,8 @@ def test_both_protocols_in_one_group(group: Group) -> None:
 
 @pytest.mark.parametrize("library", EACH)
 def test_a_killed_member_is_missed_when_its_session_is_over(library: str, group: Group) -> None:
-    """Nobody tells that it is gone: the others have its share after the session timeout that the group's
-    settings say, and nobody had it before."""
+    """A killed member sends no leave: the others take over its partitions after the group's session timeout,
+    not before."""
     group.has()
     group.expires_soon()
     group.is_fed()
@@ -182,7 +183,7 @@ def test_a_full_group_refuses_one_more(library: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("library", EACH)
 def test_the_range_assignor_of_the_server(library: str, group: Group) -> None:
-    """Asked for by its members, it gives the same stretch of each topic to the same member."""
+    """Requested by its members, the range assignor gives each member the same range of each topic."""
     other = f"{group.topic}-other"
     group.has()
     group.has(topic=other)
@@ -201,7 +202,7 @@ def test_the_range_assignor_of_the_server(library: str, group: Group) -> None:
 
 @pytest.mark.parametrize("library", EACH)
 def test_an_unknown_assignor_is_refused(library: str, group: Group) -> None:
-    """UNSUPPORTED_ASSIGNOR (112) for whoever asks for it, while the others go on."""
+    """A member that requests an unknown assignor gets UNSUPPORTED_ASSIGNOR (112), while the others go on."""
     group.has()
     member = group.join(CONFLUENT, "member")
     group.share(member)

@@ -23,8 +23,8 @@ EACH_MOVE = [pytest.param(m, id=str(m), marks=[pytest.mark.java] if m.needs_java
 def _begin_moves(moves: Moves, request: pytest.FixtureRequest) -> None:
     """The moves that this run will ask about begin at once."""
     calls = [getattr(i, "callspec", None) for i in request.session.items if i.path.samefile(__file__)]
-    asked = {call.params["move"]: None for call in calls if call and "move" in call.params}
-    moves.begin(move for move in asked if not (move.needs_java and java_is_missing()))
+    selected_moves = {call.params["move"]: None for call in calls if call and "move" in call.params}
+    moves.begin(move for move in selected_moves if not (move.needs_java and java_is_missing()))
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ class TestAMove:
         """Each acknowledged value was read, no partition had two owners, nothing committed was read again."""
         played.group.keeps()
 
-    def test_konvene_tells_why(self, played: Played) -> None:
-        """Once each, however many rows tell of it; also where no epoch moved, since nobody rebalanced."""
+    def test_history_records_upgrade_and_downgrade(self, played: Played) -> None:
+        """Upgrade and downgrade are recorded once each, even where no epoch changed."""
         past = played.group.past()
         if past is None:
             pytest.skip("only konvene tells why a group rebalanced")
@@ -74,8 +74,8 @@ class TestAMove:
 
 
 @pytest.mark.parametrize("move", [param for param in EACH_MOVE if "static" in str(param.id)])
-def test_static_members_change_their_protocol_and_nobody_rebalances(played: Played) -> None:
-    """Whoever comes to a desk has what was held there, and the other keeps what it has."""
+def test_static_members_change_their_protocol_without_a_rebalance(played: Played) -> None:
+    """A restarted static member has its former partitions, and the other one keeps its own."""
     founders = (len(played.steps) - 1) // 2
     for member in played.group.members[founders:]:
         assert len(member.of("assigned")) == 1, member.story()
@@ -117,8 +117,8 @@ def test_the_last_of_the_new_protocol_dies(library: str, group: Group) -> None:
 
 
 def test_empty_group_takes_the_protocol_of_the_next_member(group: Group) -> None:
-    """Classic, consumer and classic again, each time after it was empty: its offsets are kept, and nobody
-    reads again what one before it has read."""
+    """An empty group becomes classic, consumer and classic again with its next member; its offsets are kept,
+    so that nothing is read again."""
     group.has()
     group.is_fed()
     for number, protocol in enumerate(("classic", "consumer", "classic")):
@@ -143,8 +143,8 @@ REFUSALS = {
 
 @pytest.mark.parametrize("policy", REFUSALS)
 def test_the_migration_policy(policy: str, tmp_path: Path) -> None:
-    """Who may not change a group's protocol is told GROUP_ID_NOT_FOUND (69) or INCONSISTENT_GROUP_PROTOCOL
-    (23), and who is there is not disturbed."""
+    """A member that may not change the group's protocol gets GROUP_ID_NOT_FOUND (69) or
+    INCONSISTENT_GROUP_PROTOCOL (23); the present members are not disturbed."""
     broker = a_broker(tmp_path / "broker", SETTINGS | {"group.consumer.migration.policy": policy})
     broker.start()
     try:

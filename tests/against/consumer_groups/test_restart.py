@@ -13,9 +13,9 @@ from .group import CONFLUENT, JAVA, KAFKA_PYTHON, Group
 
 @pytest.mark.java
 def test_a_group_outlives_its_broker(tmp_path: Path) -> None:
-    """Members of both protocols are at work when the broker is killed. Within their sessions it is back, and
-    they go on with the epochs and partitions that they have: nobody is fenced, nothing moves, and nothing
-    that was acknowledged or committed is gone."""
+    """Members of both protocols are at work when the broker is killed. It is back within their sessions, and
+    they go on with their epochs and partitions: no member is fenced, nothing moves, and nothing acknowledged
+    or committed is lost."""
     broker = a_broker(tmp_path / "broker", SETTINGS)
     broker.start()
     try:

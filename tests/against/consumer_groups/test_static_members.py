@@ -13,7 +13,7 @@ from .test_members import EACH
 
 
 def at_desks(group: Group, library: str) -> tuple[Client, Client, dict[str, Any]]:
-    """Two static members with half of the partitions each, and what the broker says of them."""
+    """Start two static members with half of the partitions each; return them and the group's description."""
     group.has()
     group.is_fed()
     other = group.launch(CONFLUENT, "other")
@@ -66,8 +66,8 @@ def test_restarted_static_member_causes_no_movement(library: str, group: Group) 
 @pytest.mark.java
 @pytest.mark.parametrize("library", EACH)
 def test_who_sits_there_stays(library: str, group: Group) -> None:
-    """A second member with the same instance id is told UNRELEASED_INSTANCE_ID (111) for good, and the first
-    one notices nothing."""
+    """A second member with the same instance id gets UNRELEASED_INSTANCE_ID (111), which is fatal, and the
+    first one is not disturbed."""
     other, member, before = at_desks(group, library)
     second = group.join(library, "second", instance_id="desk-1")
     is_refused(second, 111, "instance")
@@ -94,7 +94,7 @@ def test_a_desk_is_given_up_for_good(group: Group) -> None:
 @pytest.mark.java
 @pytest.mark.parametrize("library", EACH)
 def test_an_empty_desk_is_cleared_when_its_session_is_over(library: str, group: Group) -> None:
-    """Whoever steps out and does not return within its session has left."""
+    """A static member that does not return within its session is removed."""
     group.expires_soon()
     other, member, before = at_desks(group, library)
     member.close()

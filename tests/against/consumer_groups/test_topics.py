@@ -1,5 +1,6 @@
-"""Topics change under members of the new protocol: they grow, go and come again, or first come when a pattern
-already waits for them. The coordinator tells the members; no client has to look."""
+"""Topics change under members of the consumer protocol: they grow, are deleted and created again, or are
+created after a pattern was subscribed to. Changes arrive with heartbeats from the coordinator.
+"""
 
 import time
 from typing import Any
@@ -17,8 +18,8 @@ NEVER_MS = 300_000
 
 @pytest.mark.parametrize("library", EACH)
 def test_partitions_are_added_while_records_flow(library: str, group: Group) -> None:
-    """The new partitions are shared among the members, and what is written to them is read from its
-    beginning. Nobody loses what it had for it."""
+    """The new partitions are shared among the members and read from their beginning. No member loses a
+    partition."""
     group.has(2)
     group.is_fed(metadata_max_age_ms=500)
     members = group.join_all((CONFLUENT, library), "member")
@@ -122,7 +123,7 @@ def test_a_pattern_beside_names(group: Group) -> None:
 
 @pytest.mark.java
 def test_a_pattern_that_is_none_is_refused(group: Group) -> None:
-    """INVALID_REGULAR_EXPRESSION (128), which is fatal for whoever asks."""
+    """INVALID_REGULAR_EXPRESSION (128), which is fatal for the member."""
     group.has(1)
     member = group.join(JAVA, "member", pattern="a(b")
     error = member.until("a refusal", lambda: member.of("error"))[0]["error"]

@@ -43,7 +43,7 @@ class Stage:
 
     @property
     def tools(self) -> Tools:
-        """Their process, which starts when they are first asked for."""
+        """The JVM of Kafka's tools, started on first use."""
         if self._tools is None:
             self._tools = Tools(self.directory / "tools.log")
         return self._tools
@@ -83,7 +83,7 @@ class Instance:
         eventually(f"{self.name} at work", lambda: self.ask("state") == "RUNNING", 30, among=[self.process])
 
     def fails(self, within_s: float = 30) -> str:
-        """Wait until it has ended of itself; tells what its threads threw."""
+        """Wait until it has failed; return the exceptions of its threads."""
         eventually(
             f"end of {self.name}", lambda: self.ask("state") == "ERROR", within_s, among=[self.process]
         )
@@ -163,8 +163,8 @@ class Application:
     def is_shared_by(
         self, *instances: Instance, tasks: Iterable[str], within_s: float = 30
     ) -> dict[str, set[str]]:
-        """Wait until every task is one instance's, none has more than one more than another, and the broker
-        says so, too; tell whose is which."""
+        """Wait until every task has one owner, shares are even, and the broker's description agrees; return
+        the tasks by instance."""
         wanted = sorted(tasks)
 
         def shared() -> dict[str, set[str]] | None:
@@ -204,14 +204,14 @@ class Application:
         eventually(f"output of {len(wanted)}", made, within_s, among=self._processes(self.instances))
 
     def counts(self, part: str = "counts") -> Counter[str]:
-        """The last count that was told of each key."""
+        """Return the latest count of each key."""
         return Counter({key: int(value) for _, key, value in self.read(part)})
 
     def has_counted(self, wanted: Counter[str], within_s: float = 30) -> None:
         among = self._processes(self.instances)
         eventually(f"counts {wanted}", lambda: self.counts() == wanted, within_s, among=among)
 
-    # What the broker says.
+    # The broker's description.
 
     def describe(self) -> dict[str, Any]:
         """The group as the admin client describes it."""
@@ -219,7 +219,8 @@ class Application:
         return description
 
     def is_explained(self, *wanted: tuple[str, Instance | None]) -> None:
-        """The broker tells these causes of rebalances in this order, and whose they are; if it tells any."""
+        """Check that the history has these causes in this order, with their clients, if the broker records
+        one."""
         if self.stage.broker.explains:
             pairs = [
                 (kind, instance and f"{instance.name}-StreamThread-1-consumer") for kind, instance in wanted
@@ -231,7 +232,7 @@ class Application:
             try:
                 description = self.describe()
             except Refused as refused:
-                assert refused.name == "GROUP_ID_NOT_FOUND"  # nobody has come yet
+                assert refused.name == "GROUP_ID_NOT_FOUND"  # no member has joined yet
                 return None
             return (
                 description
@@ -275,7 +276,7 @@ def instance_of(member: dict[str, Any]) -> str:
 
 
 def active(members: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
-    """Each instance's active tasks, as the broker tells them."""
+    """Return each instance's active tasks from the broker's description."""
     tasks: dict[str, set[str]] = {}
     for member in members:
         tasks.setdefault(instance_of(member), set()).update(member["assignment"]["active"])

@@ -40,7 +40,7 @@ def stage(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def app(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Application]:
-    """An application of this test's own; what it does is said by `does`."""
+    """An application of this test's own; `does` sets its topology."""
     app = Application(own_name(request, 40), stage, tmp_path)
     try:
         yield app

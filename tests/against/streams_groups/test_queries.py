@@ -1,5 +1,6 @@
-"""Interactive queries: the broker tells each instance where the others are and which partitions they have, so
-that any of them can say who has a key; what that one has is the right count."""
+"""Interactive queries: the broker sends each instance the endpoints and partitions of the others, so that
+each can name a key's owner, which has the right count.
+"""
 
 from collections import Counter
 from typing import Any
@@ -31,13 +32,13 @@ def agree(*instances: Instance) -> dict[str, Any]:
     return eventually("knowledge of each other", known, 30, among=[instances[0].process])
 
 
-def owned(everybody: dict[str, Any]) -> int:
-    """How many partitions of the source are somebody's."""
-    return sum(topic.endswith("-lines") for each in everybody.values() for topic, _ in each["active"])
+def owned(endpoints_of_all: dict[str, Any]) -> int:
+    """Return how many partitions of the source have an owner."""
+    return sum(topic.endswith("-lines") for each in endpoints_of_all.values() for topic, _ in each["active"])
 
 
 def owners(*instances: Instance) -> dict[str, Any]:
-    """Who has each key; all instances must say the same."""
+    """Return the owner of each key, on which all instances must agree."""
     answers = [instance.ask("owners", keys=KEYS) for instance in instances]
     assert all(each == answers[0] for each in answers)
     return answers[0]  # type: ignore[no-any-return]
@@ -51,8 +52,8 @@ def test_each_instance_knows_where_every_key_is(app: Application) -> None:
     one, two = app.start("one", **at(7001)), app.start("two", **at(7002))
     app.is_shared_by(one, two, tasks=names(0, PARTITIONS))
     app.has_counted(Counter(KEYS * 3))
-    everybody = agree(one, two)
-    assert {server: len(each["active"]) for server, each in everybody.items()} == {
+    endpoints_of_all = agree(one, two)
+    assert {server: len(each["active"]) for server, each in endpoints_of_all.items()} == {
         "localhost:7001": 2,
         "localhost:7002": 2,
     }
@@ -90,7 +91,7 @@ def test_standbys_are_known_too(app: Application) -> None:
 
 
 def test_instance_without_an_endpoint(app: Application) -> None:
-    """It is in nobody's list, but it knows the others."""
+    """It is in no endpoint list, but it knows the others' endpoints."""
     app.does("keys", lines=PARTITIONS, counts=1)
     app.write("lines", [(None, key, "x") for key in KEYS])
     one, two = app.start("one", **at(7001)), app.start("two")
@@ -103,8 +104,8 @@ def test_instance_without_an_endpoint(app: Application) -> None:
 
 
 def test_an_address_while_a_source_topic_is_missing(app: Application, broker: Broker) -> None:
-    """An instance with an address waits for its topic like any other. Kafka 4.4.0 answers it with an
-    unexpected error, which ends it: there is no configured topology whose partitions could be told."""
+    """An instance with an endpoint waits for its topic like any other. Kafka 4.4.0 answers it with an
+    unexpected error, which ends it, since there is no configured topology."""
     app.is_set(heartbeat_interval_ms=5000)
     app.does("keys", counts=1)
     one = app.start("one", **at(7001))

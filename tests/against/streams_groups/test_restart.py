@@ -29,9 +29,9 @@ def own_stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def test_an_application_outlives_its_broker(own_stage: Stage, tmp_path: Path) -> None:
-    """Two instances count words when the broker is killed, with lines still to be read. Within their
-    sessions it is back: nobody is fenced, no task has moved, no epoch is another, and no word is lost or
-    counted twice. A third instance is then given its share like at any other time."""
+    """Two instances count words when the broker is killed with unread lines. It is back within their
+    sessions: no member is fenced, no task moves, no epoch changes, and no word is lost or counted twice. A
+    third instance then gets its share."""
     app = Application("survivor", own_stage, tmp_path)
     app.does("words", lines=4, counts=1)
     one, two = app.start("one"), app.start("two")

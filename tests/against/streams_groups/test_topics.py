@@ -14,8 +14,8 @@ def made(app: Application, part: str, *configs: str) -> tuple[int, dict[str, Any
     """A topic's number of partitions, and what some of its configs are."""
     topic = app.topic(part)
     partitions = app.apps.call("describe_topics", topics=[topic])[topic]["partitions"]
-    told = app.apps.call("describe_configs", topic=topic)
-    return partitions, {name: told[name] for name in configs}
+    topic_configs = app.apps.call("describe_configs", topic=topic)
+    return partitions, {name: topic_configs[name] for name in configs}
 
 
 def test_internal_topics_are_the_brokers_work(app: Application) -> None:
@@ -51,13 +51,13 @@ def test_a_topic_that_is_there_already_is_taken_as_it_is(app: Application) -> No
 
 
 def test_a_missing_source_topic_is_waited_for(app: Application) -> None:
-    """The group is not ready and nobody has a task while a source topic is missing; two heartbeats is what
-    the client waits for it. Once it is there, work begins without anybody's help."""
+    """The group is NotReady and no member has a task while a source topic is missing; the client waits for
+    two heartbeats. Once the topic exists, work begins."""
     app.is_set(heartbeat_interval_ms=5000)
     app.does("upper", capitals=1)
     one = app.start("one")
-    told = app.becomes("NotReady", 1)
-    assert told["members"][0]["assignment"] == {"active": [], "standby": [], "warmup": []}
+    description = app.becomes("NotReady", 1)
+    assert description["members"][0]["assignment"] == {"active": [], "standby": [], "warmup": []}
     app.has(lines=2)
     app.write("lines", [(0, None, "late"), (1, None, "but here")])
     app.is_shared_by(one, tasks=names(0, 2))
@@ -79,12 +79,12 @@ def test_who_waits_too_long_for_a_source_topic_gives_up(app: Application) -> Non
 
 
 def test_topics_that_cannot_be_joined(app: Application) -> None:
-    """Sources of a join with different numbers of partitions: the broker says so, and the client ends."""
+    """Sources of a join with different numbers of partitions: the broker reports it, and the client ends."""
     app.does("pairs", left=2, right=3, pairs=1)
     one = app.start("one")
-    assert app.topic("left") in (told := one.fails())
-    assert "TopologyException" in told
-    assert app.topic("right") in told
+    assert app.topic("left") in (message := one.fails())
+    assert "TopologyException" in message
+    assert app.topic("right") in message
 
 
 def test_an_internal_topic_of_the_wrong_size(app: Application) -> None:
@@ -129,15 +129,15 @@ def test_another_topology_in_the_same_group(app: Application) -> None:
     app.is_shared_by(one, tasks=names(0, 2))
     app.topology = "both"
     other = app.start("other")
-    assert "InvalidRequestException" in (told := other.fails())
-    assert "topology" in told.lower()
+    assert "InvalidRequestException" in (message := other.fails())
+    assert "topology" in message.lower()
     app.write("lines", [(0, None, "on it goes")])
     app.makes("capitals", ["ON IT GOES"])
     app.is_shared_by(one, tasks=names(0, 2))
 
 
 def test_patterns_are_refused_by_streams_itself(app: Application) -> None:
-    """A topology that reads topics by a pattern is refused before any broker is asked."""
+    """A topology that subscribes to a pattern is rejected before any request is sent."""
     app.does("pattern", lines=1, capitals=1)
     with pytest.raises(Refused, match="Pattern subscriptions are not supported with the STREAMS protocol"):
         app.start("one")

@@ -26,7 +26,7 @@ from ..clients import MODEST, java_classpath
 pytestmark = pytest.mark.java
 
 
-def kafka_says(lines: list[Row]) -> list[Row]:
+def kafka_answers(lines: list[Row]) -> list[Row]:
     """Its answer to each line."""
     process = subprocess.run(
         ["java", *MODEST, "-cp", java_classpath(), "konvene.against.UserData"],
@@ -44,7 +44,7 @@ def kafka_says(lines: list[Row]) -> list[Row]:
 def test_the_vectors_are_what_kafka_writes_and_reads() -> None:
     """All of them, made anew."""
     values = [*VALUES, *({"kind": "endpoint", "endpoint": endpoint} for endpoint in ENDPOINTS)]
-    made = [{"value": value, **answer} for value, answer in zip(values, kafka_says(values), strict=True)]
+    made = [{"value": value, **answer} for value, answer in zip(values, kafka_answers(values), strict=True)]
     if os.environ.get("KONVENE_REWRITE"):
         VECTORS.write_text("".join(json.dumps(row) + "\n" for row in made))
     assert vectors() == made
@@ -54,7 +54,7 @@ def test_kafka_reads_what_we_write() -> None:
     """As it reads what it has written of the same value itself."""
     wanted = [row for row in vectors() if "hex" in row and not names_topologies(row["value"])]
     written = [{"kind": row["value"]["kind"], "hex": ours(row["value"]).hex()} for row in wanted]
-    for row, answer in zip(wanted, kafka_says(written), strict=True):
+    for row, answer in zip(wanted, kafka_answers(written), strict=True):
         assert answer.get("read") == row["read"], row["value"]
 
 
@@ -82,7 +82,7 @@ def test_of_damaged_bytes_we_read_nothing_that_kafka_does_not() -> None:
             lines.append({"kind": row["value"]["kind"], "hex": data.hex()})
             read.append(decoded)
     assert len(lines) > 500
-    for line, decoded, answer in zip(lines, read, kafka_says(lines), strict=True):
+    for line, decoded, answer in zip(lines, read, kafka_answers(lines), strict=True):
         if "sums" in decoded and "read" in answer:
             answer["read"]["sums"] = [each for each in answer["read"]["sums"] if not each[2]]
         assert answer.get("read") == decoded, (line, answer)

@@ -1,8 +1,8 @@
-"""Kafka's newest client is handed warm-ups: whoever is to run a task catches up first, and meanwhile the one
-who has it goes on.
+"""Kafka's newest client is given warm-up tasks: a task is restored on its next owner first, while the present
+owner goes on.
 
-No Kafka Streams is out yet with a client that reports how far its tasks are, so the tasks are played
-(TaskMembers.java); what speaks with the broker is Kafka's.
+No released Kafka Streams has a client that reports task offsets, so the tasks are simulated
+(TaskMembers.java); the client that talks to the broker is Kafka's.
 """
 
 import time
@@ -53,7 +53,7 @@ class Threads:
         return set(self.tasks(member)["active"])
 
     def cold(self) -> list[dict[str, int]]:
-        """What was to be run by somebody who had more to restore than is acceptable."""
+        """Return active tasks that were assigned with more to restore than is acceptable."""
         behind = [event["behind"] for event in self.client.of("assigned")]
         return [each for each in behind if any(lag > ACCEPTABLE for lag in each.values())]
 
@@ -134,7 +134,8 @@ def test_threads_of_one_process_share_its_copies(fleet: Fleet, group: str, old: 
     everything = [("old", old), ("old-too", old), ("new-1", new), ("new-2", new)]
 
     def even() -> bool:
-        """Each task is one member's. They are asked one by one, so some may be under way meanwhile."""
+        """Return True if each task has one owner. Members are queried one by one, so tasks may move
+        meanwhile."""
         had = [threads.active(member) for member, threads in everything]
         tasks = sorted(task for each in had for task in each)
         whole = tasks == [f"0_{partition}" for partition in range(PARTITIONS)]
@@ -147,8 +148,8 @@ def test_threads_of_one_process_share_its_copies(fleet: Fleet, group: str, old: 
 def test_the_broker_is_killed_while_copies_catch_up(
     own_broker: Broker, fleet: Fleet, group: str, old: Threads
 ) -> None:
-    """It forgets what was reported, and what it had decided it has kept: nobody is handed a task cold, and
-    when members have reported again all goes on."""
+    """The broker loses reported task offsets and keeps its decisions: no task is assigned cold, and once
+    members have reported again warm-ups go on."""
     new = Threads(fleet, group, "new")
     new.restores(STOPPED)
     new.join("new", process="q")
