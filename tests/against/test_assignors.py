@@ -2,7 +2,7 @@
 
 A `Company` is the libraries of one group. Its acts are played with every assignor that all of them have, all
 at once: members come one by one, one leaves, one is killed. Kafka promises that a partition has one owner,
-that every partition has one once the group is stable, and of sticky assignors that nobody loses what it
+that every partition has one once the group is stable, and of sticky assignors that no member loses what it
 keeps.
 """
 
@@ -67,7 +67,7 @@ class Act:
     before: dict[str, set[Partition]]
     after: dict[str, set[Partition]]
     assigned: dict[str, set[Partition]]
-    """What the broker says of the assignment afterwards, by client id."""
+    """The broker's description of the assignment afterwards, by client id."""
 
     @property
     def stayed(self) -> list[str]:
@@ -93,7 +93,7 @@ class Play:
 
 
 def perform(company: Company, assignor: str, fleet: Fleet, admin: Client, lock: threading.Lock) -> Play:
-    """Play all acts; TimeoutError tells after which change the partitions were not shared evenly."""
+    """Play all acts; a TimeoutError names the change after which the partitions were not shared evenly."""
     play = Play(assignor, f"{assignor}-of-{company}")
     with lock:
         admin.call("create_topics", topics=[{"name": play.group, "partitions": PARTITIONS}])
@@ -151,7 +151,7 @@ def described(play: Play, admin: Client, lock: threading.Lock) -> dict[str, set[
     return {m["client_id"]: {(topic, p) for topic, p in m["partitions"]} for m in description["members"]}
 
 
-# What a play is asked.
+# Checks of a play.
 
 
 def reassigned(play: Play) -> list[str]:
@@ -199,11 +199,11 @@ def shapes(play: Play) -> list[str]:
 def test_every_partition_has_one_owner(
     company: Company, broker: Broker, fleet: Fleet, admins: Admins
 ) -> None:
-    """After each change all partitions are owned, evenly, in the way of the assignor, and the broker says of
-    the members what they say themselves; at no moment do two own the same one. With a sticky assignor those
-    who stay only give to one who comes, and only take from one who goes; with cooperative-sticky they are
-    never even asked for what they keep. (Of sticky, this is so where all are of one library: each has its own
-    way to tell the leader what it had.)"""
+    """After each change all partitions are owned, evenly, in the assignor's pattern, and the broker's
+    description agrees with the members; at no moment do two members own one. With a sticky assignor present
+    members only give to a newcomer, and only take from a leaver; with cooperative-sticky they never revoke
+    what they keep. (With sticky this holds in groups of one library: each has its own format of user data.)
+    """
     lock, admin = threading.Lock(), admins["kafka-python"]
     with ThreadPoolExecutor(len(company.assignors)) as pool:
         playing = [pool.submit(perform, company, name, fleet, admin, lock) for name in company.assignors]

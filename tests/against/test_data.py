@@ -15,7 +15,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """A topic's partition n holds what was produced with the n-th codec."""
 
 AN_HOUR_AGO_MS = (int(time.time()) - 3600) * 1000
-"""When the records here say they were made: recent, for a broker deletes what its retention has passed."""
+"""Timestamps of the records here: recent, since a broker deletes records past their retention."""
 
 EACH = [
     pytest.param(library, marks=pytest.mark.java) if library == "java" else library for library in LIBRARIES
@@ -59,7 +59,7 @@ class Shelf:
         self._written: set[str] = set()
 
     def topic(self, writer: str) -> str:
-        """The writer's topic, written when first asked for."""
+        """Return the writer's topic, written on first use."""
         name = f"shelf-{writer}"
         if writer not in self._written:
             self._written.add(writer)
@@ -113,9 +113,9 @@ def readings() -> Iterator["dict[str, Reading]"]:
 def test_what_is_written_is_read(
     writer: str, reader: str, codec: str, shelf: Shelf, readings: dict[str, Reading]
 ) -> None:
-    """Key, value, headers and timestamp come back as they were given, in order, whoever reads them."""
+    """Key, value, headers and timestamp come back unchanged and in order, with every reader."""
     topic = shelf.topic(writer)
-    shelf.topic(reader)  # which tells the codecs it lacks, for writing as for reading
+    shelf.topic(reader)  # which records the codecs it lacks
     for library in (writer, reader):
         if (library, codec) in shelf.missing:
             pytest.skip(f"{library} has no {codec}: {shelf.missing[library, codec]}")
@@ -148,13 +148,13 @@ def test_large_records_are_read_whole(
 
 @pytest.mark.parametrize("library", EACH)
 def test_acknowledgement_has_partition_and_offset(library: str, shelf: Shelf) -> None:
-    """A producer is told topic, partition and consecutive offsets from 0, and the timestamp it gave."""
+    """A producer gets topic, partition and consecutive offsets from 0, and the record's timestamp."""
     topic = shelf.topic(library)
     acknowledged = shelf.rows[library, "none"]
     assert [[topic, 0, offset] for offset in range(len(batch(library, topic, 0)))] == [
         row[:3] for row in acknowledged
     ]
-    assert acknowledged[0][3] == AN_HOUR_AGO_MS  # aiokafka tells the batch's first timestamp for all of it
+    assert acknowledged[0][3] == AN_HOUR_AGO_MS  # aiokafka gives all records the batch's first timestamp
 
 
 @pytest.mark.parametrize("library", EACH)

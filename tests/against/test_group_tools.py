@@ -1,4 +1,4 @@
-"""What Apache Kafka's own tools say of groups and do to them, `konvene groups` says and does.
+"""`konvene groups` prints and does the same as Apache Kafka's own group tools.
 
 One broker and one JVM for all tests, in which both kinds of tool are run on groups that were made alike. On
 konvene this holds the broker to Kafka's tools; on Apache Kafka (KONVENE_AGAINST=kafka) our commands to its
@@ -76,8 +76,8 @@ def rows(text: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def groups(stage: Stage) -> None:
-    """A group with offsets and nobody in it, one with members of which one has nothing to do, one with two
-    static members."""
+    """An empty group with offsets, one with members of which one has no partition, one with two static
+    members."""
     stage.prepared("idle")
     stage.own.join("busy", ["orders"], None, None, None, None)
     stage.own.join("static", ["orders", LONG], "s-1", "s-2")
@@ -118,7 +118,7 @@ def without(columns: tuple[int, ...], found: list[list[str]]) -> list[list[str]]
     "part", ["", "--offsets", "--offsets --verbose", "--members --verbose", "--state", "--state --verbose"]
 )
 def test_groups_are_described_alike(stage: Stage, groups: None, group: str, part: str) -> None:
-    """The same rows, word by word, and the same note of a group that nobody is in."""
+    """The rows are the same, and so is the note about an empty group."""
     theirs, ours = stage.kafka(f"describe --group {group} {part}"), stage.konvene(f"describe {group} {part}")
     assert ours.code == 0, ours
     assert without(OURS.get(part, ()), rows(ours.out)) == rows(theirs.out)
@@ -260,8 +260,8 @@ def test_offsets_are_deleted_alike(stage: Stage) -> None:
     assert ours.code == 1
     assert stage.own.committed("forgetful") == stage.own.committed("absent-minded")
     assert stage.own.committed("forgetful") == {"orders-0": 4, f"{LONG}-0": 2}
-    nobody = stage.konvene("delete-offsets nobody --topic orders")
-    assert nobody.err.startswith("konvene: group nobody: GROUP_ID_NOT_FOUND\n")
+    unknown = stage.konvene("delete-offsets nobody --topic orders")
+    assert unknown.err.startswith("konvene: group nobody: GROUP_ID_NOT_FOUND\n")
     assert "The group id does not exist." in stage.kafka("delete-offsets --group nobody --topic orders").out
 
 

@@ -1,7 +1,7 @@
-"""konvene tells why each rebalance happened, and the cause and the member are the right ones.
+"""konvene records why each rebalance happened, with the right cause and member.
 
-Apache Kafka does not say, so there these tests are skipped. Each cause has a short play of its own;
-test_stories.py asks the same of whole stories.
+Apache Kafka has no such history, so these tests are skipped there. Each cause has a short scenario of its
+own; test_stories.py checks whole scenarios.
 """
 
 from pathlib import Path
@@ -65,8 +65,7 @@ def test_a_join_and_a_clean_close(library: str, fleet: Fleet, topic: str, broker
 
 
 def test_a_subscription_that_changes(fleet: Fleet, topic: str, broker: Broker, admins: Admins) -> None:
-    """A topic grows: the member that leads sees it and joins again, and this is told, not a join of
-    somebody new."""
+    """A topic grows: the leader rejoins for it, and this is recorded, not a join of a new member."""
     anchor, member = pair(fleet, topic, "kafka-python", metadata_max_age_ms=1000)
     known = len(history(broker, topic))
     admins["confluent-kafka"].call("create_partitions", topic=topic, count=8)
@@ -78,8 +77,8 @@ def test_a_subscription_that_changes(fleet: Fleet, topic: str, broker: Broker, a
 
 
 def test_a_member_too_slow_for_the_rebalance(fleet: Fleet, topic: str, broker: Broker) -> None:
-    """Stopped with a long session and a short rebalance timeout: the rebalance that another's coming starts
-    goes on without it, and that it was too slow is told."""
+    """A member is suspended with a long session and a short rebalance timeout: the rebalance of a newcomer
+    goes on without it, and its rebalance timeout is recorded."""
     settings: dict[str, Any] = {"group": topic, "topics": [topic]}
     times = {"session_timeout_ms": 30_000, "max_poll_interval_ms": 5_000}
     anchor = fleet.consumer("kafka-python", "anchor", **settings, **times)
@@ -93,8 +92,8 @@ def test_a_member_too_slow_for_the_rebalance(fleet: Fleet, topic: str, broker: B
 
 
 def test_a_static_member_that_stays_away(fleet: Fleet, topic: str, broker: Broker) -> None:
-    """Killed, a static member keeps its place until its session is over; then it is told as
-    session-expired, with its instance id."""
+    """A killed static member keeps its partitions until its session expires; this is recorded as
+    session-expired with its instance id."""
     settings: dict[str, Any] = {"group": topic, "topics": [topic], "session_timeout_ms": SESSION_MS}
     anchor = fleet.consumer("kafka-python", "anchor", instance_id="desk-0", **settings)
     member = fleet.consumer("aiokafka", "member", instance_id="desk-1", **settings)
@@ -121,7 +120,7 @@ def test_a_cooperative_follow_up(fleet: Fleet, topic: str, broker: Broker) -> No
 
 @pytest.mark.java
 def test_a_removal_by_an_admin(fleet: Fleet, topic: str, broker: Broker, admins: Admins) -> None:
-    """Removed by its instance id from outside: told with the instance id and the admin's reason."""
+    """A removal by instance id is recorded with the instance id and the admin's reason."""
     settings: dict[str, Any] = {"group": topic, "topics": [topic], "session_timeout_ms": 30_000}
     anchor = fleet.consumer("kafka-python", "anchor", instance_id="desk-0", **settings)
     member = fleet.consumer("confluent-kafka", "member", instance_id="desk-1", **settings)
@@ -137,7 +136,7 @@ def test_a_removal_by_an_admin(fleet: Fleet, topic: str, broker: Broker, admins:
 
 
 def test_the_past_outlives_the_broker(own_broker: Broker, tmp_path: Path) -> None:
-    """What was told of a group before a kill is told after it, and the restart itself is no rebalance."""
+    """The history before a kill is unchanged after it, and the restart itself is no rebalance."""
     with fleet_of(own_broker.bootstrap, tmp_path / "clients") as fleet:
         fleet.admin("kafka-python").call("create_topics", topics=[{"name": "past", "partitions": 4}])
         anchor, member = pair(fleet, "past", "aiokafka", session_timeout_ms=20_000)

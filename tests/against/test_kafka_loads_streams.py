@@ -3,7 +3,7 @@
 
 The same groups are made on either broker: members of three processes with tasks and standbys, static ones of
 which one is away, one that has yet to give up what another waits for, a group whose source topic is missing,
-one that was a classic group before and one that became one, one that everybody left, and one that was
+one that was a classic group before and one that became one, one that all members left, and one that was
 deleted. Then the broker stops, the other one is given its log, must describe every group as the first one
 does that has read its own, and each member goes on with the epoch and the tasks it has.
 

@@ -13,8 +13,8 @@ the shell session of these commands against a new broker:
 
 Lines of `< ` are the tool's standard input, or the file that it is given as FILE; lines of `2> ` went to
 standard error; `status` is an exit code other than 0. ID_OF_orders is the last id of orders.
-`| grep WORD` keeps the lines with that word. Values that differ from run to run have placeholders: MS for a time,
-ID for a topic's id, UUID, HOST:PORT, DATA.
+`| grep WORD` keeps the lines with that word. Values that differ from run to run have placeholders: MS for a
+time, ID for a topic's id, UUID, HOST:PORT, DATA.
 
 The transcripts were recorded from Apache Kafka, by `KONVENE_AGAINST=kafka KONVENE_REWRITE=1`, and every
 broker must repeat them word by word.

@@ -1,5 +1,5 @@
 """Unchanged Kafka Streams applications with `group.protocol=streams` (KIP-1071): the broker makes their
-internal topics, assigns their tasks and standbys, and tells each instance where the others are.
+internal topics, assigns their tasks and standbys, and sends each instance the others' endpoints.
 
 The harness is that of the folder above, and so is the choice of the broker: `KONVENE_AGAINST=kafka` runs all
 this against Apache Kafka, which is how it was written and how it is kept honest. Only the broker's own
@@ -18,9 +18,9 @@ each record counts once; where not, no fewer times than once.
 | test_topics.py | internal topics as the broker makes them; source topics that are missing or wrong |
 | test_instances.py | instances and threads come, leave, die and are rolled; standbys; failures |
 | test_migration.py | classic applications become streams groups and come back |
-| test_user_data.py | what classic applications say and are told, by Kafka's own code |
+| test_user_data.py | user data of classic applications, by Kafka's own code |
 | test_queries.py | interactive queries: each instance knows where every key is |
-| test_operators.py | what the admin client and Kafka's own tools tell of streams groups, and do to them |
-| at-work.txt, ended.txt | what Kafka's tools said of Kafka, of an application at work and of one that ended |
+| test_operators.py | the admin client and Kafka's own tools on streams groups |
+| at-work.txt, ended.txt | output of Kafka's tools for Kafka, of a running application and an ended one |
 | test_restart.py | the broker is killed under an application |
 """

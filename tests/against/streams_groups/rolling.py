@@ -1,10 +1,9 @@
-"""An application that is moved between protocols while it works: lines that come all the time, and a watch
-over who has which task meanwhile.
+"""An application that is migrated between protocols under load: lines are written all the time, and a watch
+checks task ownership.
 
-What decides is the output. A count is told for every word, so each key's counts are 1, 2, 3 and so on where
-every line was read once: a task that two instances ran at a time, offsets that were lost and state that was
-not whole would all show. The watch sees what the output may hide: it asks every instance and the broker,
-over and over, who has what.
+The output decides. Every update of a word's count is a record, so each key's counts are 1, 2, 3 and so on
+where every line was read once: a task that two instances ran, lost offsets and incomplete state would all
+show. The watch detects what the output may hide: it polls every instance and the broker for task ownership.
 """
 
 import threading
@@ -24,10 +23,10 @@ CLASSIC = {
     "main.consumer.heartbeat.interval.ms": 300,
     "probing.rebalance.interval.ms": 60_000,
 }
-"""Of instances of the classic protocol: their groups notice within seconds who is gone."""
+"""Short sessions of classic instances, so that their groups detect a departed one within seconds."""
 LONG_S = 2.0
-"""Two instances that tell the same task as theirs for so long have it both. For less they may: a thread tells
-what it has only at the end of a round, after it has given a task away."""
+"""Two instances that report the same task for so long both own it. A shorter overlap is allowed: a thread
+reports its tasks only at the end of a round, after it has revoked one."""
 
 
 class Traffic:
@@ -66,7 +65,7 @@ class Traffic:
 
 
 class Watch:
-    """Asks over and over who has which task, until it is ended; keeps what nobody should ever see."""
+    """Polls task ownership until it is ended; records tasks with two owners."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -117,7 +116,7 @@ class Watch:
 
 
 def _tasks(instance: Instance) -> set[str]:
-    """What it has; nothing where its process is gone, or cannot tell."""
+    """Return its active tasks; none where its process has ended or does not answer."""
     try:
         return instance.tasks()
     except (Refused, TimeoutError, OSError, ValueError):
@@ -134,7 +133,7 @@ class Roll:
         self.traffic = Traffic(app)
         self.watch = Watch(app)
         self.took: list[float] = []
-        """Seconds from an instance's close until all tasks were somebody's again."""
+        """Seconds from an instance's close until all tasks had an owner again."""
 
     def start(self, name: str, *, library: str = "java", **settings: Any) -> Instance:
         instance = self.app.start(name, alone=True, library=library, **self.settings, **settings)
@@ -159,7 +158,7 @@ class Roll:
         return instance
 
     def replace_blindly(self, name: str, *, among: set[str], **settings: Any) -> Instance:
-        """The same where not everybody can tell what it has, so the broker must."""
+        """Replace an instance where some cannot report their tasks, so that the broker's description must do."""
         self.is_calm()
         old = self.at_work.pop(name)
         self.watch.instances = list(self.at_work.values())
@@ -181,7 +180,7 @@ class Roll:
         return instance
 
     def is_whole(self, within_s: float = 60) -> None:
-        """Wait until each task is one instance's, and each instance has one; of those that can tell."""
+        """Wait until each task has one owner and each instance that reports its tasks has one."""
 
         def whole() -> bool:
             held = [_tasks(instance) for instance in self.at_work.values()]

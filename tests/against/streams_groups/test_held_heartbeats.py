@@ -1,6 +1,7 @@
-"""Instances that are told to heartbeat more often, and whose answers are held: they spend no more time, lose
-no connection, and end as soon. The same with both policies, side by side, as for consumers
-(`tests/against/test_held_heartbeats.py`)."""
+"""Streams instances with shortened heartbeat intervals and held responses use no more CPU time, lose no
+connection, and end as soon. Both policies are played side by side, as for consumers
+(`tests/against/test_held_heartbeats.py`).
+"""
 
 import itertools
 import threading
@@ -26,10 +27,10 @@ pytestmark = [
 PARTITIONS = 4
 TASKS = names(0, PARTITIONS)
 COMMITS = {"commit.interval.ms": 30_000}
-"""Kafka's default. Whatever else is asked on its connection has a held heartbeat answered."""
+"""Kafka's default. Any other request on the connection completes a held heartbeat."""
 
 LATE_S = 3.0
-"""An application whose topic is missing ends itself after twice the interval that it was told."""
+"""An application whose topic is missing ends itself after twice its heartbeat interval."""
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Played:
     beats: dict[str, list[Exchange]] = field(default_factory=dict)
     """By instance."""
     lost: list[str] = field(default_factory=list)
-    """Instances that closed a connection to the coordinator before they were told to close."""
+    """Instances that closed a connection to the coordinator before their own close."""
     out_of_order: int = 0
     log_warnings: list[str] = field(default_factory=list)
 
@@ -168,8 +169,8 @@ def spoken(how: Played) -> str:
 
 
 def test_instances_wait_in_peace(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
-    """No answer takes as long as the interval told before, and nobody spins, not even where a topic is
-    missing; tasks are shared sooner, and an application is sooner at work on a topic that was late."""
+    """No response takes as long as the previous interval, and CPU time does not grow, even where a topic is
+    missing; tasks are shared sooner, and an application starts sooner on a topic that was created late."""
     done = played(tmp_path)
     for policy, how in done.items():
         record_property(policy, spoken(how))

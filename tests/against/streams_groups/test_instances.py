@@ -38,8 +38,8 @@ def counting(app: Application) -> Counting:
 
 
 def test_one_becomes_three_and_one_again(counting: Counting, app: Application) -> None:
-    """Each time the tasks are shared evenly, and each time the counts go on from where they were. A clean
-    leave is told to the broker: nobody waits for the end of a session, which here is 45 seconds."""
+    """Each time the tasks are shared evenly and the counts go on. A clean leave is sent to the broker, so
+    that no one waits for the session timeout of 45 seconds."""
     counting.more()
     one = app.start("one")
     app.is_shared_by(one, tasks=TASKS)
@@ -75,8 +75,8 @@ def test_a_newcomer_moves_no_more_than_it_is_given(counting: Counting, app: Appl
 
 
 def test_those_who_start_together_wait_for_each_other(counting: Counting, app: Application) -> None:
-    """With an initial delay nobody of the first has anything until it is over; then each has its share, and
-    no task was ever another's."""
+    """With an initial delay no member has a task until it is over; then each has its share, and no task has
+    moved."""
     app.is_set(initial_rebalance_delay_ms=4000)
     instances = [app.start(name) for name in ("one", "two", "three")]
     description = app.becomes("Assigning", 3)
@@ -88,9 +88,9 @@ def test_those_who_start_together_wait_for_each_other(counting: Counting, app: A
 
 
 def test_threads_are_members(counting: Counting, app: Application) -> None:
-    """Three threads of one instance and one of another: four members of two processes, and nobody has more
-    than two of six tasks. Whether a thread is left without depends on who comes first, here as in Kafka: what
-    moves goes to the process with the fewest tasks for each of its threads."""
+    """Three threads of one instance and one of another are four members of two processes, with at most two of
+    six tasks each. Whether a thread has none depends on the order of joins, as in Kafka: tasks move to the
+    process with the fewest tasks per thread."""
     counting.more()
     one = app.start("one", **{"num.stream.threads": 3})
     two = app.start("two")
@@ -134,8 +134,8 @@ def test_a_rolling_restart(counting: Counting, app: Application) -> None:
 
 
 def test_a_killed_instance_is_missed_when_its_session_is_over(counting: Counting, app: Application) -> None:
-    """Nobody tells that it is gone: the other one has its tasks after the session that the group's settings
-    say, restores what it did not know, and counts on."""
+    """A killed instance sends no leave: the other one takes over its tasks after the group's session timeout,
+    restores their state, and counts on."""
     app.is_set(session_timeout_ms=SESSION_MS)
     counting.more()
     one, two = app.start("one", alone=True), app.start("two")
@@ -149,7 +149,7 @@ def test_a_killed_instance_is_missed_when_its_session_is_over(counting: Counting
 
 
 def test_nothing_is_lost_when_an_instance_is_killed_at_work(counting: Counting, app: Application) -> None:
-    """At least once: records that were read but not committed are read again by whoever has the task then, so
+    """At least once: records that were read but not committed are read again by the task's next owner, so
     that no key has a lower count than its records."""
     app.is_set(session_timeout_ms=SESSION_MS)
     one, two = app.start("one", alone=True), app.start("two")
@@ -188,9 +188,9 @@ def test_an_instance_that_slept_too_long(counting: Counting, app: Application) -
 
 
 def test_standbys_take_over(counting: Counting, app: Application) -> None:
-    """With one standby for each task, nobody has both copies of a task. When an instance is killed, its tasks
-    go to those who have kept their copies, as far as shares stay even: whoever has a copy takes one of them
-    over. The counts are right, and the copies that have gone with it are made again."""
+    """With one standby for each task, no instance has both copies of a task. When an instance is killed, its
+    tasks go to instances with standbys, as far as shares stay even. The counts are right, and lost standbys
+    are replaced."""
     app.is_set(session_timeout_ms=SESSION_MS, num_standby_replicas=1)
     counting.more()
     instances = [app.start("one", alone=True), app.start("two"), app.start("three")]
@@ -242,8 +242,8 @@ def caught_up(instance: Instance) -> bool:
 
 
 def test_one_that_fails_may_end_all(app: Application) -> None:
-    """An instance meets a record that it cannot bear and asks for the end of the application: the broker
-    tells the others, and every one of them ends. What is started later works again if the record is gone."""
+    """An instance fails on a record and requests the shutdown of the application: the broker notifies the
+    others, and all end. An instance started later works if the record was deleted."""
     app.does("upper", lines=3, capitals=1)
     instances = [app.start(name, on_error="SHUTDOWN_APPLICATION") for name in ("one", "two", "three")]
     shares = app.is_shared_by(*instances, tasks=names(0, 3))
@@ -261,8 +261,8 @@ def test_one_that_fails_may_end_all(app: Application) -> None:
 
 
 def test_one_that_fails_alone_leaves_its_tasks_to_others(app: Application) -> None:
-    """The client of the failing instance ends; the others take its tasks, the record that nobody bears ends
-    them in turn, and the last one leaves the group empty."""
+    """The failing instance's client ends and the others take over its tasks; the record ends them in turn,
+    and the last one leaves the group empty."""
     app.does("upper", lines=2, capitals=1)
     one, two = app.start("one"), app.start("two")
     app.is_shared_by(one, two, tasks=names(0, 2))

@@ -1,5 +1,6 @@
-"""An application that was a classic group becomes a streams group, and the other way round, once nobody is at
-work: offsets and counts stay. While somebody is, the other kind is refused."""
+"""A classic application becomes a streams group, and the other way round, once the group is empty: offsets
+and counts stay. While it has members, the other protocol is rejected.
+"""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the admin client and Kafka's own tools tell of streams groups, and do to them."""
+"""The admin client and Kafka's own tools on streams groups: describe, list, reset and delete."""
 
 import os
 import re
@@ -189,16 +189,16 @@ def test_a_group_that_is_not_there(stage: Stage) -> None:
 
 
 def test_transcripts(stage: Stage, tmp_path: Path) -> None:
-    """Word by word what Kafka's tools say of Kafka, of an application at work and of one that ended. The
-    two files were recorded from Kafka (KONVENE_REWRITE=1)."""
+    """Kafka's tools print the same as for Kafka, of a running application and of an ended one. The two files
+    were recorded from Kafka (KONVENE_REWRITE=1)."""
     working = Working("counting-words", stage, tmp_path)
-    says(stage, "at-work.txt")
+    check_transcript(stage, "at-work.txt")
     working.one.close()
     working.app.becomes("Empty", 0)
-    says(stage, "ended.txt")
+    check_transcript(stage, "ended.txt")
 
 
-def says(stage: Stage, name: str) -> None:
+def check_transcript(stage: Stage, name: str) -> None:
     path = Path(__file__).parent / name
     prose, steps = read(path)
     replayed = replay(steps, stage.tools, stage.broker, 3 if stage.broker.name == "kafka" else 0)
@@ -228,8 +228,8 @@ def test_who_is_at_work_is_left_alone(working: Working) -> None:
 
 
 def test_reset_and_count_again(ended: Working) -> None:
-    """A dry run tells what would be; then the offsets are reset and the internal topics deleted; the
-    application begins anew and counts everything once more."""
+    """A dry run prints the plan; then the offsets are reset and the internal topics deleted; the application
+    starts anew and counts everything once more."""
     app = ended.app
     rows = [[app.name, app.topic("lines"), str(p), "0"] for p in range(2)]
     _, *planned = table(ended.tool("reset-offsets --all-input-topics --to-earliest --dry-run"))

@@ -1,8 +1,8 @@
-"""An application is rolled from the classic to the streams protocol and back, instance by instance, while
-lines come in; and where that is not allowed, whoever came is told so, and the others work on.
+"""An application is rolled from the classic to the streams protocol and back, instance by instance, under
+load; where that is not allowed, the newcomer is rejected and the others go on.
 
-These are Kafka Streams' own clients, each instance in a process of its own. Kafka changes empty groups
-alone, so with it there is nothing to see here but the refusals, which `test_migration.py` has.
+These are Kafka Streams' own clients, each instance in a process of its own. Kafka migrates empty groups only,
+so with it only the refusals apply, which `test_migration.py` has.
 """
 
 import os
@@ -62,7 +62,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def closed_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Where nothing may change its protocol while somebody is at work."""
+    """A broker whose policy forbids a protocol change while a group has members."""
     policy = {"konvene.streams.migration.policy": "disabled"}
     yield from a_stage(tmp_path_factory.mktemp("disabled"), **policy)
 
@@ -80,8 +80,8 @@ def kind(app: Application) -> str:
 
 
 def turns(app: Application) -> list[str]:
-    """Which changes of its protocol the broker tells, in their order. A new epoch and the assignment
-    that follows tell the same."""
+    """Return the recorded protocol changes in order. A new epoch and the following assignment record the same
+    one."""
     past = history(app.stage.broker, app.name)
     kinds = [cause.kind for each in past for cause in each.causes]
     return [kind for kind, _ in groupby(kind for kind in kinds if kind in ("upgraded", "downgraded"))]
@@ -195,11 +195,11 @@ def test_each_instance_knows_where_keys_are(app: Application) -> None:
     app.is_shared_by(classic, streams, late, tasks=names(0, PARTITIONS), within_s=60)
     app.has_counted(Counter(KEYS * 3))
     agree(classic, streams, late)
-    told = {member["endpoint"]: member["classic"] for member in app.describe()["members"]}
-    assert told == {"localhost:7001": True, "localhost:7002": False, "localhost:7003": True}
+    endpoints = {member["endpoint"]: member["classic"] for member in app.describe()["members"]}
+    assert endpoints == {"localhost:7001": True, "localhost:7002": False, "localhost:7003": True}
     instances = {"localhost:7001": classic, "localhost:7002": streams, "localhost:7003": late}
 
-    def told_rightly() -> bool:
+    def endpoints_are_right() -> bool:
         """Once nothing moves: while a thread takes on a copy, it answers nothing."""
         agree(*instances.values())
         try:
@@ -210,12 +210,12 @@ def test_each_instance_knows_where_keys_are(app: Application) -> None:
         everywhere = sorted(key for each in found.values() for key in each)
         return everywhere == sorted(KEYS) and all(found[whose[key][0]].get(key) == 3 for key in KEYS)
 
-    eventually("the right place of every key", told_rightly, 30, among=[app.apps])
+    eventually("the right place of every key", endpoints_are_right, 30, among=[app.apps])
 
 
 def test_a_classic_instance_warms_up(app: Application) -> None:
-    """Who comes by the classic protocol, with nothing, is given copies first, which it takes for standbys. It
-    joins again of its own accord to tell how far they are, and is then given tasks."""
+    """A classic instance that joins without state is given warm-ups first, which it treats as standbys. It
+    rejoins by itself to report their offsets, and is then given tasks."""
     app.does("keys", lines=PARTITIONS, counts=1)
     app.write("lines", [(None, f"k{n}", "x") for n in range(4000)])
     streams = app.start("streams")

@@ -19,8 +19,8 @@ def made(app: Application, part: str, *configs: str) -> tuple[int, dict[str, Any
 
 
 def test_internal_topics_are_the_brokers_work(app: Application) -> None:
-    """The client asks for no topic: the broker makes the repartition topic and the changelog, with the
-    configs that the topology says and as many partitions as the source has."""
+    """The broker creates the repartition topic and the changelog, with the topology's configs and as many
+    partitions as the source has."""
     app.does("words", lines=3, counts=1)
     app.write("lines", [(n % 3, None, "some words") for n in range(30)])
     one = app.start("one", **{"topic.retention.bytes": "12345678"})
