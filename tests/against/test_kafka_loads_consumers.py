@@ -4,7 +4,7 @@
 The same groups are made on either broker: members that read by name and by expression, static ones of which
 one is away, one that has yet to give up what another waits for, a group with a classic member inside, one
 that became a classic group again, one that all members left, and one that was deleted. Then the broker stops,
-the other one is given its log, must describe every group alike, and each member goes on with the epoch it has.
+the other one is given its log, must describe every group alike, and each member keeps its epoch.
 Topics were made by Kafka, whose whole directory konvene starts with, so that ids are the same with both.
 
 kafka-dump-log, Kafka's own, reads each record of both logs as well.

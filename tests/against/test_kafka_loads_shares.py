@@ -3,8 +3,8 @@ in `__consumer_offsets` and `__share_group_state`, which the other broker reads,
 
 Topics and records are Kafka's, whose whole directory konvene starts with. Then members join, acknowledge
 some of what they have, leave or hang up, and a group is deleted, on one broker or the other; the other one
-is given both logs, describes them alike, and delivers exactly what is not done. kafka-dump-log reads each record of
-konvene's, too. The lines are those of `tests/differential`.
+is given both logs, describes them alike, and delivers exactly what is not done. kafka-dump-log reads each
+record of konvene's, too. The lines are those of `tests/differential`.
 """
 
 from __future__ import annotations

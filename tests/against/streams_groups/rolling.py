@@ -158,7 +158,7 @@ class Roll:
         return instance
 
     def replace_blindly(self, name: str, *, among: set[str], **settings: Any) -> Instance:
-        """Replace an instance where some cannot report their tasks, so that the broker's description must do."""
+        """Replace an instance where some cannot report tasks; the broker's description is used instead."""
         self.is_calm()
         old = self.at_work.pop(name)
         self.watch.instances = list(self.at_work.values())
