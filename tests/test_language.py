@@ -19,17 +19,11 @@ PEOPLE_WORDS = {
 }  # fmt: skip
 """Words that do not name responses, requests, configs or members that left."""
 
-UNFINISHED = (
-    "tests/against/", "tests/broker/", "tests/client/", "tests/delivery/", "tests/differential/",
-    "tests/docs/", "tests/pipeline/", "tests/share_state/", "tests/sim/", "tests/transactions/",
-)  # fmt: skip
-"""Test folders that still contain such words. Remove a folder from this list once it has none."""
-
 SOURCES = [
     path
     for folder in ("src", "bench", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if not path.relative_to(ROOT).as_posix().startswith(UNFINISHED) and path != Path(__file__)
+    if path != Path(__file__)
 ]
 
 
