@@ -15,7 +15,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.differential.playing import Player, ready
+from tests.differential.playing import Player, await_ready
 from tests.differential.stage import PROFILES
 
 from .brokers import Broker, Kafka, Konvene, Unavailable
@@ -83,7 +83,7 @@ def test_konvene_goes_on_with_the_share_groups_that_kafka_had(tmp_path: Path, ka
 
 
 def player(broker: Broker) -> Player:
-    ready(broker.port, transactions=True, shares=True)
+    await_ready(broker.port, transactions=True, shares=True)
     return Player(broker.port, "moved.", 0.15, transactional=True, shares=True)
 
 

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.differential.playing import Player, ready
+from tests.differential.playing import Player, await_ready
 
 from .brokers import Kafka, Konvene, Unavailable
 
@@ -50,7 +50,7 @@ def test_kafka_goes_on_with_the_transactions_that_konvene_had(tmp_path: Path, ka
     konvene = Konvene(tmp_path / "konvene", SETTINGS)
     konvene.start()
     try:
-        ready(konvene.port, transactions=True)
+        await_ready(konvene.port, transactions=True)
         player = Player(konvene.port, "moved.", transactional=True)
         for line in LIVES:
             (answer,) = player.play(line)
@@ -62,13 +62,13 @@ def test_kafka_goes_on_with_the_transactions_that_konvene_had(tmp_path: Path, ka
     assert "UNSTABLE_OFFSET_COMMIT" in ours[2][0]
     kafka.start()
     try:
-        ready(kafka.port, transactions=True)
+        await_ready(kafka.port, transactions=True)
     finally:
         kafka.stop()
     hand_over(konvene, kafka)
     kafka.start()
     try:
-        ready(kafka.port, transactions=True)
+        await_ready(kafka.port, transactions=True)
         other = Player(kafka.port, "moved.", transactional=True)
         other.speaker.memories = player.speaker.memories
         other.reader.producers = player.reader.producers
