@@ -148,7 +148,7 @@ def test_assignor_option_adds_to_the_configured_assignors(
             ("--set", "group.consumer.assignors=best"),
             "no such assignor; there are uniform, range",
         ),
-        (("--assignor", "range"), "another assignor is called range already."),
+        (("--assignor", "range"), "another assignor has the name range."),
     ],
 )
 def test_invalid_assignor_is_a_one_line_error(tmp_path: Path, args: tuple[str, ...], message: str) -> None:

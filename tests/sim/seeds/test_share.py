@@ -35,5 +35,5 @@ def test_every_drawn_event_happens() -> None:
             report = simulate(Run(seed, ("share",), 2_000, sets=FREQUENT_FAULTS))
             assert report.violation is None, "\n".join(report.violation.lines())
             counts.update(report.counts)
-    for event in ("altered offsets", "aborted", "answered GAP", "turned away", "log cut"):
+    for event in ("altered offsets", "aborted", "acknowledged GAP", "share sessions rejected", "log cut"):
         assert counts[event], f"{event}: {counts}"
