@@ -126,9 +126,9 @@ class Admins:
         return self._clients[library]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stories(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
-    """Each group story is played once in a run, however many tests ask about it."""
+    """Each group story is played once, however many tests ask about it; clients end with the module."""
     with fleet_of(broker.bootstrap, tmp_path_factory.mktemp("stories")) as fleet:
         admin, lock = fleet.admin("kafka-python", "storyteller"), threading.Lock()
         stories = Stories(lambda cast, again: play(cast, again, fleet, admin, lock), at_once=3)

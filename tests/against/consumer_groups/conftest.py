@@ -45,9 +45,9 @@ def group(fleet: Fleet, admins: Admins, broker: Broker, request: pytest.FixtureR
     return Group(own_name(request), fleet, admins, broker)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def moves(broker: Broker, admins: Admins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moves]:
-    """Each move is played once in a run, however many tests ask about it."""
+    """Each move is played once, however many tests ask about it; clients end with the module."""
     with fleet_of(broker.bootstrap, tmp_path_factory.mktemp("moves")) as fleet:
         assert admins[CONFLUENT] and admins[KAFKA_PYTHON]  # started before several moves ask for them at once
         moves = Moves(lambda move, again: play(move, again, fleet, admins, broker), at_once=3)
