@@ -31,7 +31,8 @@ def invariants_of(kinds: Sequence[str] = ()) -> list[Invariant]:
 
 
 def classes_of(kinds: Sequence[str] = ()) -> list[type[Invariant]]:
-    """Return the classes of `invariants_of`, in the order of their modules."""
+    """Return the invariant classes of these group types, in the order of their modules; without arguments, of
+    all types."""
     return [
         found
         for module in _modules()
@@ -42,8 +43,8 @@ def classes_of(kinds: Sequence[str] = ()) -> list[type[Invariant]]:
 
 
 def observer(invariants: Sequence[Invariant]) -> Callable[[Event], None]:
-    """Return a function that checks an event against every invariant, in order. Raises
-    `InvariantViolation`."""
+    """Return a function that checks one event against every invariant, in order, and raises
+    `InvariantViolation` for the first that fails."""
     checks = [invariant.after for invariant in invariants]
 
     def observe(event: Event) -> None:
@@ -62,8 +63,8 @@ def observer(invariants: Sequence[Invariant]) -> Callable[[Event], None]:
 
 
 def _modules() -> Iterator[ModuleType]:
-    """Yield every module with `KINDS` by name; in each package `state` comes first, for the plainest
-    violation."""
+    """Yield every module that has `KINDS`, sorted by name; in each package the module `state` comes first, so
+    that a fault is reported by the simplest invariant that detects it."""
     names = (found.name for found in walk_packages(__path__, f"{__name__}."))
     for name in sorted(names, key=lambda name: name.removesuffix(".state")):
         module = import_module(name)

@@ -18,7 +18,8 @@ DOWNGRADE_POLICIES = ("bidirectional", "downgrade")
 
 
 def converted(event: Event, before: type, after: type) -> list[tuple[str, Any, Any]]:
-    """Return the groups that an event converted from one class to another: id, group before, group after."""
+    """Return the groups that an event converted from class `before` to class `after`, as tuples of id, group
+    before the event, and group after it."""
     if not event.changed or event.is_complete:
         return []
     return [
@@ -29,7 +30,7 @@ def converted(event: Event, before: type, after: type) -> list[tuple[str, Any, A
 
 
 def config_of(event: Event) -> Any:
-    """Return the configs that an event was decided with."""
+    """Return the broker configs that were in effect when the event was decided."""
     return event.context.config if event.context is not None else event.runtime.config
 
 
@@ -66,7 +67,7 @@ def check_downgrade(event: Event, old: ModernGroup[Any], group: ClassicGroup, po
 
 
 def check_offsets_kept(event: Event, group: Any) -> None:
-    """Check that a conversion writes and removes no offset."""
+    """Check that an event that converted a group writes and removes no committed offset."""
     for record in event.batch.records if event.batch is not None else ():
         assert type(record) is not OffsetCommitted, f"the conversion to {group!r} changes {record}"
 

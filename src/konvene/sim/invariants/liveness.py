@@ -77,7 +77,7 @@ def check_liveness(world: World) -> None:
 
 
 def _generation(world: World, name: str) -> int:
-    """Return the epoch or generation of a group."""
+    """Return the epoch of a modern group, or the generation of a classic one."""
     group = world.runtime.core.groups.get(name)
     return group.epoch if isinstance(group, MODERN_GROUP_TYPES) else world.group(name).generation
 
@@ -93,9 +93,9 @@ def _check_convergence(world: World) -> None:
 
 
 def _check_consumer_convergence(world: World) -> None:
-    """L1: after a topic grows, and after a member leaves, all members reach the new target in four
-    heartbeats: one to receive it, one to revoke, one to take over, and one to spare. The first may be
-    slow."""
+    """L1: check that after a topic grows, and after a member leaves, all members reach the new target within
+    four heartbeats: one to receive it, one to revoke, one to take over, and one to spare. The first of them
+    may come at the default heartbeat interval, which can be longer than the current one."""
     if not _all_groups_are(world, ConsumerGroup):
         return
     config = world.config
@@ -112,8 +112,9 @@ def _check_consumer_convergence(world: World) -> None:
 
 
 def _check_streams_convergence(world: World) -> None:
-    """L2: after the number of standbys changes, and after a member leaves, all tasks are in their place in
-    four heartbeats and the time to restore them. A member reports its restored offsets at each tick."""
+    """L2: check that after the number of standbys changes, and after a member leaves, all tasks are where the
+    target has them within four heartbeats and the time to restore them. Members report restored offsets at
+    intervals of the option `heartbeat.ms`."""
     if not _all_groups_are(world, StreamsGroup):
         return
     config = world.config
@@ -180,7 +181,8 @@ def _share_ms(world: World) -> int:
 
 
 def _longest_timeouts(world: World) -> tuple[int, int]:
-    """Return the longest session timeout and rebalance timeout of any member or setting."""
+    """Return the longest session timeout and the longest rebalance timeout that any member has or a setting
+    can require, in ms."""
     sessions, rebalances = [world.options["session.ms"]], [world.options["rebalance.ms"]]
     if assigns(world.kinds):
         sessions += (
@@ -229,7 +231,7 @@ TIMEOUTS: Final[dict[type, Callable[[Any], Iterator[tuple[int | None, int]]]]] =
 
 
 def _end_faults(world: World) -> None:
-    """Disable all faults, end those in progress, and make sure that a member lives."""
+    """Disable all faults, end those in progress, and start a member if none is alive."""
     world.log_event("world", "all faults end", None)
     world.faults_disabled = True
     world.conditions = Options.without_faults()
@@ -277,7 +279,8 @@ def _wait(
     invariant: str,
     describe: Callable[[], str],
 ) -> None:
-    """Run the world until the condition holds. Raises `InvariantViolation` after the time bound."""
+    """Run the simulated world until the condition holds. If it does not hold after `bound_ms`, raise
+    `InvariantViolation` for `invariant`, with the text of `describe()`."""
     if not world.run_until(condition, world.event_queue.now_ms + bound_ms):
         raise InvariantViolation(invariant, f"not within {bound_ms} ms without faults: {describe()}")
 
@@ -360,5 +363,6 @@ def _check_transactions_end(world: World) -> None:
 
 
 def _is_unused_id(world: World, key: tuple[str, ...]) -> bool:
-    """Return True for the session timer of a member id that was handed out and not used."""
+    """Return True for the key of a session timer of a member id that the group assigned and no member has
+    used."""
     return key[0] == "session" and key[2] in world.group(key[1]).pending_joins

@@ -60,7 +60,7 @@ class OneOwnerInTheLog(ModernInvariant):
         """Units by group and member."""
 
     def units_of(self, value: Any) -> Iterable[Any]:
-        """Return the units that a current assignment holds."""
+        """Return the units (partitions or tasks) that a current assignment record holds."""
         raise NotImplementedError
 
     def after(self, event: Event) -> None:
@@ -207,7 +207,7 @@ class TimersAsNeeded(ModernInvariant):
     """A group has the timers that its members need, and no others."""
 
     def timers_of(self, group: Any) -> tuple[set[Any], set[Any]]:
-        """Return the timers that a group needs, and those that it may have."""
+        """Return the keys of the timers that a group needs, and of those that it may have as well."""
         raise NotImplementedError
 
     def after(self, event: Event) -> None:
@@ -226,8 +226,9 @@ class TimersAsNeeded(ModernInvariant):
 
 
 def timers_of_members(group: Any, unrevoked: object) -> tuple[set[Any], set[Any]]:
-    """Return the timers that members require, and those that may also be armed: a session each, the rebalance
-    timeout of members in the state `unrevoked`, and the timers of members of the classic protocol."""
+    """Return the keys of the timers that members require, and of those that may be armed as well. Each member
+    requires a session timer; a member in state `unrevoked` also a revocation timer. Members of the classic
+    protocol may have timers to rejoin and to sync."""
     name = group.group_id
     required: set[Any] = {("session", name, member_id) for member_id in group.members}
     allowed: set[Any] = set()
@@ -370,10 +371,12 @@ class ExpectedHeartbeatErrors(ModernInvariant):
 
 
 class CacheableResponses(ModernInvariant):
-    """Deciding again what the core calls cacheable writes nothing, and sets the same timers."""
+    """Deciding a request again whose response the core declares cacheable writes nothing, and sets the same
+    timers."""
 
     def repeated_response(self, event: Event) -> Any:
-        """Return the response of the same request decided again; None if it is not cacheable."""
+        """Decide the request of the event a second time, and return that response; None if the response is
+        not cacheable."""
         core = event.runtime.core
         cacheable = core.cacheable(event.request, event.context)
         if cacheable is None:

@@ -33,7 +33,8 @@ TopicPartition = tuple[str, int]
 
 
 class OffsetOracle:
-    """Records what members own, read and commit. `off` if some members are hostile."""
+    """Record of what the members of a simulated world own, read and commit, and a check of each report
+    against it. With `off` (members are hostile) reports are recorded and not checked."""
 
     def __init__(self, is_current: Callable[[Member], bool], *, off: bool) -> None:
         self.off = off
@@ -108,12 +109,13 @@ class OffsetOracle:
                 raise InvariantViolation("TasksAreExclusive", why)
 
     def mark_uncertain(self, client: Process) -> None:
-        """Record that a JoinGroup of the client arrived late: it reports ownership that has changed since."""
+        """Record that a JoinGroup of the client arrived late, and reported partitions that the client may not
+        own any more. What it owns is not checked until it is started again."""
         self._uncertain[client.name] = client.life
 
     def member_readmitted(self, client_id: str) -> None:
-        """Record that a removed member rejoined under its old member id. Others may own its tasks until it
-        receives its new assignment."""
+        """Record that a member was removed and rejoined under its old member id, without noticing. Others may
+        own its tasks until it receives its new assignment."""
         self._readmitted.add(client_id)
 
     def _is_certain(self, member: Member) -> bool:
@@ -122,8 +124,9 @@ class OffsetOracle:
     def minimum_offsets(
         self, group: str, wanted: list[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return, for a fetch that is sent now, the regression count and lowest valid offset of each
-        partition."""
+        """Return the regression count and the lowest valid offset of each partition at the moment, for the
+        check of an offset fetch that is sent now. The regression count is the number of times that the offset
+        was allowed to regress."""
         return {
             tp: (self._regressions.get((group, *tp), 0), self._acknowledged.get((group, *tp), -1))
             for tp in wanted
@@ -160,11 +163,13 @@ class OffsetOracle:
             self._read_end[key] = end
 
     def regressions(self, group: str, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the regression count of each partition, for a commit that is sent now."""
+        """Return how often the offset of each partition was allowed to regress so far, for a commit that is
+        sent now."""
         return {tp: self._regressions.get((group, *tp), 0) for tp in wanted}
 
     def commit_accepted(self, member: Member, tp: TopicPartition, offset: int, regressions: int) -> None:
-        """Record an acknowledged commit. It is ignored if the offset may have regressed since it was sent."""
+        """Record an acknowledged commit, unless the offset was allowed to regress since the commit was sent:
+        `regressions` is the count at that time."""
         key = (member.group, *tp)
         if regressions == self._regressions.get(key, 0) and offset > self._acknowledged.get(key, -1):
             self._acknowledged[key] = offset
@@ -172,7 +177,8 @@ class OffsetOracle:
     # --- reports of the simulated world ---
 
     def offset_may_regress(self, key: OffsetKey) -> None:
-        """Record that an offset was deleted, expired or validly overwritten."""
+        """Record that an offset was deleted, has expired or was validly overwritten: any later value is
+        accepted."""
         self._regressions[key] = self._regressions.get(key, 0) + 1
         self._acknowledged.pop(key, None)
 

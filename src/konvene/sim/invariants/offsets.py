@@ -32,7 +32,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 class Entry(NamedTuple):
-    """An accepted commit for a partition."""
+    """The values of an accepted commit for a partition."""
 
     offset: int
     leader_epoch: int
@@ -156,13 +156,14 @@ class OffsetsAreTheLastCommitted(Invariant):
             self.last_batch[key] = end
 
     def _drop_pending(self, key: OffsetKey) -> None:
-        """Remove the pending commits of a partition, as a tombstone does."""
+        """Remove the pending commits of a partition, as the record that deletes its offset (a tombstone)
+        does."""
         self.last_batch.pop(key, None)
         for commits in self.pending.values():
             commits.pop(key, None)
 
     def _undo_lost(self, end: int) -> None:
-        """Undo the changes of lost batches: those after `end`."""
+        """Undo the changes of the batches that the log lost: those with a number above `end`."""
         while self.undo:
             batch, key, before = self.undo.pop()
             if batch <= end:
@@ -176,7 +177,8 @@ class OffsetsAreTheLastCommitted(Invariant):
     # --- transactions ---
 
     def _replay_transactions(self, batches: Sequence[Batch]) -> None:
-        """Read pending commits of open transactions, and the batch of each committed offset."""
+        """Rebuild the pending commits of open transactions, and the number of the batch of each committed
+        offset, from all batches of the log."""
         self.pending.clear()
         self.last_batch.clear()
         for number, batch in enumerate(batches, 1):
@@ -198,8 +200,8 @@ class OffsetsAreTheLastCommitted(Invariant):
                         self.last_batch[key] = number
 
     def _end_transaction(self, event: Event) -> None:
-        """O4: the commits of a committed transaction take effect, except where a later commit is in the
-        log."""
+        """O4: end a transaction: if it is committed, its pending commits take effect, except where the log
+        has a later commit."""
         for key, (written, entry) in self.pending.pop(event.request.producer_id, {}).items():
             if event.request.committed and written > self.last_batch.get(key, 0):
                 self._write(event, key, entry)
@@ -211,7 +213,8 @@ class OffsetsAreTheLastCommitted(Invariant):
     # --- responses ---
 
     def _record_response(self, event: Event) -> list[OffsetKey]:
-        """Record accepted changes, and check fetched offsets; return accepted commits that are not stored."""
+        """Record the changes that a response accepts, and check fetched offsets. Return the accepted commits
+        that were not stored."""
         if event.api == "OffsetCommit":
             return self._record_commit(event)
         if event.api == "TxnOffsetCommit":

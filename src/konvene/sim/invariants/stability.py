@@ -81,7 +81,8 @@ def _is_classic_stable(world: World, group: ClassicGroup, members: list[Member])
 
 
 def _are_applications_assigned(world: World, members: list[Member]) -> bool:
-    """Return True if each task of the topology runs once, or if its topics do not fit and nothing runs."""
+    """Return True if each task of the topology runs once; or if the partition counts of its topics do not
+    match, and nothing runs."""
     owned = [tp for member in members for tp in member.owned]
     if len(owned) != len(set(owned)):
         return False
@@ -135,7 +136,8 @@ def _is_subscription_resolved(world: World, group: ConsumerGroup, member: Member
 
 
 def readable_topics(world: World, member: Member) -> set[str]:
-    """Return the topics that a member subscribes to, by name or by an expression for authorized topics."""
+    """Return the topics that a member subscribes to, by name or by a regular expression, which matches only
+    topics that it is authorized to describe."""
     expression = getattr(member, "regex", "")
     topics = set(member.topics)
     if expression:

@@ -58,8 +58,8 @@ class GenerationsIncrease(Invariant):
 
 class OtherGenerationsAreFenced(Invariant):
     """C2: a member's SyncGroup, Heartbeat or OffsetCommit of another generation is answered with
-    ILLEGAL_GENERATION. A group that was a streams group until now accepts earlier epochs during its first
-    rebalance."""
+    ILLEGAL_GENERATION. A group that was just converted from a streams group accepts earlier epochs during its
+    first rebalance."""
 
     def after(self, event: Event) -> None:
         if not event.is_classic_request("SyncGroup", "Heartbeat", "OffsetCommit"):
@@ -79,7 +79,8 @@ class OtherGenerationsAreFenced(Invariant):
 
 
 def accepts_earlier_epoch(group: ClassicGroup, generation: int) -> bool:
-    """Return True if the group was a streams group until now and accepts the earlier member epoch."""
+    """Return True if `generation` is an earlier epoch that the group accepts: it was just converted from a
+    streams group and is in its first rebalance."""
     in_first_rebalance = group.accepts_earlier_epochs and group.state is State.PREPARING_REBALANCE
     return in_first_rebalance and 0 < generation < group.generation
 
@@ -234,7 +235,7 @@ class GroupSizeIsLimited(Invariant):
 
 
 class EveryGenerationHasATrace(Invariant):
-    """Ours: a completed generation has a rebalance trace with at least one cause."""
+    """Ours: when a generation is complete, its rebalance is recorded as a trace with at least one cause."""
 
     def __init__(self) -> None:
         self.traced: set[tuple[str, int]] = set()
@@ -255,7 +256,7 @@ class EveryGenerationHasATrace(Invariant):
 
 
 def downgraded_groups(event: Event) -> list[tuple[str, ClassicGroup]]:
-    """Return the groups that became classic groups with this event, with the assignments of their members."""
+    """Return the id of each group that this event converted to a classic group, and the group after it."""
     return [
         (name, group)
         for name, group in event.after.groups.items()

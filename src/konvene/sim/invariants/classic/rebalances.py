@@ -106,7 +106,8 @@ class GenerationsIncludeAllMembers(Invariant):
 
 
 def _has_all_members(group: ClassicGroup) -> bool:
-    """Return True if a rebalance has no reason to wait. The first generation of a group waits for others."""
+    """Return True if the group is in a rebalance that all of its members have joined. The first generation of
+    a group never counts as complete: it waits for further members until its delay ends."""
     if group.state is not State.PREPARING_REBALANCE or group.was_empty or group.pending_joins:
         return False
     return all(m.join_waiter is not None for m in group.members.values())
@@ -134,7 +135,7 @@ class RebalanceTimeoutsAreTheLongest(Invariant):
 
 @dataclass(slots=True)
 class _InitialDelay:
-    """The wait of an empty group for the members of its first generation."""
+    """The delay during which an empty group waits for the members of its first generation."""
 
     since_ms: int
     max_ms: int
@@ -208,7 +209,7 @@ def _initial_delay_ms(event: Event) -> int:
 
 
 class CausesAreReportedOnce(Invariant):
-    """Ours: a cause is reported for one generation only."""
+    """Ours: each cause of a rebalance is reported for one generation only."""
 
     def __init__(self) -> None:
         self.reported: dict[str, tuple[Any, ...]] = {}

@@ -56,9 +56,9 @@ class SettledGroupsAreStored(Invariant):
 
 
 class SettledGroupsAreRestored(Invariant):
-    """G1, G3: a settled group is loaded as it was when the last shard ended. A loaded group rebalances only
-    if it exceeds the maximum size, or if its record requires that: it became a classic group while a member
-    left."""
+    """G1, G3: a settled (stable or empty) group is loaded as it was when the previous process ended. A loaded
+    group rebalances only if it exceeds the maximum size, or if its record requires that: it became a classic
+    group while a member left."""
 
     def after(self, event: Event) -> None:
         if event.kind != "loaded":
@@ -78,7 +78,7 @@ class SettledGroupsAreRestored(Invariant):
 
 
 def _groups_due_to_rebalance(event: Event) -> set[str]:
-    """Return the groups whose last record makes them rebalance when loaded."""
+    """Return the ids of the groups whose last record makes them rebalance when they are loaded."""
     last: dict[str, Any] = {}
     for batch in event.runtime.log.batches:
         for record in batch.records:
@@ -275,7 +275,8 @@ class SilentMembersExpire(Invariant):
                     self.last_seen.pop((name, member_id), None)
 
     def _check_expired(self, event: Event) -> None:
-        """A member with a pending request cannot send heartbeats; only a new one may expire meanwhile."""
+        """Check that the session that expired is not that of a member with a pending request: it cannot send
+        heartbeats meanwhile. A new member that waits for its first generation is exempt."""
         _, name, member_id = event.key
         member = event.before.group(name).members.get(member_id)
         if member is not None and member_id not in event.after.group(name).members:
@@ -362,8 +363,8 @@ class ResponsesRestartSessions(Invariant):
 
 
 class HeartbeatsChangeNothing(Invariant):
-    """Ours: an accepted heartbeat changes nothing and is cacheable, with the timers of its decision; no other
-    request is cacheable."""
+    """Ours: an accepted heartbeat changes no state, and its response can be cached together with the timers
+    that it arms; the response to any other request or to a rejected heartbeat cannot."""
 
     def after(self, event: Event) -> None:
         if event.kind != "request":
@@ -388,8 +389,8 @@ class HeartbeatsChangeNothing(Invariant):
 
 
 def classic_groups(event: Event) -> Iterator[tuple[str, ClassicGroup]]:
-    """Yield the classic groups that an event touched, after it. A group that the event converted to a classic
-    one is left to the invariants of migrations."""
+    """Yield the id of each classic group that an event touched, and the group after the event. Groups that
+    the event converted to classic groups are left to the invariants of migrations."""
     for name, group in event.after.groups.items():
         converted = not event.is_complete and isinstance(event.before.groups.get(name), MODERN_GROUP_TYPES)
         if isinstance(group, ClassicGroup) and not converted:
@@ -397,7 +398,8 @@ def classic_groups(event: Event) -> Iterator[tuple[str, ClassicGroup]]:
 
 
 def is_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> bool:
-    """Return True if both ids are those of one member, independently of the group's own check."""
+    """Return True if the group has a member with this member id and, unless `instance_id` is None, this
+    instance id. The group's own check is not used, because it is under test."""
     member = group.members.get(member_id)
     return member is not None and instance_id in (None, member.instance_id)
 
@@ -412,7 +414,7 @@ def identity_of(member: Member) -> str:
 
 
 def durable_part(group: ClassicGroup) -> tuple[Any, ...]:
-    """Return the part of a group that the log stores."""
+    """Return the fields of a group that the log stores, for comparison."""
     protocol = group.protocol
     return (
         group.state,
@@ -441,7 +443,7 @@ def durable_part(group: ClassicGroup) -> tuple[Any, ...]:
 
 
 def timers_of(group: ClassicGroup) -> tuple[set[Any], set[Any]]:
-    """Return the timers that a group requires, and those that may also be armed."""
+    """Return the keys of the timers that the group requires, and of those that may be armed as well."""
     name = group.group_id
     required: set[Any] = {("session", name, member_id) for member_id in group.pending_joins}
     allowed: set[Any] = set()
@@ -456,7 +458,7 @@ def timers_of(group: ClassicGroup) -> tuple[set[Any], set[Any]]:
 
 
 def _possible_timers(group: Any) -> set[Any]:
-    """Return all timers that a group may have had."""
+    """Return the keys of all timers that a classic group can have; none for any other group."""
     if not isinstance(group, ClassicGroup):
         return set()
     name = group.group_id
@@ -465,7 +467,8 @@ def _possible_timers(group: Any) -> set[Any]:
 
 
 def _waiters(group: Any) -> list[int]:
-    """Return the numbers of the requests that a group holds, each checked against the group's state."""
+    """Return the waiter numbers of the requests that a group has not answered yet; assert that its state
+    allows it to hold them."""
     waiters: list[int] = []
     if isinstance(group, ClassicGroup):
         for member in group.members.values():

@@ -28,7 +28,8 @@ SHUTDOWN_REQUESTED = 4
 
 
 class ClassicState(NamedTuple):
-    """What a classic member sent with its last JoinGroup, and what its leader assigned to it."""
+    """Decoded Kafka Streams data of a member of the classic protocol: its subscription in its last JoinGroup,
+    and its assignment by the leader."""
 
     subscription: Subscription
     info: SubscriptionInfo
@@ -36,7 +37,8 @@ class ClassicState(NamedTuple):
 
 
 def read_classic_state(member: Member) -> ClassicState | None:
-    """Decode the state of a classic member; None if it cannot be decoded or has named topologies."""
+    """Decode what a member of the classic protocol sent and was assigned; None if that cannot be decoded or
+    has named topologies."""
     try:
         subscription = read_subscription(dict(member.protocols)[STREAM])
         info = read_subscription_info(subscription.user_data or b"")
@@ -49,7 +51,8 @@ def read_classic_state(member: Member) -> ClassicState | None:
 
 
 def read_info(assignment: Assigned) -> AssignmentInfo | None:
-    """Decode the user data of an assignment; None if there is none. Raises `UserDataError`."""
+    """Decode the Kafka Streams user data of an assignment. Without user data return an empty one if the
+    assignment is empty, else None. Raises `UserDataError`."""
     partitions = tuple((p.topic, p.partition) for p in assignment.partitions)
     if assignment.user_data:
         return read_assignment_info(assignment.user_data, partitions)

@@ -49,7 +49,7 @@ class AcceptedHeartbeat:
 
     @property
     def changed_assignment(self) -> bool:
-        """Whether the tasks of the member changed, or the epoch since which it has them."""
+        """Return True if the tasks of the member changed, or the epoch since which it has one of them."""
         before = self.old_member.current.assigned if self.old_member is not None else OwnedTasks()
         return before != self.member.current.assigned
 
@@ -235,7 +235,8 @@ class EndpointsAreAccurate(Invariant):
 
 
 def _resolved_other_topics(heartbeat: AcceptedHeartbeat) -> bool:
-    """Return True if this heartbeat noticed that the expressions match other topics."""
+    """Return True if the topics that the regular expressions of the topology match were resolved anew since
+    the event before, with another result."""
     old, group = heartbeat.old_group, heartbeat.group
     if old is None or not expressions(group.topology) or old.topology_epoch != group.topology_epoch:
         return False

@@ -338,7 +338,7 @@ def units(tasks: MemberAssignment) -> set[Unit]:
 
 
 def flat_tasks(by_subtopology: Any) -> set[Task]:
-    """Return the tasks of a mapping from subtopology id to partitions."""
+    """Return the tasks of a mapping from subtopology id to partitions, as pairs of both."""
     return {(name, p) for name, partitions in by_subtopology.items() for p in partitions}
 
 
@@ -353,15 +353,16 @@ def owns_task(member: Member, unit: Unit) -> bool:
 
 
 def previous_member(old: StreamsGroup | None, member: Member) -> Member | None:
-    """Return the member before an event; a static one is the same under another member id."""
+    """Return the member as it was in the group `old`, before an event; None if it was not in it. A static
+    member is found by its instance id, because its member id may have changed."""
     if old is None:
         return None
     return old.static_member(member.instance_id) or old.members.get(member.member_id)
 
 
 def new_causes(event: Event, old: StreamsGroup, group: StreamsGroup) -> tuple[Any, ...]:
-    """Return the causes that a decision reports for a new epoch: in a completed trace, or in the current
-    one."""
+    """Return the causes that a decision added when it bumped the group epoch: those in the trace of the
+    rebalance that it completed, or else in the current trace."""
     if group.epoch <= old.epoch:
         return ()
     reported_before = len(old.soft.trace.causes) if old.soft.trace is not None else 0
@@ -376,7 +377,7 @@ def new_causes(event: Event, old: StreamsGroup, group: StreamsGroup) -> tuple[An
 
 
 def indexed_owners(group: StreamsGroup) -> dict[Unit, set[str]]:
-    """Return the owners of each task by the indexes of the group."""
+    """Return the ids of the owners of each task and role, as the indexes of the group list them."""
     indexed: dict[Unit, set[str]] = {
         (Role.ACTIVE, subtopology, partition): {owner}
         for subtopology, owners in group.active.items()

@@ -194,8 +194,10 @@ class StreamsEpochBumpsHaveACause(Invariant):
             assert unnamed, f"{group!r}: the epoch moved for metadata that targets do not depend on"
 
     def _target_inputs(self, group: StreamsGroup, other: StreamsGroup) -> Any:
-        """Return the inputs of a target assignment. Of a member that is static in either group, or of the
-        classic protocol, only the metadata that targets depend on count."""
+        """Return everything of `group` that its target assignment is computed from, in a form that is equal
+        to that of `other` (the group at another time) if the target need not change. Of a member that is
+        static in either group, or of the classic protocol, only the metadata that targets depend on are
+        included."""
         members = {}
         for m in group.members.values():
             key = (

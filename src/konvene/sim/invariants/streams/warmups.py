@@ -41,7 +41,7 @@ HIGHLY_AVAILABLE = "highly_available"
 
 
 class Report(NamedTuple):
-    """The last report of a member."""
+    """The task offsets and changelog end offsets that a member reported last."""
 
     offsets: dict[Task, int]
     ends: dict[Task, int]
@@ -60,7 +60,8 @@ class GroupReports:
         return f"<reports of {sorted(self.by_member)}>"
 
     def may_report(self, group: StreamsGroup, process: str) -> bool:
-        """Return True if a member of the process reports task offsets, or may do so."""
+        """Return True if a member of the process reports task offsets, or has sent no heartbeat yet and may
+        report them."""
         ids = [member_id for member_id, member in group.members.items() if member.process_id == process]
         return any(i not in self.by_member or self.by_member[i].reports for i in ids)
 
@@ -108,13 +109,14 @@ class GroupReports:
 
 
 class ReportRecorder:
-    """Records the reports to each coordinator, event by event."""
+    """Recorder of the task offsets that members report to each coordinator, fed event by event."""
 
     def __init__(self) -> None:
         self._by_runtime: WeakKeyDictionary[GroupRuntime, dict[str, GroupReports]] = WeakKeyDictionary()
 
     def record(self, event: Event) -> dict[str, GroupReports]:
-        """Record the reports of an event; return all reports to its coordinator, by group."""
+        """Record the reports in an event; return the reports that its coordinator has received so far, by
+        group id."""
         groups = self._by_runtime.setdefault(event.runtime, {})
         if event.kind in ("loaded", "append failed"):
             groups.clear()
@@ -210,8 +212,8 @@ class ReportRecorder:
 
 
 def reported_offsets(protocols: Iterable[tuple[str, bytes]]) -> tuple[dict[Task, int], bool]:
-    """Return the task offsets in the protocols of a member of the classic protocol, without active tasks; and
-    whether its version reports offsets."""
+    """Return the offsets by task that a member of the classic protocol sent in the user data of `protocols`,
+    without active tasks (they have none); and whether the version of that data includes offsets."""
     subscription = read_subscription(dict(protocols)[STREAM])
     info = read_subscription_info(subscription.user_data or b"")
     offsets = {task: offset for task, offset in info.offset_sums.items() if offset >= 0}
@@ -219,7 +221,7 @@ def reported_offsets(protocols: Iterable[tuple[str, bytes]]) -> tuple[dict[Task,
 
 
 def _by_task(task_offsets: Any) -> dict[Task, int]:
-    """Return valid offsets by task."""
+    """Return the offsets of a heartbeat by task, without those that stand for an unknown offset."""
     return {(t.subtopology_id, t.partition): t.offset for t in task_offsets if 0 <= t.offset < UNKNOWN_OFFSET}
 
 
