@@ -82,7 +82,8 @@ Held = frozenset[int]
 
 
 class Client(NamedTuple):
-    """What a client believes, and its messages under way."""
+    """A client in the model: what it believes of its membership, and its request or response under way.
+    `held` are the partitions it owns, `target` those of an assignment that it has not carried out yet."""
 
     name: str
     static: bool = False
@@ -106,7 +107,8 @@ class Client(NamedTuple):
 
 
 class State(NamedTuple):
-    """The group, its clients, whether the topic grew, and the faults left."""
+    """A state of the model: the group, its clients, whether the topic has got its additional partition, and
+    how many faults may still happen."""
 
     group: ConsumerGroup | None
     clients: tuple[Client, ...]
@@ -115,8 +117,9 @@ class State(NamedTuple):
 
 
 class ConsumerGroupModel(GroupModel):
-    """Model of a consumer group. See `GroupModel` for the bounds. With `symmetric`, dynamic members are
-    interchangeable; the default for three of them."""
+    """The model of one consumer group. See `GroupModel` for the bounds. With `symmetric` states that differ
+    only in the names of dynamic members are one state; by default that is used for more than two dynamic
+    members."""
 
     invariants: tuple[type[Invariant], ...] = INVARIANTS
 
@@ -180,8 +183,8 @@ class ConsumerGroupModel(GroupModel):
 
     @staticmethod
     def _order(state: State, clients: list[Any]) -> list[int]:
-        """Return the canonical order of clients: static ones stay, dynamic ones follow the order of the
-        group, then their own state. Clients that still tie are equal."""
+        """Return the indexes of the clients in their canonical order: static clients by number, then dynamic
+        ones in the order of the group's members, and those that are not members by their own state."""
         positions = {} if state.group is None else {name: n for n, name in enumerate(state.group.members)}
 
         def rank(n: int) -> Any:
@@ -308,11 +311,12 @@ class ConsumerGroupModel(GroupModel):
 
 
 def _may_carry_out(client: Client) -> bool:
-    """Return False if the client would take partitions while a report of what it owns is not acknowledged.
+    """Return False if the client would take new partitions while a report of those that it owns is not
+    acknowledged.
 
-    Otherwise two members could own a partition: the earlier report, without the partition, counts as revoking
-    it, after which it may be assigned to another member. Kafka's Java consumer has this race; the protocol
-    cannot express it."""
+    Otherwise two members could own a partition: the earlier report lacks the new partition, so it counts as
+    revoking it, and then another member may get it. Kafka's Java consumer has this race; the protocol cannot
+    express it."""
     question = client.question
     takes = client.target is not None and not client.target <= client.held
     unacknowledged = client.has_all_tags or (question is not None and question.topic_partitions is not None)
@@ -320,7 +324,8 @@ def _may_carry_out(client: Client) -> bool:
 
 
 def _next_heartbeat(client: Client) -> Client:
-    """Return the client with its next heartbeat: full after a lost response, else only what changed."""
+    """Return the client with its next heartbeat as the request under way. It has all fields when the client
+    joins or a response was lost, otherwise only those that changed."""
     joins, everything = client.epoch == 0, client.has_all_tags or client.epoch == 0
     owned = None
     if everything or client.owes_report:
@@ -358,7 +363,8 @@ def _after_response(client: Client) -> Client:
 
 
 def _check_owners(state: State) -> None:
-    """M1, for what clients believe: a member owns no partition that the coordinator does not know of."""
+    """Check M1 for what clients believe: a member owns no partition that the coordinator does not count as
+    owned by it."""
     group = state.group
     for client in state.clients:
         member = group.members.get(client.member_id) if group is not None else None

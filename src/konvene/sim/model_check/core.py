@@ -85,7 +85,7 @@ RESTORABLE = (
 
 
 class Step(NamedTuple):
-    """Outcome of a step."""
+    """The result of a step: the coordinator after it, and the responses."""
 
     after: Coordinator
     responses: tuple[tuple[int, Message], ...]
@@ -101,8 +101,8 @@ class Step(NamedTuple):
 class ViolatingStep(InvariantViolation):
     """A step that violates an invariant or raises an exception.
 
-    `trigger` is the request, or "session", "join", "sync" or "load"; `number` is the client, or the member of
-    the timer."""
+    `trigger` is the request that arrived, the name of the timer that expired ("session", "join" or "sync"),
+    or "load". `number` is the client that sent the request, or the member of the timer, or 0."""
 
     def __init__(self, error: Exception, trigger: Message | str, number: int) -> None:
         if isinstance(error, InvariantViolation):
@@ -113,7 +113,7 @@ class ViolatingStep(InvariantViolation):
 
     @property
     def step(self) -> str:
-        """The step as text."""
+        """Return the step as text, such as `join timer expires`."""
         if not isinstance(self.trigger, str):
             event = f"client {self.number}: request arrives" if self.number else "delayed request arrives"
             return f"{event}: {format_request(self.trigger)}"
@@ -123,7 +123,8 @@ class ViolatingStep(InvariantViolation):
 
 
 class StepCache:
-    """Steps of one search, cached. A new step that violates an invariant or fails raises `ViolatingStep`."""
+    """A cache of the steps of one search. A new step that violates an invariant or fails raises
+    `ViolatingStep`."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -144,22 +145,23 @@ class StepCache:
         return len(self._steps)
 
     def handle(self, before: Coordinator, request: Message, waiter: int, fresh: int) -> Step:
-        """Return the step of a request that arrives; `fresh` is the number of an unused member id."""
+        """Return the step in which a request arrives. `waiter` is the number of its client; a member id that
+        the coordinator creates gets the number `fresh`."""
         key = (before, request, waiter, fresh)
         return self._steps.get(key) or self._take(key, lambda runtime: runtime.handle(request, waiter, fresh))
 
     def expire(self, before: Coordinator, timer: str, member: int = 0) -> Step:
-        """Return the step of a timer that expires: "session", "join" or "sync"."""
+        """Return the step in which a timer expires: "session" (of `member`), "join" or "sync"."""
         key = (before, timer, member)
         return self._steps.get(key) or self._take(key, lambda runtime: runtime.expire(timer, member))
 
     def load(self, before: Coordinator) -> Step:
-        """Return the step of a new coordinator that loads the log of `before`."""
+        """Return the step in which a new coordinator loads the log of `before`."""
         key = (before, "load")
         return self._steps.get(key) or self._take(key, lambda runtime: runtime.load())
 
     def _take(self, key: tuple[Any, ...], run: Callable[[_StepRuntime], Step]) -> Step:
-        """Take a new step and cache it. Equal coordinators become one object."""
+        """Execute a step that is not cached yet, and cache it. Equal coordinators become one object."""
         try:
             step = run(_StepRuntime(self, key[0]))
         except Exception as error:
@@ -174,7 +176,8 @@ class StepCache:
 
 
 class _Timers:
-    """Armed timers, as attributes of a coordinator."""
+    """The timers that are armed, under the attribute that a coordinator of the runtime has: delays in ms by
+    key."""
 
     def __init__(self) -> None:
         self.deadlines: dict[Any, int] = {RETENTION: 1}
@@ -367,7 +370,8 @@ class _StepRuntime:
         return Step(self._value(), connected, event.batch is not None, is_pending, own_response)
 
     def _responses(self, outcome: Outcome, request: Message, number: int) -> tuple[tuple[int, Message], ...]:
-        """Return the responses of an outcome to pending requests. Waiter `number` sent `request`."""
+        """Return the responses of an outcome by waiter, without those for waiters that have no pending
+        request. Waiter `number` sent `request`."""
         pending_apis = {waiter: _API_OF.get(type(request), 0) for waiter, request in self.undecided.items()}
         return tuple(
             (

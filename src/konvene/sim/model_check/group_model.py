@@ -2,9 +2,10 @@
 have in common.
 
 A state is the group, what each client believes, the messages between them, and the number of faults left.
-From each state every transition is taken. A subclass defines a state, the decisions of its core, and which
-transitions it adds to those of clients: a client starts, sends a heartbeat, carries out its assignment,
-leaves; a request arrives, a response arrives; as a fault, either is lost.
+From each state every transition is taken. A subclass defines a state, the decisions of the coordinator, and
+the transitions that it adds to those of all clients: a client starts, sends a heartbeat, carries out its
+assignment (takes or revokes what was assigned), leaves; a request arrives, a response arrives; as a fault,
+either is lost.
 
 Each decision is checked against the invariants of `konvene.sim.invariants`. After a complete search each
 state must lead, without another fault, to one in which every member has its target.
@@ -31,7 +32,7 @@ FENCED = (Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID)
 
 
 class Transition(NamedTuple):
-    """A labelled transition, and the state after it."""
+    """A transition of a model: its label, and the state after it."""
 
     label: str
     state: Any
@@ -40,8 +41,8 @@ class Transition(NamedTuple):
 
 
 class GroupModel:
-    """Model of `members` clients, the first `static` of them static, each started at most `joins` times, a
-    static one once more.
+    """Base class of models with `members` clients, of which the first `static` are static members. Each
+    client is started at most `joins` times, a static one once more; at most `faults` faults happen.
 
     Raises ValueError for impossible bounds."""
 
@@ -59,7 +60,8 @@ class GroupModel:
     # --- for subclasses ---
 
     def key(self, state: Any) -> Hashable:
-        """Return the same value for states that behave alike. Epochs count from the group's."""
+        """Return a key that is equal for states that behave alike; epochs in it are relative to the
+        group's."""
         raise NotImplementedError
 
     def is_settled(self, state: Any) -> bool:
@@ -71,31 +73,33 @@ class GroupModel:
         raise NotImplementedError
 
     def decide(self, state: Any, request: Any) -> tuple[Any, Any]:
-        """Return the state after the coordinator decided a request, and its response."""
+        """Return the state after the coordinator handled a request, and its response."""
         raise NotImplementedError
 
     def starts(self, client: Any) -> Any:
-        """Return the client after it sent its first heartbeat, to join."""
+        """Return the client after its process started, ready to join with epoch 0; `sends` then sends its
+        heartbeat."""
         raise NotImplementedError
 
     def sends(self, client: Any) -> Any:
-        """Return the client after it sent its next heartbeat."""
+        """Return the client with its next heartbeat as the request under way."""
         raise NotImplementedError
 
     def receives(self, client: Any) -> Any:
-        """Return the client after it handled its response."""
+        """Return the client after it handled the response that has reached it."""
         raise NotImplementedError
 
     def client_faults(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
-        """Yield the faults of a client itself; none by default."""
+        """Yield the transitions in which the client itself fails; by default there are none."""
         yield from ()
 
     def carries_out(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
-        """Yield what a client does to reach its assignment; nothing by default."""
+        """Yield the transitions in which a client takes or revokes what was assigned to it; by default there
+        are none."""
         yield from ()
 
     def leaves(self, state: Any, index: int, client: Any) -> Transition:
-        """Return the transition of a member that leaves."""
+        """Return the transition in which a member leaves the group."""
         raise NotImplementedError
 
     # --- searching ---
@@ -103,7 +107,8 @@ class GroupModel:
     def search(
         self, limit: int | None = 1_000_000, *, depth: int | None = None, progress: Progress | None = None
     ) -> SearchReport:
-        """Expand up to `limit` states of less than `depth` transitions, and stop at the first violation."""
+        """Search all states, and stop at the first violation. At most `limit` states are expanded, and only
+        those that are reached by fewer than `depth` transitions."""
         report = SearchReport(dict(self.bounds), tuple(invariant.__name__ for invariant in self.invariants))
         began_s = time.perf_counter()
         try:
@@ -150,7 +155,7 @@ class GroupModel:
     # --- clients ---
 
     def client_transitions(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
-        """Yield what a client does next, and the faults of its connection."""
+        """Yield the transitions of one client: what it does next, and the loss of its request or response."""
         name = client.name
         yield from self.client_faults(state, index, client)
         if client.answer is not None:
@@ -180,18 +185,21 @@ class GroupModel:
 
 
 def with_client(state: Any, index: int, client: Any, *, fault: bool = False) -> Any:
-    """Return the state with one client replaced, and one fault less if it took one."""
+    """Return the state with one client replaced and, if the transition is a `fault`, one fault less to
+    spend."""
     clients = (*state.clients[:index], client, *state.clients[index + 1 :])
     return state._replace(clients=clients, faults=state.faults - fault)
 
 
 def without_messages(clients: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return clients whose connections to the coordinator were lost."""
+    """Return the clients after their connections to the coordinator were lost, with all requests and
+    responses."""
     return tuple(c._replace(question=None, answer=None, has_all_tags=True) for c in clients)
 
 
 def relative_to(base: int) -> Any:
-    """Return a function that maps positive epochs to their distance from `base`, and keeps the others."""
+    """Return a function that replaces a positive epoch by one that depends only on its distance from `base`,
+    and keeps 0 and negative epochs (joining, leaving)."""
 
     def relative(epoch: int) -> int:
         return epoch - base - 10 if epoch > 0 else epoch

@@ -19,7 +19,8 @@ Progress = Callable[[int, int, int], None]
 
 
 class BreadthFirstSearch(Generic[S]):
-    """Search from one state. `expanded` states were expanded, `left` were found and not expanded."""
+    """A breadth-first search from one state. `expanded` is how many states were expanded, `left` how many
+    were found and not expanded yet."""
 
     def __init__(self, first: S, key: Hashable) -> None:
         self._numbers: dict[Hashable, int] = {key: 0}
@@ -45,7 +46,8 @@ class BreadthFirstSearch(Generic[S]):
         progress: Progress | None = None,
         progress_interval: int = 2_000,
     ) -> None:
-        """Expand states until none is left, `limit` states are expanded, or the next one is at `depth`."""
+        """Call `expand(number, state)` for each state in the order of discovery, until none is left, `limit`
+        states are expanded, or the next state is at `depth`."""
         queue = self._queue
         while queue:
             number = self.expanded
@@ -58,7 +60,8 @@ class BreadthFirstSearch(Generic[S]):
                 progress(self.expanded, len(self), self.depths[number])
 
     def visit(self, source: int, state: S, key: Hashable, *, spontaneous: bool) -> tuple[int, bool]:
-        """Record a transition from `source`; return the number of its target, and whether that is new."""
+        """Record a transition from state number `source` to `state`; return the number of the latter, and
+        whether it is new."""
         number = self._numbers.get(key)
         is_new = number is None
         if number is None:
@@ -87,7 +90,8 @@ class BreadthFirstSearch(Generic[S]):
         return zip(self._sources, self._targets, strict=True)
 
     def leading_to(self, settled: Iterable[int]) -> bytearray:
-        """Return 1 for each state from which spontaneous transitions lead to one of `settled`, else 0."""
+        """Return a byte for each state, by number: 1 if spontaneous transitions lead from it to one of
+        `settled`."""
         predecessors: list[list[int]] = [[] for _ in range(len(self))]
         for source, target in self.spontaneous():
             predecessors[target].append(source)

@@ -74,9 +74,10 @@ COORDINATOR_CRASHES_AND_DISCONNECTS = "coordinator crashes, all messages are los
 
 
 class Move(NamedTuple):
-    """A transition.
+    """A transition of the model.
 
-    `number` is a client, the member of a timer, or 0; `message` is the request or the response, if any."""
+    `number` is the client that moves, the member whose timer expires, or 0; `message` is the request or the
+    response, if any."""
 
     label: str
     number: int
@@ -93,7 +94,8 @@ def is_timer(move: Move) -> bool:
 
 
 class Model(NamedTuple):
-    """The bounds of a model, and its moves. The first `static` members are static."""
+    """The model of a classic group: its bounds, and the moves from each state. The clients with the numbers 1
+    to `static` are static members."""
 
     members: int
     partitions: int
@@ -113,7 +115,7 @@ class Model(NamedTuple):
         return State(self.steps.empty_coordinator(), clients, (), self.faults)
 
     def moves(self, state: State) -> Iterator[Move]:
-        """Yield all moves of a state."""
+        """Yield every move that is possible in a state."""
         for number, client in enumerate(state.clients, 1):
             kind = client.exchange[0] if client.exchange else ""
             if kind == "request":
@@ -329,12 +331,13 @@ def _absent(starts_left: int) -> Client:
 
 
 def _timed_out(client: Client, api: int) -> Client:
-    """Return the client after its request timed out, or its connection broke."""
+    """Return the client after its request timed out or its connection broke, so that it gets no response."""
     return client._replace(exchange=("response", (api, NO_RESPONSE)))
 
 
 def _failed_over(client: Client, *, disconnects: bool = False) -> Client:
-    """Return a client whose coordinator crashed. A pending request times out; with `disconnects` any does."""
+    """Return a client after its coordinator crashed. A request without a response times out; with
+    `disconnects` so do requests and responses under way."""
     if client.exchange and client.exchange[0] == "waiting":
         return _timed_out(client, client.exchange[1])
     if disconnects and client.exchange:
@@ -352,7 +355,8 @@ def _spend_fault(state: State) -> State:
 
 
 def _after(state: State, step: Step, number: int, request: Message) -> State:
-    """Return the state after a step, with its responses under way."""
+    """Return the state after a step of the coordinator that `request` of client `number` caused, with the
+    responses under way to their clients."""
     clients = list(state.clients)
     if step.is_pending and number:
         clients[number - 1] = clients[number - 1]._replace(exchange=("waiting", request[0]))

@@ -12,7 +12,7 @@ EVERYONE_SETTLES = "EveryoneSettles"
 
 @dataclass(slots=True)
 class SearchReport:
-    """Counts of a search; `violation` is its result."""
+    """The result of a search: its counts, and the first violation."""
 
     bounds: dict[str, int] = field(default_factory=dict)
     invariants: tuple[str, ...] = ()
@@ -36,13 +36,14 @@ class SearchReport:
 
     @property
     def violation(self) -> InvariantViolation | None:
-        """The violated invariant, or `EveryoneSettles`; None if all held."""
+        """Return the violation: of an invariant, or of `EveryoneSettles` if the group cannot settle from some
+        state; None if all invariants held."""
         if self.stuck:
             return InvariantViolation(EVERYONE_SETTLES, "the group never settles from here")
         return self.violated
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the report as a document for JSON."""
         violation = self.violation
         return {
             "bounds": self.bounds,
@@ -65,7 +66,7 @@ class SearchReport:
         }
 
     def lines(self) -> list[str]:
-        """Return the report as text."""
+        """Return the report as lines of text."""
         document = self.as_dict()
         lines = [
             ", ".join(f"{name} {value}" for name, value in self.bounds.items()),

@@ -60,8 +60,8 @@ _SENDING = (
 def scenario(
     model: Model, path: Iterable[tuple[State, Move, str]], last: State, violation: ViolatingStep | None
 ) -> str:
-    """Return the commands of a path: each state with the move that leaves it and the text of the move, then
-    the last state and its violating step."""
+    """Return a scenario file for a path. `path` has each state, the move that leaves it and its text; `last`
+    is the state after them, and `violation` the step of that state that violates an invariant, if any."""
     writer = _Writer(model)
     for state, move, text in path:
         writer.add_move(state, move, text)
@@ -140,7 +140,8 @@ class _Writer:
             self.lines.append(f"leave {client} {identity}")
 
     def _add_member_id(self, state: State, request: Message, number: int, stem: str) -> None:
-        """Name the member id that the coordinator creates for a JoinGroup request, if it does."""
+        """Define a name for the member id that the coordinator creates for this JoinGroup request, if it
+        creates one."""
         new = fresh_member(state)
         try:
             after = self.model.steps.handle(state.coordinator, request, number, new).after

@@ -51,7 +51,7 @@ class ModelCheckViolation:
     """The path as a scenario (`docs/scenarios.md`)."""
 
     def lines(self) -> list[str]:
-        """Return the violation as text."""
+        """Return the violation as lines of text."""
         steps = [f"  {number:2} {step}" for number, step in enumerate(self.path, 1)]
         commands = ["as a scenario:", *(f"  {line}" for line in self.scenario.splitlines())]
         return [f"{self.invariant}: {self.why}", f"after {len(self.path)} steps:", *steps, *commands]
@@ -59,7 +59,7 @@ class ModelCheckViolation:
 
 @dataclass(slots=True)
 class ModelCheckReport:
-    """Counts of a search, and its violation."""
+    """The result of a model check: its counts, and the first violation."""
 
     bounds: dict[str, int]
     states: int = 0
@@ -84,11 +84,11 @@ class ModelCheckReport:
 
     @property
     def complete(self) -> bool:
-        """Whether all reachable states were expanded."""
+        """Return True if all reachable states were expanded."""
         return self.violation is None and not self.left
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report for JSON, without the states."""
+        """Return the report as a document for JSON, without the states."""
         counts = {
             name: getattr(self, name)
             for name in ("states", "transitions", "known", "renamed", "depth", "stable", "steps", "left")
@@ -117,7 +117,7 @@ class ModelCheckReport:
         return round(number / self.seconds) if self.seconds else 0
 
     def lines(self) -> list[str]:
-        """Return the report as text."""
+        """Return the report as lines of text."""
         bounds = ", ".join(f"{name} {value}" for name, value in self.bounds.items())
         lines = [
             bounds,
@@ -155,7 +155,7 @@ class ModelCheckReport:
         return count
 
     def dot(self) -> str:
-        """Return the state graph for Graphviz; useful for tiny models."""
+        """Return the graph of all states in Graphviz's language; useful for tiny models."""
         assert self.search is not None
         lines = ["digraph model_check {"]
         for source, move, target in self.search.edges():
@@ -249,8 +249,8 @@ class _Search:
     # --- whether everyone can settle ---
 
     def _settle(self) -> None:
-        """Check that every state leads to a stable one. States that were not expanded count as if they
-        did."""
+        """Check that spontaneous moves lead from every state to a stable one. States that were not expanded
+        are assumed to lead there."""
         partitions, graph = self.model.partitions, self.graph
         stable = [n for n, state in enumerate(self.states) if is_stable(state, partitions)]
         self.report.stable = len(stable)
@@ -279,7 +279,8 @@ class _Search:
         )
 
     def _repeat(self, state: State, violation: ViolatingStep) -> ViolatingStep:
-        """Return the violating step of `state`, taken again under the names of its path."""
+        """Return the violation of `state` once more, with the names of members and clients that the path to
+        it uses."""
         try:
             for _ in self.model.moves(state):
                 continue
@@ -306,13 +307,14 @@ class _Search:
     # --- export ---
 
     def edges(self) -> Iterator[tuple[int, Move, int]]:
-        """Yield the source, the move and the target of all transitions of expanded states, taken again."""
+        """Yield each transition of the expanded states, computed anew: number of the source, move, number of
+        the target."""
         for source in range(len(self.states) - self.report.left):
             for move in self.model.moves(self.states[source]):
                 yield source, move, self.graph.number_of(self.symmetry.canonical(move.state))
 
     def export_lines(self, bounds: dict[str, int]) -> Iterator[dict[str, Any]]:
-        """Yield the lines of `ModelCheckReport.export`."""
+        """Yield the JSON documents that `ModelCheckReport.export` describes, one for each line."""
         yield {"model": bounds, "states": len(self.states)}
         last = -1
         for source, move, target in self.edges():

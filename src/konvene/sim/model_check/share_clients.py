@@ -15,7 +15,8 @@ Held = frozenset[int]
 
 
 class Client(NamedTuple):
-    """What a client believes, and its messages under way."""
+    """A client in the model: what it believes of its membership, and its request or response under way.
+    `held` are the partitions that it was assigned last."""
 
     name: str
     inside: bool = False
@@ -29,8 +30,8 @@ class Client(NamedTuple):
 
 
 def next_heartbeat(client: Client) -> Client:
-    """Return the client with its next heartbeat; it has the subscription on joining and after a lost
-    response."""
+    """Return the client with its next heartbeat as the request under way. It includes the subscription when
+    the client joins and after a lost response."""
     has_all_tags = client.has_all_tags or client.epoch == 0
     request = ShareGroupHeartbeatRequest(
         group_id=GROUP,

@@ -101,7 +101,9 @@ ALTERED = 5
 
 
 class State(NamedTuple):
-    """Both coordinators, the requests between them, the clients, and what may still happen."""
+    """A state of the model: the group, the states of its share partitions, the requests to the share
+    coordinator that are under way, the clients, and how many requests of an administrator and faults may
+    still happen."""
 
     group: ShareGroup | None
     states: States
@@ -118,7 +120,8 @@ class State(NamedTuple):
 
 
 class ShareGroupModel(GroupModel):
-    """See `GroupModel` for the bounds; `admin` is the number of requests of the administrator."""
+    """The model of a share group and its share coordinator. See `GroupModel` for the bounds; `admin` is how
+    many requests an administrator may send."""
 
     invariants: tuple[type[Any], ...] = INVARIANTS
 
@@ -166,7 +169,8 @@ class ShareGroupModel(GroupModel):
         return self._group_key(state.group, since), states, jobs, clients, *state[4:]
 
     def _group_key(self, group: ShareGroup | None, since: Callable[[int], int]) -> Any:
-        """Return everything of a group that decisions depend on."""
+        """Return everything of the group that its next decisions depend on. `since` makes epochs relative to
+        the group's."""
         if group is None:
             return None
         state = group.state_topics
@@ -247,7 +251,8 @@ class ShareGroupModel(GroupModel):
         )
 
     def _jobs(self, state: Any) -> Iterator[Transition]:
-        """Yield what the share coordinator does with pending requests, and the arrival of its responses."""
+        """Yield the transitions in which the share coordinator handles a pending request, or fails to, and
+        those in which the responses of a complete job arrive."""
         jobs, topics = state.jobs, self.topics[state.topic]
         for number, at in pending_requests(jobs):
             request = jobs[number].requests[at]
@@ -267,7 +272,8 @@ class ShareGroupModel(GroupModel):
                 yield self._checked(f"the responses arrive ({each.kind})", after, True)
 
     def _answered(self, state: Any, number: int, at: int, answer: Answer) -> Any:
-        """Return the state after one request is answered. The responses of most jobs arrive at once."""
+        """Return the state after request `at` of job `number` got its answer. If that completes a job of a
+        kind in `AT_ONCE`, the sender receives the responses in the same transition."""
         jobs = state.jobs
         each = jobs[number].with_answer(at, answer)
         if not each.done or each.kind not in AT_ONCE:
@@ -276,7 +282,7 @@ class ShareGroupModel(GroupModel):
         return self._completed(rest, each) if each.awaited else rest
 
     def _completed(self, state: Any, each: Job) -> Any:
-        """Return the state after the group coordinator handled the responses of a job."""
+        """Return the state after the sender received the responses of the complete job `each`."""
         completion = each.completion(GROUP)
         if completion is not None:
             kind = "completion" if each.kind in BY_ITSELF else "request"
@@ -438,7 +444,8 @@ def _response(started: OffsetsToAlter | OffsetsToDelete | StateToDelete) -> Any:
 
 
 def _reloaded(state: Any) -> Any:
-    """Return the state after the group coordinator was loaded again, which closes every connection."""
+    """Return the state after the group coordinator was loaded again from its log. All connections are
+    closed."""
     loaded = None
     if state.group is not None:
         loaded = state.group.copy()
@@ -449,13 +456,15 @@ def _reloaded(state: Any) -> Any:
 
 
 def _initialized(group: ShareGroup) -> set[int]:
-    """Return the initialized partitions."""
+    """Return the partitions that the group has recorded as initialized."""
     topic = group.state_topics.initialized.get(ORDERS)
     return set(topic.partitions) if topic is not None else set()
 
 
 def _check_start_offsets(state: Any, partitions: int, *, untouched: bool) -> None:
-    """SH11, SH7: the share coordinator has the state and the start offset of every initialized partition."""
+    """Check SH11 and SH7: the share coordinator has the state of every initialized partition, with the
+    expected start offset. `untouched`: the administrator has sent no request, so partitions that exist from
+    the start have start offset -1 (by the reset policy)."""
     if state.group is None or state.topic == DELETED:
         return
     known = dict(state.states)

@@ -41,7 +41,9 @@ States = tuple[tuple[SharePartitionKey, SharePartitionState], ...]
 
 
 class Job(NamedTuple):
-    """Requests to the share coordinator, in order, and the responses so far."""
+    """A batch of requests to the share coordinator that are sent together, in order, with the answers so far.
+    `kind` says who sent it and what for: `INITIALIZE`, `DELETE`, `ALTER`, `DELETE_OFFSETS` or
+    `DELETE_GROUP`."""
 
     kind: str
     requests: tuple[Initialize | Delete, ...]
@@ -59,7 +61,8 @@ class Job(NamedTuple):
         return self._replace(answers=(*self.answers[:at], answer, *self.answers[at + 1 :]))
 
     def completion(self, group_id: str) -> Any:
-        """Return what the group coordinator receives as completion or next request; None if nothing."""
+        """Return what the group coordinator has to handle when this job is complete: a completion or another
+        request; None if there is nothing to do."""
         answers = {r.key: a for r, a in zip(self.requests, self.answers, strict=True) if a is not None}
         if self.kind in (INITIALIZE, ALTER):
             return initialization_result(group_id, answers, self.overtaken)
@@ -71,7 +74,8 @@ class Job(NamedTuple):
 
 
 def with_more(jobs: tuple[Job, ...], new: Job) -> tuple[Job, ...]:
-    """Return the jobs with a new one, which overtakes those about the same share partitions."""
+    """Return the jobs and a new one, which is marked as overtaking each earlier job in the share partitions
+    that both concern."""
     keys = {request.key for request in new.requests}
     stale = (keys.intersection(request.key for request in each.requests) for each in jobs)
     marked = (e._replace(overtaken=e.overtaken | keys) for e, keys in zip(jobs, stale, strict=True))
@@ -79,12 +83,13 @@ def with_more(jobs: tuple[Job, ...], new: Job) -> tuple[Job, ...]:
 
 
 def job(kind: str, requests: tuple[Initialize | Delete, ...]) -> Job:
-    """Return a job without responses."""
+    """Return a job of which no request is answered yet."""
     return Job(kind, requests, (None,) * len(requests))
 
 
 def pending_requests(jobs: tuple[Job, ...]) -> Iterator[tuple[int, int]]:
-    """Yield the requests that may be answered next, as the number of a job and of a request in it."""
+    """Yield the requests that may be answered next, as pairs: index of the job, index of the request in it.
+    Of each share partition that is its earliest request."""
     before: set[SharePartitionKey] = set()
     for number, each in enumerate(jobs):
         for at, request in enumerate(each.requests):
@@ -94,7 +99,8 @@ def pending_requests(jobs: tuple[Job, ...]) -> Iterator[tuple[int, int]]:
 
 
 class Coordinator:
-    """The share coordinator, as a function of its states. Raises `InvariantViolation`."""
+    """The production code of the share coordinator as functions from the states of share partitions to the
+    states after a decision. Each decision is checked; methods raise `InvariantViolation`."""
 
     def __init__(self, config: Any, now_ms: int) -> None:
         self._config = config
@@ -111,7 +117,7 @@ class Coordinator:
         return self._decide("completion", states, completion, topics)[0]
 
     def delete_orphans(self, states: States, topics: Topics) -> States:
-        """Return the states without those of deleted topics."""
+        """Return the states after the coordinator's timer deleted those whose topic no longer exists."""
         return self._decide("timer", states, ORPHANS, topics)[0]
 
     def _decide(self, kind: str, states: States, subject: Any, topics: Topics) -> tuple[States, Any]:

@@ -57,7 +57,7 @@ TRACE = RebalanceTrace(NOW_MS, (Cause(kind=causes.UNKNOWN, at_ms=NOW_MS),))
 
 
 def stored_records(coordinator: Coordinator) -> Iterable[Record]:
-    """Yield the last record of the group, if there is one."""
+    """Yield the last group metadata record in the coordinator's log, if there is one."""
     stored = coordinator.stored
     if not stored:
         return
@@ -87,7 +87,7 @@ def stored_records(coordinator: Coordinator) -> Iterable[Record]:
 
 
 def offset_records(coordinator: Coordinator) -> Iterable[OffsetCommitted]:
-    """Yield the last commit of each partition that has one."""
+    """Yield the offset record of each partition that has a committed offset."""
     for partition, offset in enumerate(coordinator.offsets):
         if offset >= 0:
             topic_id = topics(1).by_name[TOPIC].id
@@ -95,7 +95,7 @@ def offset_records(coordinator: Coordinator) -> Iterable[OffsetCommitted]:
 
 
 def live_group(group: Group) -> ClassicGroup:
-    """Return the group as the core holds it, with its pending requests."""
+    """Return the group as an object of the production code, with its pending requests."""
     live = ClassicGroup(GROUP, GroupState(group.state), NOW_MS, group.generation)
     for index, member in enumerate(group.members):
         live.put(_live_member(index, member))
@@ -133,14 +133,16 @@ def _live_member(index: int, member: Member) -> ClassicMember:
 
 
 def _waiter_number(index: int, waiter: int) -> int | None:
-    """Return the number of a waiter in the core; disconnected ones have distinct numbers, by member."""
+    """Return the waiter number to use in the production code, or None. A disconnected waiter gets its own
+    number from `index`, the position of its member."""
     if waiter == DISCONNECTED:
         return FIRST_DISCONNECTED_WAITER + index
     return None if waiter == NO_WAITER else waiter
 
 
 def pending_requests(coordinator: Coordinator, partitions: int) -> Iterable[tuple[int, Struct]]:
-    """Yield the waiter number and an example of each pending request."""
+    """Yield the waiter number of each pending request, with a request of the same API; its fields play no
+    role."""
     for index, member in enumerate(coordinator.group.members if coordinator.group else ()):
         for waiter, request in (
             (member.join_waiter, (JOIN, 0, 0)),
@@ -155,7 +157,7 @@ def pending_requests(coordinator: Coordinator, partitions: int) -> Iterable[tupl
 
 
 def compact_group(live: ClassicGroup) -> Group:
-    """Return everything of a group that its next decisions depend on."""
+    """Return the compact value of a group: everything that its next decisions depend on."""
     is_initial = live.was_empty and live.state is GroupState.PREPARING_REBALANCE
     members = tuple(
         Member(
@@ -191,7 +193,7 @@ def _waiter(waiter: int | None) -> int:
 
 
 def compact_stored(replayed: ClassicGroup) -> StoredGroup:
-    """Return everything of a group that its record has."""
+    """Return the compact value of a group's record, from the group as it was replayed from the log."""
     return StoredGroup(
         replayed.generation,
         member_number(replayed.leader),

@@ -106,7 +106,8 @@ NONE_HELD: Held = frozenset()
 
 
 class Client(NamedTuple):
-    """What a client believes, and its messages under way."""
+    """A client in the model: what it believes of its membership, and its request or response under way.
+    `held` are the tasks it owns, `target` those of an assignment that it has not carried out yet."""
 
     name: str
     static: bool = False
@@ -133,12 +134,14 @@ class Client(NamedTuple):
         return f"p{NAMES.index(self.name) % PROCESSES}"
 
     def stopped(self, more_joins: int = 0) -> Client:
-        """Return the client without its process."""
+        """Return the client after it died or stopped: not a member, with no request under way. It may be
+        started again as often as before, and `more_joins` times more."""
         return Client(self.name, self.static, self.life, joins=self.joins + more_joins)
 
 
 class State(NamedTuple):
-    """The group, its clients, its environment, and the faults left."""
+    """A state of the model: the group, its clients, the topics and settings, and how many faults may still
+    happen."""
 
     group: StreamsGroup | None
     clients: tuple[Client, ...]
@@ -150,7 +153,8 @@ class State(NamedTuple):
 
 
 class StreamsGroupModel(GroupModel):
-    """See `GroupModel` for the bounds; there is one standby per stateful task, or none."""
+    """The model of one streams group. See `GroupModel` for the bounds; `standbys` is the number of standbys
+    of each stateful task."""
 
     invariants: tuple[type[Any], ...] = INVARIANTS
 
@@ -191,7 +195,8 @@ class StreamsGroupModel(GroupModel):
         return self._group_key(group, since), clients, state.made, state.without, state.faults
 
     def _group_key(self, group: StreamsGroup | None, since: Callable[[int], int]) -> Any:
-        """Return everything of a group that decisions depend on."""
+        """Return everything of the group that its next decisions depend on. `since` makes epochs relative to
+        the group's."""
         if group is None:
             return None
         return (
@@ -298,8 +303,8 @@ class StreamsGroupModel(GroupModel):
     # --- the core ---
 
     def decide(self, state: Any, request: Any, key: Any = None) -> tuple[Any, Any]:
-        """Return the state after a request or a timer, and the response. Decisions are cached by their
-        inputs."""
+        """Return the state after the coordinator handles a request or a timer, and the response. `key` is
+        that of the timer; `request` is None then. Decisions are cached by their inputs."""
         group = state.group
         inputs = self._group_key(group, int), group and group.epoch, state.made, state.without, request, key
         decided = self._decisions.get(inputs)
@@ -341,14 +346,16 @@ def _topic(name: str, partitions: int) -> Topic:
 
 
 def _reported_tasks(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> Held | None:
-    """Return the tasks of a heartbeat or of its response; None if it has none."""
+    """Return the tasks that a heartbeat reports, or that its response assigns; None if the message has
+    none."""
     found = reported_units(message)
     return None if found is None else frozenset(found)
 
 
 def _carried_out(client: Client) -> Client:
     """Return the client after it carried out its target. While a report of its tasks is not acknowledged it
-    only revokes: that report, without a newly assigned task, would count as revoking the task again."""
+    only revokes tasks and takes none: that report lacks a newly assigned task, so it would count as revoking
+    it."""
     target, question = client.target, client.question
     if not client.inside or target is None:
         return client
@@ -359,7 +366,8 @@ def _carried_out(client: Client) -> Client:
 
 
 def _next_heartbeat(client: Client) -> Client:
-    """Return the client with its next heartbeat: full after a lost response, else only what changed."""
+    """Return the client with its next heartbeat as the request under way. Its tasks are included when the
+    client joins, after a lost response, and when they changed."""
     joins = client.epoch == 0
     reports_tasks = client.has_all_tags or joins or client.owes_report
     roles = [_rows(client.held, role) if reports_tasks else None for role in Role]
@@ -404,8 +412,8 @@ def _after_response(client: Client) -> Client:
 
 
 def _check_tasks(state: Any) -> None:
-    """T1, T2, for what clients believe: a member runs no active task that the coordinator does not know of,
-    and has no state open that another member of its process has open."""
+    """Check T1 and T2 for what clients believe: a member runs no active task that the coordinator does not
+    count as owned by it, and has no state open that another member of its process has open."""
     group = state.group
     opened: dict[tuple[str, str, int], str] = {}
     for client in state.clients:

@@ -40,21 +40,23 @@ Order = tuple[int, ...]
 
 
 class Canonicalizer:
-    """Maps states to canonical ones. The first `static` clients are static."""
+    """A mapping of states to canonical ones. The clients with the numbers 1 to `static` are static
+    members."""
 
     def __init__(self, static: int) -> None:
         self.static = static
         self._coordinators: dict[tuple[Coordinator, Order, tuple[int, ...]], Coordinator] = {}
 
     def canonical(self, state: State) -> State:
-        """Return the canonical one of all states that differ from this one in names only."""
+        """Return the representative of all states that differ from this one in names only."""
         orders = list(self._orders(state))
         if len(orders) == 1:
             return self._renamed(state, orders[0])
         return min((self._renamed(state, order) for order in orders), key=_key)
 
     def _orders(self, state: State) -> Iterator[Order]:
-        """Yield the candidates for the canonical order: clients of equal signature in each permutation."""
+        """Yield the orders of clients of which one is canonical: sorted by signature, with each permutation
+        of clients of equal signature."""
         group = state.coordinator.group
         indexes = {member.member: index for index, member in enumerate(group.members)} if group else {}
         signatures = [
@@ -91,7 +93,8 @@ def _key(state: State) -> Any:
 
 
 def _signature(client: Client, indexes: dict[int, int]) -> tuple[Any, ...]:
-    """Return what distinguishes a client independently of names; `indexes` has the members of the group."""
+    """Return what distinguishes a client without its names. `indexes` is the position of each member id in
+    the group."""
     kind = client.exchange[0] if client.exchange else ""
     message: Any = client.exchange[1] if client.exchange else 0
     index = indexes.get(client.member, -2 if client.member else -1)
@@ -123,7 +126,7 @@ def _member_ids(state: State, order: Order) -> Iterable[int]:
 
 
 class _Renaming:
-    """Replaces old numbers by new ones."""
+    """A renaming: it replaces the numbers of clients and members in values, and shifts generations."""
 
     def __init__(self, clients: dict[int, int], members: dict[int, int], shift: int, static: int) -> None:
         self.clients = clients

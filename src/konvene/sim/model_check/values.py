@@ -72,7 +72,7 @@ triples of member, instance and partitions."""
 
 
 class Member(NamedTuple):
-    """A member of the group."""
+    """A member of the classic group. `member` and `instance` are its ids as numbers."""
 
     member: int
     instance: int
@@ -85,7 +85,7 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The group in memory. `state` is Kafka's name of its state."""
+    """The classic group in memory. `state` is Kafka's name of its state."""
 
     state: str
     generation: int
@@ -104,7 +104,7 @@ class Group(NamedTuple):
 
 
 class StoredGroup(NamedTuple):
-    """The last record of the group in the log."""
+    """The group as the last record in the log has it."""
 
     generation: int
     leader: int
@@ -115,7 +115,8 @@ class StoredGroup(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """A coordinator: memory, log, armed timers, and the history that invariants depend on."""
+    """The whole coordinator as a value: its memory, its log, its armed timers, and the history that
+    invariants depend on."""
 
     group: Group | tuple[()]
     stored: StoredGroup | tuple[()]
@@ -133,7 +134,7 @@ class Coordinator(NamedTuple):
 
 
 class Client(NamedTuple):
-    """A client, which has one request at a time."""
+    """A client of the model, with at most one request at a time."""
 
     phase: str
     """"absent", "joining", "syncing" or "active"."""
@@ -160,7 +161,7 @@ class State(NamedTuple):
 
 
 def topics(partitions: int) -> Topics:
-    """Return the image of the only topic."""
+    """Return the topics of the model: a single one with this many partitions."""
     return Topics([Topic(TOPIC, Uuid(b"t" * 16), partitions)])
 
 
@@ -182,7 +183,7 @@ def assignment_bytes(mask: int) -> bytes:
 
 
 def build_request(request: Message, partitions: int) -> Struct:
-    """Return the request as the coordinator receives it."""
+    """Convert a compact request to the protocol message that the coordinator receives."""
     return _BUILDERS[request[0]](request, partitions)
 
 
@@ -271,7 +272,7 @@ def partition_mask(assignment: bytes) -> int:
 
 
 def error_response(request: Message, error: int) -> Message:
-    """Return the response to a request that the core rejects with `error`."""
+    """Return the compact response to a compact request that the coordinator rejects with `error`."""
     error = int(error)
     if request[0] == JOIN:
         return (JOIN, error, request[1], -1, (), 0)
@@ -281,8 +282,8 @@ def error_response(request: Message, error: int) -> Message:
 
 
 def compact_response(request: Message, response: Any) -> Message:
-    """Return the fields of a response that the client uses. Only OffsetCommit needs all of the request, the
-    other APIs only its first item."""
+    """Convert a protocol message to a compact response. The partition and offset of an OffsetCommit are taken
+    from `request`; for all other APIs only its first item, the API, is used."""
     api = request[0]
     if api == JOIN:
         listed = tuple(
@@ -300,7 +301,7 @@ def compact_response(request: Message, response: Any) -> Message:
 
 
 def members_in(kind: str, message: Message) -> list[int]:
-    """Return the members that a message names; `kind` is "request" or "response"."""
+    """Return the numbers of the member ids in a compact message; `kind` is "request" or "response"."""
     if kind == "request":
         return [message[1], *([m for m, _, _ in message[4]] if message[0] == SYNC else ())]
     if message[0] == JOIN and message[1] != NO_RESPONSE:
@@ -320,7 +321,7 @@ FIELDS = {
 
 
 def format_request(request: Message) -> str:
-    """Return a request as text, without fields that are 0 or empty."""
+    """Return a compact request as text, without fields that are 0 or empty."""
     fields = zip(FIELDS[request[0]], request[1:], strict=False)
     return " ".join(
         [APIS[request[0]], *(_field(name, value) for name, value in fields if value not in (0, ()))]
@@ -338,7 +339,7 @@ def _partitions(mask: int) -> str:
 
 
 def format_response(response: Message) -> str:
-    """Return a response as text."""
+    """Return a compact response as text: the API, the error, and what was assigned."""
     api, error = response[0], response[1]
     text = f"{APIS[api]} {'no response' if error == NO_RESPONSE else Errors(error).name}"
     if api == JOIN and error != NO_RESPONSE and response[2]:
