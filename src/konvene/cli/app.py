@@ -51,7 +51,7 @@ Completion for your shell:
 
 
 class LateGroup(click.Group):
-    """A command group that imports a command when it is called."""
+    """A command group that imports the module of a command only when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -173,7 +173,8 @@ def alter(
 
 
 def _entity(kind: str, name: str | None, default: bool) -> str | None:
-    """The resource name of the protocol: "" for the default of all brokers, None if none is given."""
+    """Return the resource name for the requests: "" for the default of all brokers, None if no resource is
+    named."""
     if default:
         if kind != "brokers":
             raise click.UsageError("--entity-default is only supported for brokers.")
@@ -188,7 +189,8 @@ def _entity(kind: str, name: str | None, default: bool) -> str | None:
 
 
 def _settings(text: str) -> dict[str, str | None]:
-    """Parse `a=b,c=[d,e]`; commas within brackets belong to the value."""
+    """Parse the value of `--add-config`, such as `a=b,c=[d,e]`; a comma within brackets belongs to the
+    value."""
     found: dict[str, str | None] = {}
     for part in _UNBRACKETED_COMMA.split(text):
         key, separator, value = part.partition("=")
@@ -215,7 +217,8 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def _is_there(admin: Admin, kind: str, name: str | None) -> None:
-    """Fail if there is no such broker, as only a broker itself returns its settings."""
+    """Fail if `kind` is brokers and the cluster has no broker with the id `name`: only a broker itself
+    returns its settings."""
     nodes = admin.cluster.metadata.nodes
     if kind == "brokers" and name and int(name) not in nodes:
         known = ", ".join(str(node_id) for node_id in sorted(nodes))
@@ -223,7 +226,7 @@ def _is_there(admin: Admin, kind: str, name: str | None) -> None:
 
 
 async def _names(admin: Admin, kind: str) -> list[str]:
-    """The names of all resources of a type, as Kafka's tool iterates over them."""
+    """Return the names of all resources of a type, as Kafka's tool lists them."""
     if kind == "topics":
         return [t.name for t in await admin.list_topics()]
     if kind == "groups":
@@ -244,7 +247,8 @@ def _called(kind: str, name: str) -> str:
 
 
 def _print_entity(kind: str, name: str, entries: Sequence[ConfigEntry], everything: bool) -> None:
-    """Print settings as `kafka-configs --describe`."""
+    """Print the settings of one resource as `kafka-configs --describe` does. `everything`: the heading says
+    that these are all settings, not only those that are set."""
     if kind == "brokers" and not name:
         click.echo("Default configs for brokers in the cluster are:")
     else:

@@ -121,7 +121,8 @@ def consume(
 
 
 def _settings(texts: Sequence[str]) -> ConsumerSettings:
-    """Parse `--consumer-property`; note each property that this client does not have."""
+    """Parse the values of `--consumer-property`, and print a note about each property that this client does
+    not have."""
     from konvene.client.consumer.settings import consumer_settings
     from konvene.client.errors import Misconfigured
 
@@ -135,7 +136,8 @@ def _settings(texts: Sequence[str]) -> ConsumerSettings:
 
 
 def _one(option: str, given: str | None, name: str, setting: str | None) -> str | None:
-    """The value of an option or of the equivalent setting. Raises UsageError if both are given and differ."""
+    """Return the value of an option, or else of the consumer property `name` that means the same. Raises
+    UsageError if both are given and differ."""
     if given is not None and setting is not None and given != setting:
         raise click.UsageError(f"{option} {given} and --consumer-property {name}={setting} are different.")
     return given if given is not None else setting
@@ -171,7 +173,8 @@ def _check(given: Mapping[str, Any], chosen: ConsumerSettings) -> None:
 
 
 async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: ConsumerSettings) -> Consumer:
-    """Create the consumer at its start position."""
+    """Create the consumer that the options `given` and the consumer properties `chosen` describe, at its
+    start position."""
     from konvene.client.consumer.consumer import Consumer
     from konvene.client.consumer.fetch import EARLIEST, LATEST
     from konvene.client.net.cluster import TopicPartition
@@ -203,7 +206,7 @@ async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: Consumer
 
 
 def _arguments(given: Mapping[str, Any], chosen: ConsumerSettings) -> dict[str, Any]:
-    """The arguments of `Consumer`: settings, overridden by options."""
+    """Return the keyword arguments of `Consumer`: those of the consumer properties, overridden by options."""
     from konvene.client.consumer.classic_member import MemberSettings
     from konvene.client.consumer.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
@@ -223,7 +226,7 @@ def _arguments(given: Mapping[str, Any], chosen: ConsumerSettings) -> dict[str, 
 
 
 async def _read(consumer: Consumer, printer: Printer, limit: int | None, timeout_ms: int | None) -> None:
-    """Print until `limit` records are printed or none arrives for `timeout_ms`."""
+    """Print records until `limit` of them are printed, or none arrives for `timeout_ms`."""
     import asyncio
 
     from konvene.client.net.cluster import TopicPartition

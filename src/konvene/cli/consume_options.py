@@ -28,7 +28,8 @@ def parse_consumer_properties(texts: Sequence[str]) -> dict[str, str]:
 
 
 async def resolve_topics(cluster: Cluster, topic: str | None, include: str | None) -> list[str]:
-    """The given topic, or the topics whose whole names match `include`. Raises UsageError or `Failure`."""
+    """Return the given topic, or the topics whose whole names match the regular expression `include`. Raises
+    UsageError or `Failure`."""
     if topic is not None:
         return [(await cluster.topic(topic)).name]
     assert include is not None

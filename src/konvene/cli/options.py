@@ -45,7 +45,7 @@ def fail(message: str, hint: str = "") -> NoReturn:
 
 
 def fail_all(failures: Iterable[Failure]) -> None:
-    """Print all failures and raise the last one, if there is any."""
+    """Print all failures but the last, and raise that one; do nothing if there are none."""
     pending = list(failures)
     for each in pending[:-1]:
         each.show()
@@ -54,7 +54,8 @@ def fail_all(failures: Iterable[Failure]) -> None:
 
 
 def cluster_options(command: F) -> F:
-    """Add --bootstrap-server, --command-config and --timeout; the parameter `connect` returns a `Cluster`."""
+    """Add --bootstrap-server, --command-config and --timeout to a command; it gets the parameter `connect`, a
+    function that returns a `Cluster`."""
 
     @click.option(
         "--bootstrap-server",
@@ -102,7 +103,7 @@ def cluster_options(command: F) -> F:
 
 
 def json_option(command: F) -> F:
-    """Add --json as the parameter `as_json`."""
+    """Add --json to a command, passed as the parameter `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
 
 
@@ -134,7 +135,7 @@ def run(job: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def failure_of(error: Exception) -> Failure:
-    """The error of the client as a `Failure`, with a hint."""
+    """Convert an error of the client to a `Failure` with a hint."""
     return Failure(str(error), _hint(error))
 
 

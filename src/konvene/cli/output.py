@@ -42,7 +42,7 @@ class Table(NamedTuple):
     """Lines to print below each row."""
 
     def lines(self) -> list[str]:
-        """The table as text, heads first, without the details."""
+        """Return the lines of the table as text, the column heads first, without the details."""
         cells = [[text_of(value) for value in row] for row in self.rows]
         widths = [max([len(head), *(len(row[i]) for row in cells)]) for i, head in enumerate(self.columns)]
         return [
@@ -96,10 +96,11 @@ def print_json_line(document: Mapping[str, Any], *, ascii_only: bool = False) ->
 class Progress:
     """A progress line on standard error that overwrites itself.
 
-    Shown only if standard error is a terminal and standard output is not, unless `beside_output`."""
+    It is shown only if standard error is a terminal and standard output is not; with `beside_output` also if
+    both are."""
 
     def __init__(self, total: int, *, unit: str = "", beside_output: bool = False) -> None:
-        """`total` is in bytes unless `unit` names another unit."""
+        """Show progress towards `total`, which is in bytes unless `unit` names another unit."""
         self.total = total
         self.done = 0
         self._unit = unit
@@ -108,7 +109,7 @@ class Progress:
         self._width = 0
 
     def add(self, count: int, what: str = "") -> None:
-        """Add to the completed amount; `what` is the current item."""
+        """Add `count` to the amount done; `what` is the item in progress, to be shown."""
         self.done += count
         if self._shown and time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + 0.2
@@ -128,7 +129,7 @@ class Progress:
 
 
 def note(text: str) -> None:
-    """Print a line that is not data to standard error."""
+    """Print a line to standard error, for people: it is no part of the command's data."""
     click.echo(text_of(text), err=True)
 
 

@@ -139,7 +139,8 @@ def produce(
 async def _write(
     producer: Producer, topic: str, partition: int | None, line_format: LineFormat, at_once: int
 ) -> dict[int, dict[str, int]]:
-    """Send each line of standard input as a record; return the written offsets by partition."""
+    """Send each line of standard input as a record, with up to `at_once` unacknowledged; return the first and
+    last offset and the number of records of each partition."""
     sent: list[asyncio.Future[Produced]] = []
     tally: dict[int, dict[str, int]] = {}
     async for number, line in _lines(sys.stdin.buffer):
@@ -166,7 +167,8 @@ async def _write(
 async def _settle(
     producer: Producer, sent: list[asyncio.Future[Produced]], tally: dict[int, dict[str, int]]
 ) -> None:
-    """Wait for the acknowledgements of sent records. Raises the error of the first failed record."""
+    """Wait for the acknowledgements of all records in `sent`, add their offsets to `tally` by partition, and
+    clear `sent`. Raises the error of the first record that failed."""
     await producer.flush()
     failed = [error for done in sent if (error := done.exception()) is not None]
     if failed:
@@ -179,7 +181,8 @@ async def _settle(
 
 
 async def _lines(stream: BinaryIO) -> Any:
-    """Yield numbered lines, read in a thread so that a waiting terminal does not block the event loop."""
+    """Yield the lines of a stream with their numbers. A thread reads them, so that waiting for input does not
+    block the event loop."""
     import asyncio
     import threading
 

@@ -24,7 +24,8 @@ PROPERTIES = {
 
 
 class LinePrinter:
-    """Prints a record per line as Kafka's formatter: the selected fields, with separators."""
+    """Printer of one record per line, as Kafka's console consumer formats it: the selected fields, with
+    separators."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._parts = [show for name, show in _PARTS.items() if settings[name].strip().lower() == "true"]
@@ -47,7 +48,7 @@ class LinePrinter:
 
 
 class JsonPrinter:
-    """Prints a JSON array element by element; the array is complete even after an interrupt."""
+    """Printer of a JSON array, record by record. The array is closed even after an interrupt."""
 
     def __init__(self) -> None:
         self._out = sys.stdout
@@ -98,7 +99,8 @@ _PARTS: dict[str, Callable[[Any, Mapping[str, str]], bytes]] = {
 
 
 def _document(r: Consumed | ShareRecord) -> dict[str, Any]:
-    """A record as JSON. Keys and values that are not UTF-8 are base64 in fields named `…_base64`."""
+    """Return a record as a JSON document. Keys and values that are not UTF-8 are base64 in fields named
+    `…_base64`."""
     out: dict[str, Any] = {
         "topic": r.topic,
         "partition": r.partition,

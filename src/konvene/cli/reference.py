@@ -69,7 +69,7 @@ def _section(command: click.Command, context: click.Context, level: int) -> Iter
 
 
 def _cell(text: str) -> str:
-    """Return text that may stand in a cell of a Markdown table."""
+    """Return text escaped for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 

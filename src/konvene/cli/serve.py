@@ -74,7 +74,8 @@ def serve(
 
 
 def _progress(total: int) -> Callable[[str], None]:
-    """Show a progress line while partitions are opened, which takes long after a crash."""
+    """Show a progress line while the broker opens `total` partitions, which takes long after a crash; return
+    the function to call with each partition."""
     progress = Progress(total, unit="partitions", beside_output=True)
 
     def report_opened(partition: str) -> None:

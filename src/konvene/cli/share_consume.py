@@ -86,7 +86,8 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _settings(properties: Sequence[str]) -> ShareSettings:
-    """Parse `--consumer-property`; note each property that this client does not have."""
+    """Parse the values of `--consumer-property`, and print a note about each property that this client does
+    not have."""
     from konvene.client.errors import Misconfigured
     from konvene.client.share.settings import share_settings
 
@@ -100,7 +101,7 @@ def _settings(properties: Sequence[str]) -> ShareSettings:
 
 
 async def _read(consumer: ShareConsumer, printer: Printer, given: Mapping[str, Any]) -> None:
-    """Print until `max_messages` records are printed or none arrives for `timeout_ms`."""
+    """Print records until `max_messages` of them are printed, or none arrives for `timeout_ms`."""
     import asyncio
 
     from konvene.client.share.consumer import AcknowledgeType

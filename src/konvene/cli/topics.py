@@ -221,7 +221,7 @@ def _described(t: Topic, settings: Sequence[ConfigEntry]) -> dict[str, Any]:
 
 
 def _print_topic(t: Topic, settings: Sequence[ConfigEntry]) -> None:
-    """Print a topic as `kafka-topics --describe`: a line for the topic and one for each partition."""
+    """Print a topic as `kafka-topics --describe` does: a line for the topic and one for each partition."""
     configs = ",".join(f"{k}={v}" for k, v in _changed(settings).items())
     click.echo(
         f"Topic: {t.name}\tTopicId: {t.topic_id}\tPartitionCount: {len(t.partitions)}\t"
@@ -240,5 +240,5 @@ def _replication_factor(t: Topic) -> int:
 
 
 def _changed(settings: Sequence[ConfigEntry]) -> Mapping[str, str | None]:
-    """Settings that differ from the default, formatted as by Kafka's tool."""
+    """Return the settings that differ from their defaults, formatted as by Kafka's tool."""
     return {c.name: c.value for c in settings if not c.is_default and not c.is_sensitive}

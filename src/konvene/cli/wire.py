@@ -89,7 +89,7 @@ def _failed(number: int, row: Any, why: str) -> dict[str, Any]:
 
 
 class BadLine(ValueError):
-    """A line whose fields are missing or invalid."""
+    """An input line whose fields are missing or invalid."""
 
 
 # one line -----------------------------------------------------------------------------------------
@@ -144,7 +144,8 @@ def _declared(row: dict[str, Any]) -> type[Struct]:
 
 
 def _version(cls: type[Struct], row: dict[str, Any], found_version: int | None) -> int:
-    """The version of the line, which must equal the version in the bytes if they contain one."""
+    """Return the version of the message in a line. If its bytes contain a version, `found_version`, both must
+    be equal."""
     version = row.get("version", found_version)
     if version is None:
         raise BadLine('"version" is missing')
@@ -168,7 +169,8 @@ def _tags(rows: Any) -> tuple[tuple[int, bytes], ...]:
 
 
 def _split(cls: type[Struct], data: bytes) -> tuple[int | None, int]:
-    """The version in front of the fields (None if there is none), and the position of the fields."""
+    """Return the version in front of the fields of a message (None if there is none), and the position of the
+    first field."""
     from konvene.codec.errors import Malformed, Truncated
     from konvene.codec.varint import read_unsigned_varint
     from konvene.records.cluster_log import METADATA_RECORDS
@@ -210,7 +212,8 @@ def _front(cls: type[Struct], version: int) -> bytes:
 
 
 def _find(name: str) -> type[Struct] | None:
-    """The message class of a Kafka name. Only the module of the API is imported."""
+    """Return the message class with this name in Kafka; None if there is none. Only the module of that API is
+    imported."""
     from konvene.messages import BY_NAME
 
     for kind in ("Request", "Response"):

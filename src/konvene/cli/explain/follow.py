@@ -69,7 +69,7 @@ def follow(
 
 
 class _Live:
-    """A live broker that may be unreachable for a while."""
+    """A connection to a live broker that tolerates an outage once the broker has been reached."""
 
     def __init__(self, reader: LiveReader, broker: str, directory: Path) -> None:
         self.directory = directory
@@ -78,7 +78,8 @@ class _Live:
         self._is_unreachable = False
 
     def catch_up(self) -> None:
-        """Fetch new records. An unreachable broker is reported once, and is an error only at first."""
+        """Fetch new records into the directory. If the broker is unreachable at the first call, raise; later
+        print a note, once per outage, so that the next call tries again."""
         from konvene.client.errors import ClientError
 
         try:
@@ -104,7 +105,7 @@ def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> _Li
 
 @contextlib.contextmanager
 def _until(stop: threading.Event) -> Iterator[None]:
-    """Set `stop` on the first SIGINT or SIGTERM; the second one interrupts at once."""
+    """During the block set `stop` at the first SIGINT or SIGTERM; a second one raises KeyboardInterrupt."""
 
     def on_signal(number: int, frame: Any) -> None:
         if stop.is_set():
@@ -136,7 +137,8 @@ def _follow(
 
 
 class _Printer:
-    """Prints each rebalance once, when it has ended; of those that had ended at first, only the count."""
+    """Printer of rebalances: each is printed once, when it has ended. Of those that had ended before the
+    first poll only the number is printed."""
 
     def __init__(self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool) -> None:
         self.began = False
@@ -161,8 +163,8 @@ class _Printer:
             self._printed = {each.key for each in ended}
 
     def _awaits_audit(self, rebalance: Rebalance) -> bool:
-        """Return True at first sight of an inferred row: its audit row is written later, so it may come with
-        the next poll."""
+        """Return True at the first call for a rebalance that is inferred from group records, if the logs have
+        audit records: the audit record of a rebalance is written later, so it may come with the next poll."""
         if rebalance.evidence == "observed" or not self._warehouse.files("audit_event"):
             return False
         if rebalance.key in self._early:

@@ -22,7 +22,8 @@ MAX_ROWS = 10
 
 
 def print_rebalance(rebalance: Rebalance, cost: Cost | None, *, with_cluster: bool = False) -> None:
-    """Print one rebalance: time, group and epoch, sentence, evidence."""
+    """Print one rebalance: its time, group and epoch, a sentence about its cause and cost, and a note if it
+    was inferred."""
     from konvene.pipeline.answers import note as note_of
     from konvene.pipeline.answers import sentence, title
 
@@ -110,7 +111,7 @@ def _members(trace: RebalanceTrace) -> Table:
 
 
 def trace_document(trace: RebalanceTrace, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON of a rebalance with its trace."""
+    """Return the JSON document of a rebalance with the fields of its trace added."""
     return {
         **document,
         "steps": [step._asdict() for step in trace.steps],

@@ -57,7 +57,8 @@ _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0
 
 
 class Work(NamedTuple):
-    """How to read the logs."""
+    """Options of all commands that read logs: the warehouse, the engine (`auto`, `local` or `spark`) and its
+    Spark master, the name of the cluster, and whether konvene's audit topic is read."""
 
     warehouse: Path | None
     engine: str
@@ -102,7 +103,8 @@ def work_options(command: F) -> F:
 
 @contextmanager
 def reporting_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterator[None]:
-    """Report errors that a log, a disk, a broker or a user can cause in one line."""
+    """Turn exceptions that a log, a disk, a broker or a user can cause within the block into one-line
+    failures of the command."""
     try:
         import pyarrow  # noqa: F401 (without it nothing of the pipeline can be imported)
     except ImportError:
@@ -176,7 +178,7 @@ def require_groups(gold: Gold, groups: Sequence[str]) -> None:
 
 @contextmanager
 def open_warehouse(work: Work) -> Iterator[Warehouse]:
-    """Open the requested warehouse, or a temporary one."""
+    """Open the warehouse of `--warehouse`, or a temporary one that is deleted after the block."""
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
     if work.warehouse is not None:
@@ -191,8 +193,8 @@ def open_warehouse(work: Work) -> Iterator[Warehouse]:
 
 @contextmanager
 def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
-    """Read what is new in the logs, and yield the gold tables. Without logs: the tables of the warehouse as
-    they are."""
+    """Read what is new in the logs into the warehouse, and yield its gold tables. Without logs yield the
+    tables of the warehouse as they are."""
     with reporting_failures(logs, audit=work.audit):
         if not logs and work.warehouse is None:
             raise click.UsageError("name logs to read, or an existing --warehouse.")
@@ -207,7 +209,8 @@ def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
 
 
 def brokers_and_paths(logs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split arguments into broker addresses and paths; what exists is a path."""
+    """Split command-line arguments into broker addresses (`host:port`) and paths. An argument that exists as
+    a file is a path."""
     brokers = [each for each in logs if _BROKER.fullmatch(each) and not Path(each).exists()]
     return brokers, [each for each in logs if each not in brokers]
 
@@ -241,7 +244,8 @@ def spool_of(warehouse: Warehouse, broker: str) -> Path:
 
 
 def ingest_and_build(warehouse: Warehouse, paths: Sequence[str], work: Work, *, quiet: bool = False) -> None:
-    """Ingest and build, with a progress line on a terminal."""
+    """Ingest new records of the logs and build the gold tables from them. Progress is shown on a terminal
+    unless `quiet`."""
     from konvene.pipeline.gold.build import build
     from konvene.pipeline.ingest.ingest import ingest
 
@@ -256,7 +260,7 @@ def ingest_and_build(warehouse: Warehouse, paths: Sequence[str], work: Work, *, 
 
 
 def all_but(name: str) -> list[str]:
-    """Return the names of all other tables."""
+    """Return the names of all tables of the pipeline but this one."""
     from konvene.pipeline.codec.typed import TYPED
     from konvene.pipeline.tables import TABLES
 
@@ -278,7 +282,7 @@ def _bar(name: str, quiet: bool) -> Iterator[Callable[[Step], None] | None]:
 
 
 def engine_of(work: Work, paths: Sequence[str]) -> Engine:
-    """Return the requested engine; auto chooses by the size of the logs."""
+    """Return the engine of `--engine`; `auto` chooses by the size of the logs."""
     from konvene.pipeline.engine import Local, Processes, Spark
 
     size = _total_bytes(paths)
@@ -319,7 +323,7 @@ def _total_bytes(paths: Sequence[str]) -> int:
 
 
 def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[Any, Any]:
-    """Return the cost of these rebalances, reading only their groups."""
+    """Return the cost of each of these rebalances by its key, reading only the tables of their groups."""
     from konvene.pipeline.answers import Ends, costs
     from konvene.pipeline.answers.cost import LAG_COLUMNS
 

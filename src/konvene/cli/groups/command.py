@@ -120,7 +120,8 @@ def history(connect: Connect, as_json: bool, group: str, limit: int | None) -> N
 
 
 def _among(option: str, text: str | None, known: Sequence[str]) -> list[str]:
-    """Parse a comma-separated list of known values; an empty one means no filter.
+    """Parse a comma-separated list of values of an option, each of which must be in `known`. An empty list
+    means no filter.
 
     Case, spaces and underscores are ignored, as KIP-1071 writes `Not Ready`."""
     by_name = {value.lower(): value for value in known}

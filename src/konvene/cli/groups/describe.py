@@ -127,7 +127,8 @@ class Described(NamedTuple):
 async def _describe(
     admin: Admin, name: str, groups: GroupSelection, part: str, *, verbose: bool
 ) -> AnyDescribed | None:
-    """Describe a group of any type; None if it was deleted since it was listed."""
+    """Request what the part of a description needs, for a group of any type; None if the group was deleted
+    since it was listed."""
     from konvene.client.errors import KafkaError
 
     try:
@@ -151,7 +152,7 @@ async def _describe(
 
 
 async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
-    """The rows of `--offsets`: assigned partitions, then those that have only a committed offset."""
+    """Return the rows of `--offsets`: assigned partitions, then those that have only a committed offset."""
     from konvene.client.consumer.fetch import LATEST
 
     committed = await admin.committed_offsets(group.group_id)
@@ -268,7 +269,8 @@ def _state_table(found: Described, verbose: bool) -> list[Table]:
 
 
 def _reconciliation_tables(found: Described, verbose: bool) -> list[Table]:
-    """The state of the group, and a row for each member, blocking ones first, with its progress below."""
+    """Return two tables: the state of the group; and a row for each member, blocking ones first, with its
+    progress in the lines below."""
     group = found.group
     if group.type != "consumer":
         line = f"Group '{group.group_id}' is a {group.type} group: its members have no target assignments."
@@ -300,7 +302,8 @@ def _nothing_in_flight(group: GroupDescription | StreamsGroupDescription) -> str
 
 
 def _protocol(member: MemberDescription) -> str | None:
-    """The protocol of a member of a consumer group; ConsumerGroupDescribe v0 does not contain it."""
+    """Return the protocol of a member of a consumer group; None if the broker did not report it
+    (ConsumerGroupDescribe v0)."""
     return None if member.upgraded is None else "consumer" if member.upgraded else "classic"
 
 
@@ -341,7 +344,8 @@ def _any_document(found: AnyDescribed, part: str | None) -> dict[str, Any]:
 
 
 def _document(found: Described, part: str | None) -> dict[str, Any]:
-    """The description as JSON; `offsets` and `members` only if requested (both by default)."""
+    """Return the description as a JSON document. It includes `offsets` and `members` if `part` is that one or
+    None."""
     g = found.group
     out = group_document(g)
     if g.heartbeat_policy:

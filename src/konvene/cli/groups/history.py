@@ -94,7 +94,7 @@ async def _infer_all(cluster: Cluster, group: str, partition: int) -> PastRebala
 
 
 def table(rows: Sequence[RebalanceValue], notes: Sequence[str] = ()) -> Table:
-    """A row for each generation or epoch, with its causes as lines below it.
+    """Return a table with a row for each generation or epoch, and its causes as lines below the row.
 
     LEADER is shown for classic groups only, TYPE only if the group has changed its type."""
     types = {v.group_type for v in rows}
@@ -124,12 +124,13 @@ def _members(v: RebalanceValue) -> int | None:
 
 
 def _begins(v: RebalanceValue) -> bool:
-    """Whether the row is about the beginning of an epoch, not its end."""
+    """Return True for a row about the beginning of an epoch, False for one about its end."""
     return v.group_type != "classic" and v.state in ("Assigning", "Empty")
 
 
 def document(group: str, v: RebalanceValue) -> dict[str, Any]:
-    """A row as JSON with null for unknown values; the epoch of a classic group is named `generation`."""
+    """Return a row as a JSON document, with null for unknown values. The epoch of a classic group is named
+    `generation`."""
     return {
         "group": group,
         "group_type": v.group_type,
@@ -175,7 +176,8 @@ def document(group: str, v: RebalanceValue) -> dict[str, Any]:
 
 
 def _duration_ms(v: RebalanceValue) -> int | None:
-    """Time from the first cause to the end; None for a row about the beginning of an epoch."""
+    """Return the time from the first cause to the end of the rebalance in ms; None for a row about the
+    beginning of an epoch."""
     return v.ended_ms - v.started_ms if 0 <= v.started_ms <= v.ended_ms and not _begins(v) else None
 
 

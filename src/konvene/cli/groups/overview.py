@@ -15,13 +15,14 @@ __all__ = ["coordinator_cell", "group_document"]
 
 
 def coordinator_cell(group: AnyGroup) -> str:
-    """The cell of the column `COORDINATOR (ID)`."""
+    """Return the text for the column `COORDINATOR (ID)`."""
     coordinator = group.coordinator
     return f"{coordinator.host}:{coordinator.port} ({coordinator.id})"
 
 
 def group_document(group: AnyGroup, **epochs: int | None) -> dict[str, Any]:
-    """The fields of the JSON document that all group types have; `epochs` are further ones of a type."""
+    """Return the fields that the JSON documents of all group types have. `epochs` are additional fields of
+    the type."""
     coordinator = group.coordinator
     return {
         "group": group.group_id,

@@ -31,7 +31,7 @@ __all__ = ["blocking_members", "describe_progress", "format_partitions", "member
 
 
 def member_progress(group: GroupDescription) -> list[Progress]:
-    """The progress of all members, blocking ones first."""
+    """Return the progress of all members towards their targets, blocking members first."""
     owners = {tp: (m,) for m in group.members for tp in m.assignment}
     waiting = {tp: (m,) for m in group.members for tp in m.target or () if tp not in m.assignment}
     found = []
@@ -50,7 +50,7 @@ def member_progress(group: GroupDescription) -> list[Progress]:
 
 
 def blocking_members(group: GroupDescription) -> list[str]:
-    """A sentence for each member that others wait for."""
+    """Return a sentence for each member that others wait for."""
     return [
         f"{member_label(p.member)} {pending_revocations(p, format_partitions)}"
         for p in member_progress(group)
@@ -59,7 +59,8 @@ def blocking_members(group: GroupDescription) -> list[str]:
 
 
 def describe_progress(progress: Progress, group: GroupDescription) -> list[str]:
-    """Lines about a member that has not reached its target assignment."""
+    """Return lines about what a member still has to revoke or waits for; none if it has reached its target
+    assignment."""
     lines = []
     if progress.has_left_temporarily:
         lines.append("has left temporarily; its partitions stay assigned to it until its session expires")
@@ -77,7 +78,7 @@ def describe_progress(progress: Progress, group: GroupDescription) -> list[str]:
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions as Kafka's tool formats an assignment: `orders:0,1;payments:2`."""
+    """Format partitions as Kafka's tool formats an assignment: `orders:0,1;payments:2`."""
     by_topic: dict[str, list[str]] = {}
     for tp in sorted(partitions):
         by_topic.setdefault(tp.topic, []).append(str(tp.partition))

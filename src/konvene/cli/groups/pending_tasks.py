@@ -39,7 +39,7 @@ Progress: TypeAlias = "MemberProgress[StreamsMemberDescription, Unit]"
 
 
 def member_progress(group: StreamsGroupDescription) -> list[Progress]:
-    """The progress of all members, blocking ones first."""
+    """Return the progress of all members towards their targets, blocking members first."""
     owned = {
         m.member_id: frozenset((*m.assignment.units(), *_pending_revocation(m).units()))
         for m in group.members
@@ -68,7 +68,8 @@ def member_progress(group: StreamsGroupDescription) -> list[Progress]:
 
 
 def _is_role_change(unit: Unit, target: frozenset[Unit]) -> bool:
-    """Whether a standby or warm-up only changes its role, which needs no revocation."""
+    """Return True if a standby or warm-up task only changes its role at its member, which needs no
+    revocation."""
     role, task = unit
     return role is not Role.ACTIVE and any((each, task) in target for each in Role)
 
@@ -83,7 +84,7 @@ def _owners(
     unit: Unit,
     owned: Mapping[str, frozenset[Unit]],
 ) -> tuple[StreamsMemberDescription, ...]:
-    """The other members that must release a task before the member can take it in this role."""
+    """Return the other members that must release a task before `member` can take it in the role of `unit`."""
     role, task = unit
     return tuple(
         other
@@ -103,10 +104,10 @@ def _owners(
 
 
 def blocking_members(group: StreamsGroupDescription) -> list[str]:
-    """A sentence for each member that others wait for.
+    """Return a sentence for each member that others wait for.
 
-    If a task is waited for, no member is known to own it and the broker does not report pending revocations,
-    also one for each member that may still own it."""
+    If some member waits for a task that no member is known to own, and the broker does not report pending
+    revocations, there is also a sentence for each member that may still own it."""
     progress = member_progress(group)
     lines = [
         f"{member_label(p.member)} {pending_revocations(p, format_tasks)}" for p in progress if p.is_blocking
@@ -129,7 +130,8 @@ def blocking_members(group: StreamsGroupDescription) -> list[str]:
 
 
 def describe_progress(progress: Progress, group: StreamsGroupDescription) -> list[str]:
-    """Lines about a member that has not reached its target assignment, or differs from its group."""
+    """Return lines about a member that has not reached its target assignment, or whose protocol or topology
+    is not the group's."""
     lines = []
     if progress.has_left_temporarily:
         lines.append("has left temporarily; its tasks stay assigned to it until its session expires")
@@ -147,7 +149,7 @@ def describe_progress(progress: Progress, group: StreamsGroupDescription) -> lis
 
 
 def describe_protocol(member: StreamsMemberDescription, group: StreamsGroupDescription) -> list[str]:
-    """Lines about the protocol and the topology of a member, if they differ from the group's."""
+    """Return lines about the protocol and the topology of a member, if they differ from the group's."""
     lines = ["uses the classic protocol"] if member.is_classic else []
     return lines + _describe_topology(member, group)
 
@@ -174,7 +176,7 @@ def _sorted_units(units: Iterable[Unit]) -> list[Unit]:
 
 
 def format_tasks(units: Iterable[Unit]) -> str:
-    """`active 0_0,1_0 and standby 1_1`."""
+    """Format tasks by role: `active 0_0,1_0 and standby 1_1`."""
     by_role: dict[Role, list[str]] = {}
     for role, task in _sorted_units(units):
         by_role.setdefault(role, []).append(str(task))
@@ -182,7 +184,8 @@ def format_tasks(units: Iterable[Unit]) -> str:
 
 
 def format_assignment(assignment: Assignment, prefix: str = "") -> str:
-    """An assignment as Kafka's tool formats it: `ACTIVE: 0:[0,1]; 1:[0,1]; STANDBY: 1:[2]; `."""
+    """Format an assignment as Kafka's tool does: `ACTIVE: 0:[0,1]; 1:[0,1]; STANDBY: 1:[2];`. `prefix` is put
+    in front of each role."""
     parts = []
     for role in Role:
         tasks = by_subtopology(assignment.of(role))

@@ -14,7 +14,8 @@ __all__ = ["describe_placement", "placement_document"]
 
 
 def describe_placement(group: StreamsGroupDescription) -> list[str]:
-    """Lines about the spread of the group's tasks."""
+    """Return lines about how the copies of tasks are spread over client tags and racks; none if the broker
+    does not report that."""
     placement = group.placement
     if placement is None:
         return []
@@ -37,7 +38,7 @@ def describe_placement(group: StreamsGroupDescription) -> list[str]:
 
 
 def placement_document(group: StreamsGroupDescription) -> dict[str, Any] | None:
-    """Return all counts as JSON, or None if the broker reports none."""
+    """Return the counts that the broker reports as a JSON document; None if it reports none."""
     if group.placement is None:
         return None
     return group.placement._asdict() | {"tags": list(group.placement.tags)}

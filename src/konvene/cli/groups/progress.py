@@ -32,7 +32,8 @@ BAR_WIDTH = 20
 
 
 class TaskProgress(NamedTuple):
-    """Progress of one task of a member."""
+    """The restore progress of one task at a member: the offset that is restored and the end offset, as sums
+    over the changelogs of the task; None if unknown."""
 
     role: Role
     task: Task
@@ -48,7 +49,8 @@ class TaskProgress(NamedTuple):
 
     @property
     def caught_up(self) -> bool | None:
-        """Whether the lag is acceptable for taking the task over; None if the limit is unknown."""
+        """Return True if the lag is small enough for the member to take the task over; None if the limit is
+        unknown."""
         if self.acceptable_lag is None:
             return None
         return self.lag is not None and self.lag <= self.acceptable_lag
@@ -59,7 +61,7 @@ class TaskProgress(NamedTuple):
 
 
 def task_progress(member: StreamsMemberDescription, group: StreamsGroupDescription) -> list[TaskProgress]:
-    """The progress of each task of a member."""
+    """Return the restore progress of each task that a member has."""
     offsets = _offsets(group, member.process_id)
     ends = _ends(group)
     active = {task: m for m in group.members for task in m.assignment.active}
@@ -73,7 +75,7 @@ def task_progress(member: StreamsMemberDescription, group: StreamsGroupDescripti
 
 
 def _offsets(group: StreamsGroupDescription, process_id: str) -> dict[Task, int]:
-    """The offsets that the members of a process report."""
+    """Return the largest offset of each task that any member of a process reports."""
     found: dict[Task, int] = {}
     for m in group.members:
         if m.process_id == process_id:
@@ -95,12 +97,12 @@ def _keep_largest(found: dict[Task, int], reported: Iterable[tuple[Task, int]]) 
 
 
 def warmup_count(group: StreamsGroupDescription) -> int:
-    """Number of warm-up tasks."""
+    """Return the number of warm-up tasks in the group."""
     return sum(len(m.assignment.warmup) for m in group.members)
 
 
 def is_stale(member: StreamsMemberDescription, group: StreamsGroupDescription) -> bool:
-    """Whether the member runs an older topology than the group."""
+    """Return True if the member runs an older topology than the group."""
     return group.topology is not None and member.topology_epoch < group.topology.epoch
 
 
@@ -110,8 +112,8 @@ def is_stale(member: StreamsMemberDescription, group: StreamsGroupDescription) -
 def describe_task_progress(
     member: StreamsMemberDescription, group: StreamsGroupDescription, *, verbose: bool = False
 ) -> list[str]:
-    """A line for each warm-up of a member; `verbose` adds its other restoring tasks, and whether it reports
-    no offsets."""
+    """Return a line for each warm-up task of a member. `verbose` adds its other tasks that are restoring, and
+    a line if it does not report task offsets."""
     lines = []
     for each in task_progress(member, group):
         if each.role is Role.WARMUP or (verbose and each.is_restoring):
@@ -151,7 +153,8 @@ def _limit(progress: TaskProgress) -> str:
 
 
 def bar(offset: int | None, end: int | None) -> str:
-    """`[##########----------]  50 %`; empty if a value is unknown. 100 % means that no record is missing."""
+    """Format a progress bar: `[##########----------]  50 %`; empty if a value is unknown. 100 % means that no
+    record is missing."""
     if offset is None or end is None:
         return ""
     share = min(offset, end) / end if end else 1.0
@@ -159,7 +162,8 @@ def bar(offset: int | None, end: int | None) -> str:
 
 
 def describe_group_progress(group: StreamsGroupDescription) -> list[str]:
-    """Lines about the group: its warm-ups, its stale members, and those that use the classic protocol."""
+    """Return lines about the group: its warm-ups, its members with an older topology, and its members of the
+    classic protocol."""
     lines = []
     count, limit = warmup_count(group), group.num_warmup_replicas
     if count:

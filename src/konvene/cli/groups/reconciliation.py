@@ -19,7 +19,7 @@ TEMPORARILY_LEFT_EPOCH = -2
 
 
 class DescribedMember(Protocol):
-    """What the descriptions of members of all group types have."""
+    """The attributes that descriptions of members of all group types have."""
 
     @property
     def member_id(self) -> str: ...
@@ -38,7 +38,8 @@ U = TypeVar("U")
 
 
 class MemberProgress(NamedTuple, Generic[M, U]):
-    """How far a member is from its target."""
+    """The progress of a member towards its target: the units (partitions or tasks) that it has to revoke, and
+    those that it waits for."""
 
     member: M
     revocations: Mapping[U, tuple[M, ...]]
@@ -52,7 +53,7 @@ class MemberProgress(NamedTuple, Generic[M, U]):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether other members wait for a unit that it has to revoke."""
+        """Return True if other members wait for a unit that this member has to revoke."""
         return any(self.revocations.values())
 
     @property
@@ -61,7 +62,8 @@ class MemberProgress(NamedTuple, Generic[M, U]):
 
     @property
     def state(self) -> str:
-        """Kafka's name of the member's state. Descriptions do not contain it; it follows from the rest."""
+        """Return Kafka's name of the member's reconciliation state. Descriptions do not contain it; it is
+        derived from the other fields."""
         if self.has_left_temporarily:
             return "AWAY"
         if self.revocations:
@@ -72,22 +74,23 @@ class MemberProgress(NamedTuple, Generic[M, U]):
 def by_urgency(progress: Iterable[MemberProgress[M, U]]) -> list[MemberProgress[M, U]]:
     """Sort members: first those that block others, then those with revocations, then those that wait.
 
-    Members that are alike stay in the coordinator's order."""
+    Within each of these classes the coordinator's order is kept."""
     return sorted(progress, key=lambda p: (not p.is_blocking, not p.revocations, not p.waits))
 
 
 def member_label(member: DescribedMember) -> str:
-    """A member with its client and host, for messages."""
+    """Return the text for a member in messages: its id, its client id and its host."""
     return f"{member.instance_id or member.member_id} (client {member.client_id} at {member.client_host})"
 
 
 def short_label(member: DescribedMember) -> str:
-    """The instance id, or the generated member id with the client id."""
+    """Return the instance id of a member, or its member id with its client id if it is dynamic."""
     return member.instance_id or f"{member.member_id} ({member.client_id})"
 
 
 def pending_revocations(progress: MemberProgress[M, U], format_units: Callable[[list[U]], str]) -> str:
-    """`still owns orders:0,1 (revocation pending); bob is waiting for them`."""
+    """Return what the member still has to revoke: `still owns orders:0,1 (revocation pending); bob is waiting
+    for them`."""
     parts = []
     for names, units in _by_members(progress.revocations):
         part = f"{format_units(units)} (revocation pending)"
@@ -99,7 +102,7 @@ def pending_revocations(progress: MemberProgress[M, U], format_units: Callable[[
 
 
 def owned_by_others(waits: Mapping[U, tuple[M, ...]], format_units: Callable[[list[U]], str]) -> str:
-    """`is waiting for orders:0,1, owned by bob; orders:2, owned by ann`."""
+    """Return what the member waits for: `is waiting for orders:0,1, owned by bob; orders:2, owned by ann`."""
     parts = [f"{format_units(units)}, owned by {' and '.join(names)}" for names, units in _by_members(waits)]
     return f"is waiting for {'; '.join(parts)}"
 
@@ -109,7 +112,8 @@ def behind_line(progress: MemberProgress[M, U], assignment_epoch: int | None) ->
 
 
 def _by_members(units: Mapping[U, tuple[M, ...]]) -> list[tuple[list[str], list[U]]]:
-    """Units grouped by the members that they concern, those without any last."""
+    """Group units by the members that own or await them: pairs of member names and units, those without
+    members last."""
     grouped: dict[tuple[str, ...], list[U]] = {}
     for unit, members in units.items():
         grouped.setdefault(tuple(sorted(map(short_label, members))), []).append(unit)

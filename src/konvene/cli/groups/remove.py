@@ -87,7 +87,7 @@ def delete(
 
 
 class Deletion(NamedTuple):
-    """The deletion of a group and some of its internal topics: the plan, then the result."""
+    """The deletion of a group and some of its internal topics: first the plan, then with its result."""
 
     group: str
     topics: tuple[str, ...] = ()
@@ -241,7 +241,7 @@ def _show_share(group: str, errors: Mapping[str, KafkaError | None], as_json: bo
 
 
 def _read_partitions(path: Path, group: str) -> list[TopicPartition]:
-    """The partitions in a CSV file of offsets."""
+    """Return the partitions of the group that a CSV file of offsets lists."""
     from konvene.cli.groups.reset_plan import BadInput, read_csv
 
     try:
@@ -261,9 +261,9 @@ async def _all_committed(admin: Admin, group: str) -> list[TopicPartition]:
 
 
 async def _partitions(admin: Admin, topics: Sequence[Any]) -> tuple[list[TopicPartition], list[str]]:
-    """The selected partitions, and the names of whole topics that do not exist.
+    """Return the selected partitions, and the names of those topics selected as a whole that do not exist.
 
-    Partitions that are given by number are not checked: their topic may have been deleted."""
+    Partitions that are selected by number are not checked: their topic may have been deleted."""
     from konvene.client.net.cluster import TopicPartition
 
     wanted = [TopicPartition(topic, each) for topic, numbers in topics for each in numbers or ()]
@@ -330,7 +330,7 @@ def remove_members(
 
 
 async def _all_members(admin: Admin, group: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ids of dynamic members and the instance ids of static ones.
+    """Return the member ids of dynamic members, and the instance ids of static ones.
 
     An instance id removes a static member even if it has rejoined with another member id."""
     from konvene.client.errors import KafkaError

@@ -148,8 +148,8 @@ class TopicsToDelete(NamedTuple):
     all: bool
 
     def of(self, group: StreamsGroupDescription) -> tuple[str, ...]:
-        """The internal topics of the group to delete. Raises `Failure` for a named one that is not
-        internal."""
+        """Return the internal topics of the group that are to be deleted. Raises `Failure` for a named one
+        that is not internal."""
         if not (self.named or self.all):
             return ()
         known = internal_topics(group)
@@ -209,7 +209,7 @@ def _scope(scope: Scope | None, goals: Mapping[str, Any]) -> Scope:
 
 
 class Reset(NamedTuple):
-    """The plan of a group, or the failure of planning or executing it."""
+    """The plan to reset one group, and the failure of planning or executing it, if any."""
 
     group: str
     offsets: Mapping[TopicPartition, int]
@@ -223,7 +223,7 @@ class Reset(NamedTuple):
 async def _plan_reset(
     admin: Admin, group: str, targets: Targets, scope: Scope, topics_to_delete: TopicsToDelete, *, share: bool
 ) -> Reset:
-    """Plan the reset of one group. `share`: create the group as a share group if it does not exist."""
+    """Plan the reset of one group. With `share` a group that does not exist yet becomes a share group."""
     from konvene.cli.groups.reset_plan import BadInput, plan
     from konvene.client.errors import KafkaError
 
@@ -269,7 +269,7 @@ async def _execute(admin: Admin, reset: Reset) -> Reset:
 
 
 async def _execute_share(admin: Admin, reset: Reset) -> Reset:
-    """Alter the start offsets. An error of one partition does not affect the others."""
+    """Alter the start offsets of a share group. An error of one partition does not affect the others."""
     errors = await admin.alter_share_group_offsets(reset.group, reset.offsets)
     failures = [failure_of(error) for error in errors.values() if error is not None]
     for each in failures[:-1]:
@@ -309,7 +309,7 @@ async def _describe_inactive(
 
 
 async def _consumer_group(admin: Admin, group: str) -> GroupDescription | None:
-    """Describe a classic or consumer group; None if there is none."""
+    """Describe a classic or consumer group; None if it does not exist."""
     from konvene.client.errors import KafkaError
 
     try:
@@ -327,8 +327,8 @@ def _streams(found: AnyGroup | None) -> StreamsGroupDescription | None:
 
 
 def _is_share(group: str, found: AnyGroup | None, requested: bool) -> bool:
-    """Whether the group is, or is to become, a share group. Raises `Failure` if --share names another
-    type."""
+    """Return True if the group is a share group, or does not exist and `requested` makes it one. Raises
+    `Failure` if --share is given for a group of another type."""
     is_share = found is not None and found.type == "share"
     if requested and found is not None and not is_share:
         raise Failure(
@@ -341,7 +341,8 @@ def _is_share(group: str, found: AnyGroup | None, requested: bool) -> bool:
 async def _current(
     admin: Admin, group: str, goal: Goal, scope: Topics | None, *, share: bool
 ) -> dict[TopicPartition, int]:
-    """The committed offsets (start offsets of a share group); empty if the goal does not need them."""
+    """Return the current committed offsets, or the start offsets of a share group; empty if the goal does not
+    need them."""
     from konvene.cli.groups.reset_plan import RULES
 
     is_scope = scope is None and goal.kind != "from-file"
@@ -357,7 +358,7 @@ async def _partitions(
     admin: Admin, group: str, goal: Goal, scope: Topics | None, streams: StreamsGroupDescription | None,
     current: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:  # fmt: skip
-    """The partitions to reset. Raises `Failure` if one does not exist or has no leader."""
+    """Return the partitions to reset. Raises `Failure` if one does not exist or has no leader."""
     from konvene.client.net.cluster import TopicPartition
 
     if goal.kind == "from-file":
@@ -408,7 +409,7 @@ def _check_topics(group: StreamsGroupDescription, topics: Iterable[str]) -> None
 async def _facts(
     admin: Admin, goal: Goal, partitions: Iterable[TopicPartition], current: Mapping[TopicPartition, int]
 ) -> Facts:
-    """Request the facts that the rule of the goal needs."""
+    """Request the offsets that the rule of the goal needs."""
     from konvene.cli.groups.reset_plan import RULES, Facts
     from konvene.client.consumer.fetch import EARLIEST, LATEST
 

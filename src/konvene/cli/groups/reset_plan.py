@@ -40,7 +40,8 @@ class Goal(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Offsets of partitions. `at_time` is None for a partition without a record at or after the time."""
+    """The facts that a plan needs, as offsets of partitions. In `at_time` a partition without a record at or
+    after the time has None."""
 
     earliest: Mapping[TopicPartition, int] = {}
     latest: Mapping[TopicPartition, int] = {}
@@ -107,7 +108,8 @@ def plan(goal: Goal, partitions: Iterable[TopicPartition], facts: Facts) -> Plan
 
 
 def _within(aim: int, tp: TopicPartition, facts: Facts) -> tuple[int, str]:
-    """Clamp an offset to [earliest, latest]; the second value is a warning if it was outside."""
+    """Clamp an offset to the earliest and latest offset of the partition. The second value is a warning if it
+    was outside, else empty."""
     earliest, latest = facts.earliest[tp], facts.latest[tp]
     if aim > latest:
         problem, nearest = "higher than latest", latest

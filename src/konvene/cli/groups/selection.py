@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 
 class GroupSelection(NamedTuple):
-    """The groups that the command line names; no names means all."""
+    """The groups that the command line selects: those in `names`, or all groups of the selected type if there
+    are none."""
 
     names: tuple[str, ...]
     streams: bool = False
@@ -28,7 +29,7 @@ class GroupSelection(NamedTuple):
     """Whether only share groups are selected."""
 
     async def resolve(self, admin: Admin) -> list[str]:
-        """The names in the order of the command line, or those of all groups, sorted."""
+        """Return the names in the order of the command line, or those of all groups, sorted."""
         if self.names:
             return list(self.names)
         if self.streams or self.share:
@@ -38,15 +39,16 @@ class GroupSelection(NamedTuple):
 
 
 def is_consumer_group(group: GroupListing) -> bool:
-    """Whether `--all-groups` includes the group: groups of consumers, and offsets without members.
+    """Return True if `--all-groups` includes the group: a group of consumers, or one that has only offsets
+    and no members.
 
-    Others, such as those of Kafka Connect, have to be named."""
+    Other groups, such as those of Kafka Connect, have to be named."""
     return group.type in ("", "classic", "consumer") and group.protocol_type in ("", "consumer")
 
 
 async def refuse_other_types(admin: Admin, name: str) -> None:
-    """Fail with the group's type if it is a share or streams group, for which coordinators answer not
-    found."""
+    """Fail with a message about the group's type if it is a share or streams group: coordinators answer
+    consumer group requests for these as if the group did not exist."""
     for group in await admin.list_groups():
         if group.group_id == name and group.type in ("share", "streams"):
             fail(
@@ -62,14 +64,15 @@ async def no_such_group(admin: Admin, name: str) -> NoReturn:
 
 
 def no_group(name: str, kinds: str = "") -> NoReturn:
-    """Fail because no group of that name, or of that type, exists."""
+    """Fail because no group of that name exists; `kinds` are the group types that were searched, if not
+    all."""
     kind = f"{kinds} " if kinds else ""
     fail(f"there is no {kind}group {name}", "`konvene groups list` shows the existing groups.")
 
 
 def several_groups(verb: str) -> Callable[[F], F]:
-    """Add GROUP..., --group, --all-groups, --streams and --share: the parameter `groups`, a
-    `GroupSelection`."""
+    """Return a decorator that adds GROUP..., --group, --all-groups, --streams and --share to a command,
+    passed as the parameter `groups`, a `GroupSelection`. `verb` begins the help of --all-groups."""
 
     def decorate(command: F) -> F:
         @click.argument("words", nargs=-1, metavar="[GROUP]...")
@@ -101,7 +104,7 @@ def several_groups(verb: str) -> Callable[[F], F]:
 
 
 def one_group(command: F) -> F:
-    """Add GROUP and --group: the parameter `group`."""
+    """Add GROUP and --group to a command, passed as the parameter `group`."""
 
     @click.argument("word", required=False, metavar="GROUP")
     @click.option("--group", "option", metavar="GROUP", help="Alternative to GROUP.")
@@ -116,7 +119,8 @@ def one_group(command: F) -> F:
 
 
 async def described_or_none(description: Awaitable[T]) -> T | None:
-    """The awaited description; None if there is no such group, or the cluster lacks groups of the type."""
+    """Await and return a description; None if there is no such group, or if the cluster does not support
+    groups of the type."""
     from konvene.client.errors import KafkaError, UnsupportedVersion
 
     try:

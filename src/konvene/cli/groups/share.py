@@ -37,12 +37,13 @@ class DescribedShare(NamedTuple):
 
 
 async def share_group(admin: Admin, name: str) -> ShareGroupDescription | None:
-    """The share group of that name; None if there is none."""
+    """Return the description of the share group of that name; None if there is none."""
     return await described_or_none(admin.describe_share_group(name))
 
 
 async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | None:
-    """Request what a part of the description needs; None if there is no such share group."""
+    """Request what the part `part` of a description needs (such as `offsets`); None if there is no such share
+    group."""
     group = await share_group(admin, name)
     if group is None:
         return None
@@ -104,7 +105,8 @@ def _state_table(found: DescribedShare, verbose: bool) -> list[Table]:
 
 
 def _in_flight_table(found: DescribedShare, verbose: bool) -> list[Table]:
-    """A row for each range of offsets; `verbose` includes ranges that no member has acquired."""
+    """Return a table with a row for each range of records in flight; `verbose` includes ranges that no member
+    has acquired."""
     group, members = found.group, _by_id(found.group)
     columns = (
         "GROUP", "TOPIC", "PARTITION", "FIRST-OFFSET", "LAST-OFFSET", "STATE", "DELIVERY-COUNT",
@@ -167,7 +169,8 @@ def _errors(found: DescribedShare) -> list[str]:
 
 
 def document(found: DescribedShare, part: str | None) -> dict[str, Any]:
-    """The description as JSON; `offsets` and `members` only if requested (both by default)."""
+    """Return the description as a JSON document. It includes `offsets` and `members` if `part` is that one or
+    None."""
     g = found.group
     out = group_document(g)
     if part in (None, "members"):

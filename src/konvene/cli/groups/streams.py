@@ -59,7 +59,7 @@ class OffsetRow(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records after the committed offset, or all records if there is none."""
+        """Return the number of records after the committed offset, or of all records if there is none."""
         if self.log_end_offset is None:
             return None
         since = self.committed.offset if self.committed else self.earliest
@@ -74,7 +74,8 @@ class DescribedStreams(NamedTuple):
 
 
 async def describe(admin: Admin, name: str, *, part: str) -> DescribedStreams | None:
-    """Request what a part of the description needs; None if there is no such streams group."""
+    """Request what the part `part` of a description needs (such as `offsets`); None if there is no such
+    streams group."""
     group = await described_or_none(
         admin.describe_streams_group(name, topology_description=part == "topology", pending_revocations=True)
     )
@@ -90,7 +91,8 @@ async def describe(admin: Admin, name: str, *, part: str) -> DescribedStreams | 
 
 
 async def _offsets(admin: Admin, group: StreamsGroupDescription) -> list[OffsetRow]:
-    """The rows of `--offsets`: partitions that are read, then the others with a committed offset."""
+    """Return the rows of `--offsets`: partitions that a member reads, then the others with a committed
+    offset."""
     from konvene.client.consumer.fetch import EARLIEST, LATEST
 
     readers = _readers(group)
@@ -124,7 +126,7 @@ async def _offsets(admin: Admin, group: StreamsGroupDescription) -> list[OffsetR
 def _readers(
     group: StreamsGroupDescription,
 ) -> dict[TopicPartition, tuple[Task, StreamsMemberDescription]]:
-    """The task and the member that read each partition."""
+    """Return, for each partition that is read, its task and the member that runs it."""
     reads = (
         {each.subtopology_id: each.reads for each in group.topology.subtopologies} if group.topology else {}
     )
@@ -140,12 +142,12 @@ def _readers(
 
 
 def tables(found: DescribedStreams, part: str, verbose: bool) -> list[Table]:
-    """The tables of a part of the description; the topology is drawn by `tree`."""
+    """Return the tables of a part of the description. The topology is no table: `tree` draws it."""
     return _TABLES[part](found, verbose)
 
 
 def tree(found: DescribedStreams) -> list[str]:
-    """The lines of the topology tree."""
+    """Return the lines of the topology as a tree."""
     return tree_lines(found.group)
 
 
@@ -212,7 +214,8 @@ def _state_table(found: DescribedStreams, verbose: bool) -> list[Table]:
 
 
 def _reconciliation_tables(found: DescribedStreams, verbose: bool) -> list[Table]:
-    """The state of the group, and a row for each member, blocking ones first, with its progress below."""
+    """Return two tables: the state of the group; and a row for each member, blocking ones first, with its
+    progress in the lines below."""
     group = found.group
     state = _state_table(found, verbose=True)
     columns = (
@@ -248,7 +251,7 @@ def _endpoint(m: StreamsMemberDescription) -> str | None:
 
 
 def _reported(m: StreamsMemberDescription) -> list[str]:
-    """Lines with the client tags and task offsets that a member reports."""
+    """Return lines with the client tags and the task offsets that a member reports."""
     lines = []
     if m.tags:
         lines.append("tags: " + ", ".join(f"{key}={value}" for key, value in sorted(m.tags.items())))
@@ -266,7 +269,8 @@ def _progress(m: StreamsMemberDescription, task: Task) -> str:
 
 
 def notes(found: DescribedStreams) -> list[str]:
-    """Notes that go with every part of the description."""
+    """Return the notes to print with every part of the description: that the group is empty, not ready or
+    rebalancing."""
     group = found.group
     if group.state == GroupState.EMPTY:
         return [f"Streams group '{group.group_id}' has no active members."]
@@ -285,7 +289,8 @@ def notes(found: DescribedStreams) -> list[str]:
 
 
 def document(found: DescribedStreams, part: str | None) -> dict[str, Any]:
-    """The description as JSON; `offsets`, `members` and `topology` only if requested."""
+    """Return the description as a JSON document. It includes `offsets`, `members` and `topology` only if
+    `part` requests them."""
     g = found.group
     out = group_document(g, topology_epoch=g.topology.epoch if g.topology else None) | {
         "warmups": warmup_count(g),

@@ -44,7 +44,8 @@ class Scope(NamedTuple):
 
 
 def scope_options(command: F) -> F:
-    """Add the topic options; the parameter `scope` is a `Scope`, or None if no option is given."""
+    """Add the topic options to a command, passed as the parameter `scope`: a `Scope`, or None if no option is
+    given."""
 
     @click.option(
         "--topic",
@@ -93,7 +94,7 @@ def scope_options(command: F) -> F:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a comma-separated list."""
+    """Return the items of a comma-separated list."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
@@ -107,7 +108,7 @@ def _topics(selected: Sequence[str]) -> Topics | None:
 
 
 async def streams_group(admin: Admin, name: str) -> StreamsGroupDescription | None:
-    """The streams group of that name; None if there is none."""
+    """Return the description of the streams group of that name; None if there is none."""
     return await described_or_none(admin.describe_streams_group(name))
 
 
@@ -121,7 +122,8 @@ _INTERNAL = re.compile(
 
 
 def internal_topics(group: StreamsGroupDescription) -> list[str]:
-    """Internal topics of the group. Notes a topic of the topology whose name is not internal."""
+    """Return the internal topics of the group. Print a note about each one that the topology lists as
+    internal and whose name does not confirm that."""
     found = []
     for topic in group.topology.internal_topics if group.topology is not None else ():
         if topic.startswith(f"{group.group_id}-") and _INTERNAL.fullmatch(topic):

@@ -16,14 +16,14 @@ __all__ = ["document", "tree_lines"]
 
 
 class Node(NamedTuple):
-    """A line of the tree with its children."""
+    """A node of the printed tree: its line, and its children."""
 
     line: str
     children: Sequence[Node] = ()
 
 
 def tree_lines(group: StreamsGroupDescription) -> list[str]:
-    """The lines of the tree."""
+    """Return the topology of the group as the lines of a tree."""
     topology = group.topology
     if topology is None:
         return [f"{group.group_id}: no member has sent a topology yet"]
@@ -61,7 +61,7 @@ def _subtopology(each: Subtopology, topology: Topology, description: Subtopology
 
 
 def _internal(topic: InternalTopic) -> str:
-    """The name of an internal topic, with the settings that the application requests."""
+    """Return the name of an internal topic, with the settings that the application requests for it."""
     settings = [f"{topic.partitions} partitions"] if topic.partitions else []
     if topic.replication_factor > 0:
         settings.append(f"replication factor {topic.replication_factor}")
@@ -87,7 +87,8 @@ def _to(name: str, topology: Topology) -> str:
 
 
 def _processors(nodes: Sequence[TopologyNode]) -> list[Node]:
-    """The trees of the source processors. A processor with several inputs is expanded below the first one."""
+    """Return the trees that begin at the source processors. A processor with several inputs is expanded where
+    it occurs first."""
     by_name = {node.name: node for node in nodes}
     fed = {name for node in nodes for name in node.successors}
     shown: set[str] = set()
@@ -125,7 +126,8 @@ def _lines(root: Node, prefix: str = "", child_prefix: str = "") -> list[str]:
 
 
 def document(group: StreamsGroupDescription) -> dict[str, Any] | None:
-    """The topology as JSON, with its processors if they are known."""
+    """Return the topology as a JSON document, with its processors if the broker reports them; None if the
+    group has no topology."""
     topology = group.topology
     if topology is None:
         return None

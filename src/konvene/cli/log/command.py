@@ -145,7 +145,8 @@ def verify(path: str, as_json: bool, no_records: bool) -> None:
 
 
 def _absolute(path: str) -> str:
-    """A path that contains the directory name, which contains the topic: not `.`, not a bare file name."""
+    """Return the path in a form that contains the name of the partition directory, from which the topic is
+    read: `.` and bare file names become absolute paths."""
     return path if "/" in path.strip("./") else os.path.abspath(path)  # noqa: PTH100 (a path is text here)
 
 
@@ -157,7 +158,7 @@ def _bytes_below(disk: ReadOnlyDisk, folders: list[Folder]) -> int:
 
 
 class _Printer(NamedTuple):
-    """Output of the findings, in order."""
+    """Callbacks that print what a dump finds, in order: each file, each batch, each record."""
 
     file: Callable[[str], None]
     batch: Callable[[Folder, BatchHeader, int, bool], None]
@@ -165,7 +166,8 @@ class _Printer(NamedTuple):
 
 
 class _Dumping:
-    """State of one dump: its start, the remaining records to print, and whether damage was found."""
+    """A dump of log files: it walks them from the start offset, prints up to `most` records, and notes
+    whether it found damage."""
 
     def __init__(
         self, disk: ReadOnlyDisk, start: int, most: int | None, printer: _Printer, no_records: bool
@@ -358,7 +360,8 @@ def _with_time(columns: tuple[str, ...], row: tuple[int | None, ...]) -> list[An
 
 
 def _recovery_points(disk: ReadOnlyDisk, folders: list[Folder], path: str) -> dict[str, int]:
-    """The recovery points of the data directory by partition; empty if there are none."""
+    """Return the recovery point of each partition of the data directory, up to which its log was flushed;
+    empty if there are none."""
     from konvene.log.directory import read_checkpoint
     from konvene.log.errors import LogError
 

@@ -54,7 +54,7 @@ CONTROLS: dict[ControlType, type[Struct]] = {
 
 
 def batch_facts(header: BatchHeader) -> dict[str, Any]:
-    """The fields of a batch that all its records share."""
+    """Return the output fields of a batch, which all its records share."""
     facts: dict[str, Any] = {
         "timestamp_type": "LogAppendTime" if header.timestamp_type else "CreateTime",
         "compression": _compression(header),
@@ -78,7 +78,7 @@ def _compression(header: BatchHeader) -> str:
 def record_facts(
     topic: str | None, partition: int | None, header: BatchHeader, record: Record, read: Decode
 ) -> dict[str, Any]:
-    """The fields of a record for `--json`."""
+    """Return the output fields of a record for `--json`; `read` decodes its key and value."""
     facts: dict[str, Any] = {
         "topic": topic,
         "partition": partition,
@@ -100,7 +100,8 @@ def record_facts(
 
 
 def decoder_of(topic: str | None) -> Decode:
-    """The decoder for records of a topic: a coordinator's record table, or text."""
+    """Return the decoder for records of a topic: by the record table of a coordinator or of the cluster
+    metadata, or as text."""
     if topic == CLUSTER_METADATA_TOPIC:
         return _cluster_record
     table = TABLES.get(topic or "")
@@ -149,12 +150,13 @@ def _spaced(name: str) -> str:
 
 
 def _plain_record(record: Record) -> dict[str, Any]:
-    """Fields of a user record: text if it is UTF-8, else only the `_hex` fields."""
+    """Return the key and value of a record as text; None for those that are not UTF-8, which the output has
+    only as `_hex` fields."""
     return {"key": text_in(record.key), "value": text_in(record.value)}
 
 
 def text_in(data: bytes | None) -> str | None:
-    """Decode UTF-8; None for other bytes."""
+    """Decode UTF-8; None if the bytes are not valid."""
     try:
         return None if data is None else data.decode()
     except UnicodeDecodeError:
@@ -162,7 +164,7 @@ def text_in(data: bytes | None) -> str | None:
 
 
 def control_facts(record: Record) -> dict[str, Any]:
-    """Fields of a control record: a transaction marker, or a record of the quorum."""
+    """Return the output fields of a control record: a transaction marker, or a record of the Raft quorum."""
     try:
         kind = control_type(record)
         marker = read_end_marker(record)

@@ -62,7 +62,8 @@ def repair(path: str, execute: bool, dry_run: bool, as_json: bool) -> None:
 
 
 def _lock(path: str) -> Lock | None:
-    """Lock the data directory. Raises `DirectoryLocked` if a broker uses it."""
+    """Lock the data directory that `path` belongs to; None if it is not in one. Raises `DirectoryLocked` if a
+    broker uses it."""
     from konvene.log.disk.files import RealDisk
     from konvene.log.inspect.repair import lock_of
 
@@ -71,7 +72,7 @@ def _lock(path: str) -> Lock | None:
 
 
 def _plans(path: str) -> list[RepairPlan]:
-    """The repairs that are needed below a path."""
+    """Return the repairs that the logs below a path need."""
     from konvene.log.disk.read_only import ReadOnlyDisk
     from konvene.log.inspect.dump import find
     from konvene.log.inspect.repair import durable_offsets, plan

@@ -265,5 +265,5 @@ ADVICE: Final = (
 
 
 def advice_for(to: str, code: str) -> Advice | None:
-    """The row of a blocker or note; None if there is none."""
+    """Return the advice about a blocker or note for a target protocol; None if there is none."""
     return next((row for row in ADVICE if row.code == code and to in row.to), None)

@@ -57,7 +57,7 @@ async def read_group(cluster: Cluster, name: str) -> GroupState:
 
 
 async def _classic_group(cluster: Cluster, name: str) -> Any:
-    """The classic group of this name; None if there is none."""
+    """Return the classic group of this name, as a coordinator would have it; None if there is none."""
     from konvene.messages.describe_groups import DescribeGroupsRequest
 
     response = await cluster.ask_coordinator(
@@ -90,7 +90,7 @@ def _to_state(described: DescribedGroup) -> Any:
 
 
 async def _modern_group(admin: Admin, name: str) -> ConsumerGroup | StreamsGroup:
-    """A consumer or streams group with the protocol of each member."""
+    """Return the consumer or streams group of this name, with the protocol that each member uses."""
     from konvene.client.errors import KafkaError
     from konvene.groups.consumer.group import ConsumerGroup
     from konvene.groups.consumer.group import Member as ConsumerMember

@@ -149,8 +149,8 @@ def _counts(texts: Iterable[str]) -> dict[str, int]:
 
 
 def _selected(groups: Mapping[str, Any], names: Sequence[str], to: str | None) -> list[tuple[str, str]]:
-    """The selected groups with their target protocols. Raises UsageError for one that cannot migrate at
-    all."""
+    """Return the names of the selected groups with their target protocols. Raises UsageError for a named
+    group that cannot migrate at all."""
     from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.classic.subscriptions import CONSUMER
     from konvene.groups.migration.dry_run import default_target

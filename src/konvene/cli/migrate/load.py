@@ -66,7 +66,7 @@ def load(paths: Sequence[str], at_ms: int | None) -> Loaded:
 
 
 def _folders(disk: ReadOnlyDisk, paths: Sequence[str]) -> list[Folder]:
-    """The partition directories of the paths, each once, even if several of its segments are given."""
+    """Return the partition directories of the paths, each once, even if several of its segments are given."""
     from konvene.log.inspect.dump import find
 
     found: dict[str, Folder] = {}
@@ -148,7 +148,8 @@ class _Reader:
 
 
 def _partition_counts(shard: GroupShard) -> Iterator[tuple[str, int]]:
-    """Minimum number of partitions of topics, from committed offsets and assignments."""
+    """Yield topics with the least number of partitions that they can have, by committed offsets and
+    assignments."""
     from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 
@@ -169,8 +170,8 @@ def _partition_counts(shard: GroupShard) -> Iterator[tuple[str, int]]:
 def context_of(
     topics: Mapping[str, int], groups: Iterable[str], settings: Iterable[tuple[str, str]], now_ms: int
 ) -> Context:
-    """The context of the dry run. `settings` are broker or group settings. Raises UsageError for invalid
-    ones."""
+    """Return the context in which the coordinator's code decides the dry run. `settings` are broker or group
+    settings. Raises UsageError for invalid ones."""
     from konvene.broker.groups.assignors import SETTING, load_assignors, offered_task_assignors
     from konvene.codec.uuid import Uuid
     from konvene.configs import BrokerConfig, ConfigError

@@ -25,7 +25,8 @@ MAX_NAMED_MEMBERS = 3
 
 
 def table(found: Sequence[DryRun], *, explain: bool) -> Table:
-    """A row for each group, with blockers, notes and moves below it."""
+    """Return a table with a row for each group, and its blockers, notes and moves in lines below it.
+    `explain` adds what to do about each."""
     columns = ["GROUP", "TYPE", "TO", "#MEMBERS", "PROTOCOL", "CAN-MIGRATE", "STAY", "MOVE", "NEW", "LOST"]
     rows = [
         [
@@ -84,7 +85,7 @@ def _move_lines(found: DryRun, moves: AssignmentChanges) -> Iterator[str]:
 
 
 def members_table(found: DryRun) -> Table:
-    """A row for each member with its current and its target assignment."""
+    """Return a table with a row for each member: its current and its target assignment."""
     streams = any(each.version is not None for each in found.members)
     columns = ["GROUP", "MEMBER", "CLIENT-ID", "HOST", "PROTOCOL"]
     columns += ["USER-DATA", "PROCESS", "ASSIGNED", "STANDBYS"] if streams else ["ASSIGNED"]
@@ -116,7 +117,8 @@ def _change(member: MemberPlan) -> str:
 
 
 def document(found: DryRun, *, explain: bool) -> dict[str, Any]:
-    """The result for a group as JSON."""
+    """Return the result for a group as a JSON document. `explain` adds what to do about each blocker and
+    note."""
     return {
         "group": found.group_id,
         "type": found.type,
@@ -151,7 +153,7 @@ def _member(each: MemberPlan) -> dict[str, Any]:
 
 
 def _sort_key(unit: str) -> tuple[str, int]:
-    """Sorts `orders-10` after `orders-9`."""
+    """Return a sort key of partitions and tasks that puts `orders-10` after `orders-9`."""
     at = max(unit.rfind("-"), unit.rfind("_"))
     return unit[:at], int(unit[at + 1 :])
 
@@ -160,7 +162,7 @@ def _sort_key(unit: str) -> tuple[str, int]:
 
 
 def catalogue_tables() -> list[Table]:
-    """Tables of all blockers, of all notes, and of the releases that can migrate."""
+    """Return the tables of all blockers, of all notes, and of the client releases that can migrate."""
     found = []
     for blocks, head in ((True, "BLOCKER"), (False, "NOTE")):
         rows = [row for row in ADVICE if row.blocks is blocks]
@@ -174,7 +176,8 @@ def _row(row: Any) -> list[str]:
 
 
 def releases() -> Table:
-    """Releases of Kafka Streams by the version of their classic user data."""
+    """Return a table of Kafka Streams releases by the version of the user data that they send with the
+    classic protocol."""
     from konvene.groups.streams.classic.client_versions import RELEASES
 
     columns = ["KAFKA-STREAMS", "USER-DATA", "REBALANCES", "NEW-FIELDS", "CAN-MIGRATE"]
@@ -187,12 +190,12 @@ def releases() -> Table:
 
 
 def has_findings(found: Sequence[DryRun]) -> bool:
-    """Whether any group has a blocker or a note."""
+    """Return True if any group has a blocker or a note."""
     return any(each.blockers or each.notes for each in found)
 
 
 def catalogue_document() -> dict[str, Any]:
-    """The catalogue as JSON."""
+    """Return all blockers and notes, and the client releases that can migrate, as a JSON document."""
     from konvene.groups.streams.classic.client_versions import FIRST_MIGRATING_RELEASE, RELEASES
 
     return {

@@ -83,7 +83,8 @@ def rename_internal_topics(topology: Topology, group: str, owner: str | None) ->
 
 
 def _snake_case(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert Kafka's field names: `sourceTopics` to `source_topics`."""
+    """Return a document with Kafka's field names (`sourceTopics`) converted to konvene's
+    (`source_topics`)."""
     return {re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): value for name, value in document.items()}
 
 
@@ -125,7 +126,7 @@ def _topic(document: Any) -> TopicInfo:
 
 
 def topology_of_group(group: Any, name: str) -> Topology:
-    """The topology of a streams group. Raises UsageError if the group has none."""
+    """Return the topology of a streams group. Raises UsageError if the group has none."""
     from konvene.groups.streams.group import StreamsGroup
     from konvene.messages.streams_group_heartbeat import CopartitionGroup, Subtopology, Topology
 

@@ -36,7 +36,7 @@ VIOLATED = 1
 
 
 class Interruptible(click.Group):
-    """Exits with code 130 on Ctrl-C, as code 1 means a violated invariant."""
+    """A command group that exits with code 130 on Ctrl-C, because code 1 means a violated invariant."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -117,7 +117,7 @@ def _one(job: Job, trace: Path | None, as_json: bool) -> None:
 
 
 def run_traced(job: Job, trace: Callable[[str], None] | None) -> Result:
-    """Run one job in this process."""
+    """Run one job in this process; `trace` is called with each line of its event trace."""
     from konvene.sim.runs.parallel import quiet, run_job
 
     with quiet():
@@ -178,7 +178,8 @@ def _document(totals: dict[str, Any], failed: list[tuple[Job, Result | Lost]]) -
 
 @contextlib.contextmanager
 def _progress(plan: RunPlan, seeds: Seeds) -> Iterator[Callable[[Job], None]]:
-    """A progress line; none if the seed range has no end."""
+    """Yield a function that counts a completed job on the progress line. No line is shown for a seed range
+    without an end."""
     progress = Progress((seeds.count or 0) * len(plan.kinds), unit="runs", beside_output=True)
 
     def step(job: Job) -> None:

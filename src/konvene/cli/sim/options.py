@@ -67,7 +67,8 @@ def pairs_of(option: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 class RunPlan(NamedTuple):
-    """What to run for each seed."""
+    """The runs to execute for each seed: the level of the simulation, the combinations of group types, the
+    number of steps, and the parameters and broker settings to fix."""
 
     level: int
     kinds: tuple[tuple[str, ...], ...]
@@ -76,7 +77,7 @@ class RunPlan(NamedTuple):
     settings: tuple[tuple[str, str], ...]
 
     def jobs(self, seeds: Iterable[int]) -> Iterator[Job]:
-        """A job for each seed and combination of group types."""
+        """Yield a job for each seed and combination of group types."""
         from konvene.sim.runs.parallel import Job
         from konvene.sim.runs.run import Run
 
@@ -85,14 +86,14 @@ class RunPlan(NamedTuple):
                 yield Job(Run(seed, kinds, self.steps, self.sets, self.settings), self.level)
 
     def only(self, seed: int) -> Job:
-        """The job of this seed. Raises UsageError if there are several combinations of group types."""
+        """Return the job of one seed. Raises UsageError if there are several combinations of group types."""
         if len(self.kinds) > 1:
             raise click.UsageError("--groups: give one group type, or several in one world (classic+static).")
         return next(self.jobs([seed]))
 
 
 def run_options(command: F) -> F:
-    """Add --level, --groups, --steps, --set, --config: as the parameter `plan`."""
+    """Add --level, --groups, --steps, --set and --config to a command, passed as the parameter `plan`."""
 
     @click.option("--groups", default="classic", show_default=True, metavar="KIND[,KIND]",
                   help="Group types, each in a run of its own: classic, static, consumer,"
@@ -162,7 +163,7 @@ def _check(plan: RunPlan) -> None:
 
 
 def jobs_option(command: F) -> F:
-    """Add --jobs as the parameter `workers`; 0 means one process per processor."""
+    """Add --jobs to a command, passed as the parameter `workers`; 0 means one process per processor."""
     return click.option(
         "--jobs", "workers", type=click.IntRange(0), default=0, metavar="N",
         help="Number of processes; 0 (default) means one per processor.",

@@ -37,7 +37,8 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str) -> f
 
 
 def plan_options(command: F) -> F:
-    """Add the options of a plan, as the parameter `plan`. The plan is not validated yet."""
+    """Add the options that describe a simulated group to a command, passed as the parameter `plan`, which is
+    not validated yet."""
 
     @click.option(
         "--members",
@@ -186,7 +187,8 @@ def plan_options(command: F) -> F:
 
 
 def can_plot(picture: Path) -> None:
-    """Check before the simulation that the plot can be drawn. Raises UsageError or `Failure`."""
+    """Check, before anything is simulated, that the plot can be drawn to this file. Raises UsageError or
+    `Failure`."""
     from importlib.util import find_spec
 
     from konvene.sim.runs.plot import FORMATS

@@ -74,7 +74,8 @@ def _drawn(result: Result) -> list[str]:
 
 
 def violation_lines(found: Mapping[str, Any]) -> list[str]:
-    """Lines about a violation: the invariant, the events before it and the commands to reproduce it."""
+    """Return lines about a violation: the invariant, the events before it and the commands to reproduce
+    it."""
     where = "" if found["step"] is None else f" at step {found['step']}"
     command = found["command"]
     lines = [f"{found['invariant']} was violated{where}: {found['why']}", "", "Events before it:"]
@@ -86,7 +87,7 @@ def violation_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def shortened(line: str) -> str:
-    """Truncate a line; `replay` and JSON contain all of it."""
+    """Truncate a line of events for the terminal; `replay` and JSON have all of it."""
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
 
 
@@ -94,7 +95,7 @@ def shortened(line: str) -> str:
 
 
 def _count_tables(counts: Mapping[str, int]) -> list[Table]:
-    """Tables of responses by API and error, state changes, faults and other events."""
+    """Return tables of the counts: responses by API and error, state changes, faults, and other events."""
     responses, states, faults, others = [], [], [], []
     for key, count in sorted(counts.items()):
         first, _, rest = key.partition(" ")
@@ -119,7 +120,8 @@ def _count_tables(counts: Mapping[str, int]) -> list[Table]:
 
 
 def failure_line(job: Job, result: Result | Lost) -> list[str]:
-    """A line and the command of a run that violated an invariant or has no result; empty for others."""
+    """Return lines about a run that violated an invariant or has no result, with the command to repeat it;
+    none for any other run."""
     from konvene.sim.runs.parallel import Lost
 
     if isinstance(result, Lost):

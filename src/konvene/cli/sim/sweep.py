@@ -123,7 +123,7 @@ def _play(folder: Path, plans: dict[str, Plan], seeds: range, engine: str, maste
 
 
 def _engine(engine: str, master: str) -> tuple[Engine, int, Any]:
-    """The engine, its parallelism, and the function that stops it."""
+    """Return the engine, the number of tasks that it runs at once, and a function that stops it."""
     from konvene.pipeline.engine import Local, Spark
 
     if engine == "local":

@@ -74,7 +74,7 @@ def what_if(
 
 
 def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
-    """The plan and the plans to compare it with, by title. Raises UsageError."""
+    """Return the plan and those that `--compare` compares it with, by title. Raises UsageError."""
     plans = {BASELINE: plan}
     try:
         for name, value in pairs_of("--compare", compare):
@@ -87,7 +87,7 @@ def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
 
 
 def _play(plan: Plan, seeds: int, workers: int) -> list[Outcome]:
-    """The outcomes in the order of the seeds."""
+    """Simulate the plan with each seed; return the outcomes in the order of the seeds."""
     from konvene.sim.runs.parallel import Lost, run_parallel
     from konvene.sim.runs.what_if import PlanRun, run_job
 
@@ -131,7 +131,7 @@ def _show(plans: dict[str, Plan], results: dict[str, list[Outcome]]) -> None:
 
 
 def _event_summary(title: str, outcomes: Sequence[Outcome]) -> str:
-    """The number of simulated events, and the time per run."""
+    """Return a line with the numbers of simulated events and the time per run."""
     sums = [
         f"{sum(getattr(o, name) for o in outcomes)} {word}"
         for name, word in EVENTS
@@ -166,7 +166,7 @@ def _number(value: float, row: Measured) -> str | None:
 
 
 def _causes(results: dict[str, list[Outcome]]) -> list[Table]:
-    """A table of rebalance causes for each plan."""
+    """Return a table of rebalance causes for each plan."""
     from konvene.sim.runs.meter import causes_of
 
     tables = []

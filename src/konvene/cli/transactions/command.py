@@ -28,7 +28,8 @@ STATES = (
 
 
 def one_transactional_id(command: F) -> F:
-    """Add TRANSACTIONAL-ID and --transactional-id: the parameter `transactional_id`."""
+    """Add TRANSACTIONAL-ID and --transactional-id to a command, passed as the parameter
+    `transactional_id`."""
 
     @click.argument("word", required=False, metavar="TRANSACTIONAL-ID")
     @click.option(

@@ -108,7 +108,7 @@ def _document(each: HangingTransaction, now_ms: int) -> dict[str, Any]:
 
 
 class Marker(NamedTuple):
-    """The producer and coordinator fields of an abort marker."""
+    """The fields of an abort marker: the producer's id and epoch, and the coordinator's epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -179,7 +179,8 @@ def _explicit_marker(
 
 
 async def _marker_at(admin: Admin, where: TopicPartition, start_offset: int) -> Marker:
-    """The marker of the transaction that begins at an offset; coordinator epoch 0 before the first marker."""
+    """Return the abort marker for the transaction that begins at an offset. Its coordinator epoch is 0 if the
+    partition has no marker of the producer yet."""
     producers = (await admin.describe_producers([where]))[where]
     starts = {p.transaction_start_offset: p for p in producers if p.transaction_start_offset is not None}
     if start_offset not in starts:
