@@ -169,7 +169,7 @@ def alter(
     run(job)
 
 
-# what is meant ------------------------------------------------------------------------------------
+# arguments ------------------------------------------------------------------------------------
 
 
 def _entity(kind: str, name: str | None, default: bool) -> str | None:
@@ -243,7 +243,7 @@ def _called(kind: str, name: str) -> str:
     return f"{KINDS[kind].word} {name}" if name else "brokers in the cluster"
 
 
-# how it is shown ----------------------------------------------------------------------------------
+# output ---------------------------------------------------------------------------------------
 
 
 def _print_entity(kind: str, name: str, entries: Sequence[ConfigEntry], everything: bool) -> None:

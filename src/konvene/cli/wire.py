@@ -92,7 +92,7 @@ class BadLine(ValueError):
     """An input line whose fields are missing or invalid."""
 
 
-# one line -----------------------------------------------------------------------------------------
+# one line -------------------------------------------------------------------------------------------
 
 
 def _decoded(row: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _tags(rows: Any) -> tuple[tuple[int, bytes], ...]:
         raise BadLine('"unknownTags" is not a list of {"tag": number, "hex": text}') from None
 
 
-# what stands in front of a record -----------------------------------------------------------------
+# the prefix of a record -----------------------------------------------------------------------------
 
 
 def _split(cls: type[Struct], data: bytes) -> tuple[int | None, int]:
@@ -208,7 +208,7 @@ def _front(cls: type[Struct], version: int) -> bytes:
     return b""
 
 
-# what there is ------------------------------------------------------------------------------------
+# message classes ------------------------------------------------------------------------------------
 
 
 def _find(name: str) -> type[Struct] | None:

@@ -50,9 +50,10 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 SPARK_FROM_BYTES = 512 << 20
-"""`--engine auto` uses Spark from this size on: for less, its start takes longer than the work."""
+"""Size of the logs from which `--engine auto` uses Spark: below it, starting Spark takes longer than the
+work."""
 PROCESSES_FROM_BYTES = 64 << 20
-"""From this size on all cores are used without Spark, too."""
+"""Size of the logs from which all cores are used without Spark."""
 _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5})*")
 
 

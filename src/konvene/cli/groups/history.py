@@ -35,7 +35,7 @@ class PastRebalances(NamedTuple):
     note: str = ""
     """A remark about the source, for the user."""
     reason_empty: str = ""
-    """The reason why there are none, if it is known."""
+    """Why there are no rebalances, if that is known."""
 
 
 async def read_history(cluster: Cluster, group: str) -> PastRebalances:

@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 BAR_WIDTH = 20
-"""Of a bar, in characters."""
+"""Width of a progress bar in characters."""
 
 
 class TaskProgress(NamedTuple):

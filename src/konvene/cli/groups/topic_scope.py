@@ -36,7 +36,8 @@ class Scope(NamedTuple):
     """The partitions whose offsets a command changes."""
 
     topics: Topics | None
-    """None for all partitions with a committed offset, or with --from-file for all partitions in the file."""
+    """The selected topics and partitions. None selects all partitions with a committed offset, or with
+    --from-file all partitions in the file."""
     is_streams_scope: bool = False
     """Whether an option was used that only streams groups have."""
     defaults_to_earliest: bool = False

@@ -131,7 +131,7 @@ def _bytes_below(path: str, folders: list[str]) -> int:
     )
 
 
-# showing ------------------------------------------------------------------------------------------
+# output ------------------------------------------------------------------------------------------
 
 
 def _show(path: str, found: list[CleaningResult], dry_run: bool, as_json: bool) -> None:

@@ -98,7 +98,7 @@ def _execute(planned: RepairPlan) -> list[str]:
     return repair(RealDisk(), planned)
 
 
-# showing ------------------------------------------------------------------------------------------
+# output ------------------------------------------------------------------------------------------
 
 
 def _show(path: str, plans: list[RepairPlan], kept: list[list[str]], execute: bool, as_json: bool) -> None:

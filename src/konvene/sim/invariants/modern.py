@@ -246,7 +246,7 @@ class SessionsRestartOnRequests(ModernInvariant):
 
     api: str
     setting: str
-    """Session timeout of the group."""
+    """Name of the group setting with the session timeout."""
 
     def __init__(self) -> None:
         self.deadlines: dict[tuple[str, str], float] = {}

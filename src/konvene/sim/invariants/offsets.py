@@ -28,7 +28,7 @@ from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invar
 KINDS = ()
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
-"""Of OffsetFetch."""
+"""First version of OffsetFetch that names topics by their ids."""
 
 
 class Entry(NamedTuple):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COOPERATIVE = "cooperative-sticky"
 MAX_REFRESH_MS = 30_000
-"""Expressions that are resolved less often may keep the names of deleted topics."""
+"""Regular expressions that are resolved at longer intervals may keep the names of deleted topics."""
 
 
 def members_by_group(world: World) -> dict[str, list[Member]]:
@@ -253,4 +253,4 @@ CONDITIONS: Final[dict[type, Callable[[World, Any, list[Member]], bool]]] = {
     StreamsGroup: _is_streams_stable,
     ShareGroup: _is_share_stable,
 }
-"""Whether a group is stable, by the group's class."""
+"""The function that returns True for a stable group, by the group's class."""

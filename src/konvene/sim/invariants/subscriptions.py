@@ -67,7 +67,7 @@ READERS: Final[dict[type, Callable[[Any, Iterable[str]], set[str]]]] = {
     StreamsGroup: _of_streams_group,
     ShareGroup: _of_share_group,
 }
-"""How to find the topics of a group, by the group's class."""
+"""The function that returns the subscribed topics of a group, by the group's class."""
 
 
 def expected_metadata_hash(names: Iterable[str], topics: Topics) -> int:

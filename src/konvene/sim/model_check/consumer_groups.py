@@ -96,8 +96,8 @@ class Client(NamedTuple):
     has_all_tags: bool = True
     owes_report: bool = False
     """Whether it carried out something that it has not reported."""
-    question: ConsumerGroupHeartbeatRequest | None = None
-    answer: ConsumerGroupHeartbeatResponse | None = None
+    request: ConsumerGroupHeartbeatRequest | None = None
+    response: ConsumerGroupHeartbeatResponse | None = None
     joins: int = 1
     """How often it may still be started."""
 
@@ -149,9 +149,9 @@ class ConsumerGroupModel(GroupModel):
         clients = [
             (
                 *c[1:4], since(c.epoch), *c[5:9], c.joins,
-                c.question and (since(c.question.member_epoch), c.question.topic_partitions,
-                                c.question.rebalance_timeout_ms),
-                c.answer and (c.answer.error_code, since(c.answer.member_epoch), c.answer.assignment),
+                c.request and (since(c.request.member_epoch), c.request.topic_partitions,
+                                c.request.rebalance_timeout_ms),
+                c.response and (c.response.error_code, since(c.response.member_epoch), c.response.assignment),
             )
             for c in state.clients
         ]  # fmt: skip
@@ -196,11 +196,11 @@ class ConsumerGroupModel(GroupModel):
         return sorted(range(len(clients)), key=rank)
 
     def is_settled(self, state: State) -> bool:
-        inside = [c for c in state.clients if c.inside or c.question or c.answer]
+        inside = [c for c in state.clients if c.inside or c.request or c.response]
         group = state.group
         if group is None:
             return not inside
-        if any(c.question or c.answer or c.owes_report or c.target is not None for c in inside):
+        if any(c.request or c.response or c.owes_report or c.target is not None for c in inside):
             return False
         if group.members.keys() != {c.member_id for c in inside}:
             return False
@@ -317,9 +317,9 @@ def _may_carry_out(client: Client) -> bool:
     Otherwise two members could own a partition: the earlier report lacks the new partition, so it counts as
     revoking it, and then another member may get it. Kafka's Java consumer has this race; the protocol cannot
     express it."""
-    question = client.question
+    request = client.request
     takes = client.target is not None and not client.target <= client.held
-    unacknowledged = client.has_all_tags or (question is not None and question.topic_partitions is not None)
+    unacknowledged = client.has_all_tags or (request is not None and request.topic_partitions is not None)
     return not (takes and unacknowledged)
 
 
@@ -341,12 +341,12 @@ def _next_heartbeat(client: Client) -> Client:
         subscribed_topic_names=("orders",) if everything else None,
         topic_partitions=() if joins else owned,
     )
-    return client._replace(question=request, has_all_tags=False, owes_report=False)
+    return client._replace(request=request, has_all_tags=False, owes_report=False)
 
 
 def _after_response(client: Client) -> Client:
-    answer: Any = client.answer
-    client = client._replace(answer=None)
+    answer: Any = client.response
+    client = client._replace(response=None)
     error = answer if isinstance(answer, Errors) else Errors(answer.error_code)
     if error in FENCED:
         return client._replace(epoch=0, held=frozenset(), target=None, has_all_tags=True, owes_report=False)

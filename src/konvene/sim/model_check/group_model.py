@@ -37,7 +37,7 @@ class Transition(NamedTuple):
     label: str
     state: Any
     spontaneous: bool
-    """Whether it needs neither a fault nor the decision of a client to start or leave."""
+    """Whether the transition needs neither a fault nor the decision of a client to start or leave."""
 
 
 class GroupModel:
@@ -158,20 +158,20 @@ class GroupModel:
         """Yield the transitions of one client: what it does next, and the loss of its request or response."""
         name = client.name
         yield from self.client_faults(state, index, client)
-        if client.answer is not None:
+        if client.response is not None:
             received = with_client(state, index, self.receives(client))
             yield Transition(f"{name} receives the response", received, True)
             if state.faults:
-                lost = client._replace(answer=None, has_all_tags=True)
+                lost = client._replace(response=None, has_all_tags=True)
                 lost_state = with_client(state, index, lost, fault=True)
                 yield Transition(f"{name} loses a response", lost_state, False)
             return
-        if client.question is not None:
-            after, answer = self.decide(state, client.question)
-            answered = after.clients[index]._replace(question=None, answer=answer)
+        if client.request is not None:
+            after, answer = self.decide(state, client.request)
+            answered = after.clients[index]._replace(request=None, response=answer)
             yield Transition(f"the heartbeat of {name} arrives", with_client(after, index, answered), True)
             if state.faults:
-                lost = client._replace(question=None, has_all_tags=True)
+                lost = client._replace(request=None, has_all_tags=True)
                 lost_state = with_client(state, index, lost, fault=True)
                 yield Transition(f"{name} loses a request", lost_state, False)
         elif client.inside:
@@ -180,7 +180,7 @@ class GroupModel:
             started = self.sends(self.starts(client))
             yield Transition(f"{name} starts", with_client(state, index, started), False)
         yield from self.carries_out(state, index, client)
-        if client.inside and client.epoch > 0 and client.question is None:
+        if client.inside and client.epoch > 0 and client.request is None:
             yield self.leaves(state, index, client)
 
 
@@ -194,7 +194,7 @@ def with_client(state: Any, index: int, client: Any, *, fault: bool = False) -> 
 def without_messages(clients: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the clients after their connections to the coordinator were lost, with all requests and
     responses."""
-    return tuple(c._replace(question=None, answer=None, has_all_tags=True) for c in clients)
+    return tuple(c._replace(request=None, response=None, has_all_tags=True) for c in clients)
 
 
 def relative_to(base: int) -> Any:

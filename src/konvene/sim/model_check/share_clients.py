@@ -23,8 +23,8 @@ class Client(NamedTuple):
     epoch: int = -1
     held: Held = frozenset()
     has_all_tags: bool = True
-    question: ShareGroupHeartbeatRequest | None = None
-    answer: ShareGroupHeartbeatResponse | None = None
+    request: ShareGroupHeartbeatRequest | None = None
+    response: ShareGroupHeartbeatResponse | None = None
     joins: int = 1
     """How often it may still be started."""
 
@@ -39,13 +39,13 @@ def next_heartbeat(client: Client) -> Client:
         member_epoch=client.epoch,
         subscribed_topic_names=("orders",) if has_all_tags else None,
     )
-    return client._replace(question=request, has_all_tags=False)
+    return client._replace(request=request, has_all_tags=False)
 
 
 def after_response(client: Client) -> Client:
     """Return the client after it handled its response."""
-    answer: Any = client.answer
-    client = client._replace(answer=None)
+    answer: Any = client.response
+    client = client._replace(response=None)
     error = Errors(answer.error_code)
     if error in (*FENCED, Errors.GROUP_ID_NOT_FOUND):
         return client._replace(epoch=0, held=frozenset(), has_all_tags=True)

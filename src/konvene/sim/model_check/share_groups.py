@@ -150,8 +150,8 @@ class ShareGroupModel(GroupModel):
         clients = tuple(
             (
                 c.inside, since(c.epoch), c.held, c.has_all_tags, c.joins,
-                c.question and (since(c.question.member_epoch), c.question.subscribed_topic_names),
-                c.answer and (c.answer.error_code, since(c.answer.member_epoch), c.answer.assignment),
+                c.request and (since(c.request.member_epoch), c.request.subscribed_topic_names),
+                c.response and (c.response.error_code, since(c.response.member_epoch), c.response.assignment),
             )
             for c in state.clients
         )  # fmt: skip
@@ -193,7 +193,7 @@ class ShareGroupModel(GroupModel):
         partitions."""
         inside = [c for c in state.clients if c.inside]
         group = state.group
-        if state.jobs or any(c.question or c.answer for c in inside):
+        if state.jobs or any(c.request or c.response for c in inside):
             return False
         if group is None:
             return not inside and not state.states

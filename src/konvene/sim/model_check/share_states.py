@@ -31,9 +31,10 @@ from konvene.sim.share.runtime import StateEvent
 INITIALIZE, DELETE = "initialize", "delete"
 ALTER, DELETE_OFFSETS, DELETE_GROUP = "alter", "delete offsets", "delete group"
 BY_ITSELF = (INITIALIZE, DELETE)
-"""Jobs of the coordinator itself. One that is loaded again does not receive their responses."""
+"""Jobs that the group coordinator starts by itself. A coordinator that was loaded again does not receive
+their responses."""
 AT_ONCE = (*BY_ITSELF, ALTER)
-"""Jobs whose responses arrive with the last one."""
+"""Jobs whose sender receives the responses in the transition that completes the job."""
 
 UNCUT_LOG = SimpleNamespace(cut=0)
 

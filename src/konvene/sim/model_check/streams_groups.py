@@ -120,8 +120,8 @@ class Client(NamedTuple):
     has_all_tags: bool = True
     owes_report: bool = False
     """Whether it carried out something that it has not reported."""
-    question: StreamsGroupHeartbeatRequest | None = None
-    answer: Any = None
+    request: StreamsGroupHeartbeatRequest | None = None
+    response: Any = None
     joins: int = 1
     """How often it may still be started."""
 
@@ -145,9 +145,9 @@ class State(NamedTuple):
 
     group: StreamsGroup | None
     clients: tuple[Client, ...]
-    made: bool
+    changelog_exists: bool
     """Whether the changelog topic exists."""
-    without: bool
+    standbys_disabled: bool
     """Whether the number of standbys was set to zero."""
     faults: int
 
@@ -187,12 +187,19 @@ class StreamsGroupModel(GroupModel):
             (
                 c.life % 2, c.inside, since(c.epoch), c.held, c.target, c.has_all_tags, c.owes_report,
                 c.joins,
-                c.question and (since(c.question.member_epoch), _reported_tasks(c.question)),
-                c.answer and (c.answer.error_code, since(c.answer.member_epoch), _reported_tasks(c.answer)),
+                c.request and (since(c.request.member_epoch), _reported_tasks(c.request)),
+                c.response and (c.response.error_code, since(c.response.member_epoch),
+                                _reported_tasks(c.response)),
             )
             for c in state.clients
         )  # fmt: skip
-        return self._group_key(group, since), clients, state.made, state.without, state.faults
+        return (
+            self._group_key(group, since),
+            clients,
+            state.changelog_exists,
+            state.standbys_disabled,
+            state.faults,
+        )
 
     def _group_key(self, group: StreamsGroup | None, since: Callable[[int], int]) -> Any:
         """Return everything of the group that its next decisions depend on. `since` makes epochs relative to
@@ -215,19 +222,19 @@ class StreamsGroupModel(GroupModel):
         )  # fmt: skip
 
     def is_settled(self, state: Any) -> bool:
-        inside = [c for c in state.clients if c.inside or c.question or c.answer]
+        inside = [c for c in state.clients if c.inside or c.request or c.response]
         group = state.group
         if not inside or group is None:
             return not inside and (group is None or not group.members)
-        if any(c.question or c.answer or c.owes_report or c.target is not None for c in inside):
+        if any(c.request or c.response or c.owes_report or c.target is not None for c in inside):
             return False
-        if group.members.keys() != {c.member_id for c in inside} or not state.made:
+        if group.members.keys() != {c.member_id for c in inside} or not state.changelog_exists:
             return False
         tasks = tasks_of(group.topology, self.topics[1])
         held = [unit for c in inside for unit in c.held]
         active = sorted(unit[1:] for unit in held if unit[0] is Role.ACTIVE)
         standbys = sorted(unit[1:] for unit in held if unit[0] is Role.STANDBY)
-        spread = len({c.process for c in inside}) > 1 and not state.without
+        spread = len({c.process for c in inside}) > 1 and not state.standbys_disabled
         expected_standbys = sorted(task for task, stateful in tasks.items() if stateful and spread)
         return (
             active == sorted(tasks)
@@ -243,13 +250,15 @@ class StreamsGroupModel(GroupModel):
         group = state.group
         if group is None:
             return
-        if not state.made:
-            yield Transition("the changelog is created", state._replace(made=True), True)
+        if not state.changelog_exists:
+            yield Transition("the changelog is created", state._replace(changelog_exists=True), True)
         yield from self._timers(state, group)
         if state.faults:
             less = state._replace(faults=state.faults - 1)
-            if not state.without:
-                yield Transition("the number of standbys becomes 0", less._replace(without=True), False)
+            if not state.standbys_disabled:
+                yield Transition(
+                    "the number of standbys becomes 0", less._replace(standbys_disabled=True), False
+                )
             loaded = group.copy()
             loaded.soft, loaded.reached_ms, loaded.reported = SoftState(), {}, {}
             after = less._replace(group=loaded, clients=without_messages(state.clients))
@@ -306,7 +315,14 @@ class StreamsGroupModel(GroupModel):
         """Return the state after the coordinator handles a request or a timer, and the response. `key` is
         that of the timer; `request` is None then. Decisions are cached by their inputs."""
         group = state.group
-        inputs = self._group_key(group, int), group and group.epoch, state.made, state.without, request, key
+        inputs = (
+            self._group_key(group, int),
+            group and group.epoch,
+            state.changelog_exists,
+            state.standbys_disabled,
+            request,
+            key,
+        )
         decided = self._decisions.get(inputs)
         if decided is None:
             decided = self._decisions[inputs] = self._decided(state, request, key)
@@ -316,8 +332,8 @@ class StreamsGroupModel(GroupModel):
 
     def _decided(self, state: Any, request: Any, key: Any) -> tuple[Any, Any]:
         shard, before = GroupShard(), state.group
-        topics = self.topics[state.made]
-        config, group_configs = self.configs[state.without]
+        topics = self.topics[state.changelog_exists]
+        config, group_configs = self.configs[state.standbys_disabled]
         if before is not None:
             shard.groups[GROUP] = before.copy()
         context = Context(
@@ -356,10 +372,10 @@ def _carried_out(client: Client) -> Client:
     """Return the client after it carried out its target. While a report of its tasks is not acknowledged it
     only revokes tasks and takes none: that report lacks a newly assigned task, so it would count as revoking
     it."""
-    target, question = client.target, client.question
+    target, request = client.target, client.request
     if not client.inside or target is None:
         return client
-    if client.has_all_tags or (question is not None and question.active_tasks is not None):
+    if client.has_all_tags or (request is not None and request.active_tasks is not None):
         kept = client.held & target
         return client if kept == client.held else client._replace(held=kept, owes_report=True)
     return client._replace(held=target, target=None, owes_report=True)
@@ -383,7 +399,7 @@ def _next_heartbeat(client: Client) -> Client:
         standby_tasks=roles[1],
         warmup_tasks=roles[2],
     )
-    return client._replace(question=request, has_all_tags=False, owes_report=False)
+    return client._replace(request=request, has_all_tags=False, owes_report=False)
 
 
 def _rows(held: Held, role: Role) -> tuple[TaskIds, ...]:
@@ -396,8 +412,8 @@ def _rows(held: Held, role: Role) -> tuple[TaskIds, ...]:
 
 
 def _after_response(client: Client) -> Client:
-    answer = client.answer
-    client = client._replace(answer=None)
+    answer = client.response
+    client = client._replace(response=None)
     error = Errors(answer.error_code)
     if error in FENCED:
         return client._replace(epoch=0, held=NONE_HELD, target=None, has_all_tags=True, owes_report=False)

@@ -111,7 +111,7 @@ class StoredGroup(NamedTuple):
     has_protocol: int
     has_protocol_type: int
     members: tuple[tuple[int, int, int], ...]
-    """Member, instance, assigned partitions."""
+    """For each member: its member id, its instance id, and the partitions assigned to it."""
 
 
 class Coordinator(NamedTuple):

@@ -20,9 +20,10 @@ from konvene.groups.streams.classic.user_data import (
 STREAM = "stream"
 """Name of the protocol of Kafka Streams in the classic protocol."""
 FIRST_VERSION_THAT_REJOINS = 9
-"""Of user data: clients of earlier versions fail if a JoinGroup is answered with REBALANCE_IN_PROGRESS."""
+"""First version of the user data whose clients rejoin when a JoinGroup is answered with
+REBALANCE_IN_PROGRESS; those of earlier versions fail."""
 FIRST_VERSION_WITH_OFFSETS = 7
-"""Of user data."""
+"""First version of the user data in which members report task offsets."""
 SHUTDOWN_REQUESTED = 4
 """Error code in user data: a shutdown is requested."""
 

@@ -35,7 +35,7 @@ from konvene.sim.world.event import Event, Invariant
 KINDS = ("streams", "streams-migration")
 
 UNKNOWN_OFFSET = 2**63 - 1
-"""Offsets from here on are no offsets."""
+"""Smallest offset that stands for an unknown one."""
 HIGHLY_AVAILABLE = "highly_available"
 """Name of the assignor that uses warm-ups."""
 
