@@ -177,23 +177,23 @@ async def _offsets(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
 # tables ---------------------------------------------------------------------------------------
 
 
-def _any_tables(found: AnyDescribed, part: str, verbose: bool) -> list[Table]:
-    if isinstance(found, Described):
-        return _TABLES[part](found, verbose)
+def _any_tables(described: AnyDescribed, part: str, verbose: bool) -> list[Table]:
+    if isinstance(described, Described):
+        return _TABLES[part](described, verbose)
     from konvene.cli.groups import share as groups_share
     from konvene.cli.groups import streams as groups_streams
 
-    if isinstance(found, groups_share.DescribedShare):
-        return groups_share.tables(found, part, verbose)
+    if isinstance(described, groups_share.DescribedShare):
+        return groups_share.tables(described, part, verbose)
     if part == "in-flight":
-        return [Table((), (), [_nothing_in_flight(found.group)])]
-    return groups_streams.tables(found, part, verbose)
+        return [Table((), (), [_nothing_in_flight(described.group)])]
+    return groups_streams.tables(described, part, verbose)
 
 
-def _print_topologies(found: Sequence[AnyDescribed]) -> None:
+def _print_topologies(described: Sequence[AnyDescribed]) -> None:
     from konvene.cli.groups import streams as groups_streams
 
-    for i, each in enumerate(found):
+    for i, each in enumerate(described):
         group = each.group
         if not isinstance(each, groups_streams.DescribedStreams):
             note(f"Group '{group.group_id}' is a {group.type} group: only streams groups have a topology.")
@@ -206,15 +206,15 @@ def _print_topologies(found: Sequence[AnyDescribed]) -> None:
             click.echo(text_of(line))
 
 
-def _offsets_table(found: Described, verbose: bool) -> list[Table]:
-    group = found.group
+def _offsets_table(described: Described, verbose: bool) -> list[Table]:
+    group = described.group
     epoch = ("LEADER-EPOCH",) if verbose else ()
     columns = (
         "GROUP", "TOPIC", "PARTITION", *epoch, "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID",
         "HOST", "CLIENT-ID",
     )  # fmt: skip
     rows = []
-    for row in found.offsets:
+    for row in described.offsets:
         tp, at, m = row.partition, row.committed, row.member
         leader_epoch = at.leader_epoch if at and at.leader_epoch >= 0 else None
         rows.append(
@@ -228,8 +228,8 @@ def _offsets_table(found: Described, verbose: bool) -> list[Table]:
     return [Table(columns if rows else (), rows, _notes(group))]
 
 
-def _members_table(found: Described, verbose: bool) -> list[Table]:
-    group = found.group
+def _members_table(described: Described, verbose: bool) -> list[Table]:
+    group = described.group
     static = any(m.instance_id for m in group.members)
     # The protocol of each member matters while a group is being upgraded or downgraded.
     migrating = verbose and {m.upgraded for m in group.members} >= {True, False}
@@ -255,8 +255,8 @@ def _members_table(found: Described, verbose: bool) -> list[Table]:
     return [Table(columns if rows else (), rows, _notes(group))]
 
 
-def _state_table(found: Described, verbose: bool) -> list[Table]:
-    group = found.group
+def _state_table(described: Described, verbose: bool) -> list[Table]:
+    group = described.group
     columns = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     row: list[Any] = [group.group_id, coordinator_cell(group), group.assignor, group.state]
     if verbose:
@@ -268,14 +268,14 @@ def _state_table(found: Described, verbose: bool) -> list[Table]:
     return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], _notes(group))]
 
 
-def _reconciliation_tables(found: Described, verbose: bool) -> list[Table]:
+def _reconciliation_tables(described: Described, verbose: bool) -> list[Table]:
     """Return two tables: the state of the group; and a row for each member, blocking ones first, with its
     progress in the lines below."""
-    group = found.group
+    group = described.group
     if group.type != "consumer":
         line = f"Group '{group.group_id}' is a {group.type} group: its members have no target assignments."
         return [Table((), (), [line])]
-    state = _state_table(found, verbose=True)
+    state = _state_table(described, verbose=True)
     columns = (
         "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "RACK", "PROTOCOL", "EPOCH", "STATE",
         "ASSIGNMENT", "TARGET",
@@ -293,8 +293,8 @@ def _reconciliation_tables(found: Described, verbose: bool) -> list[Table]:
     return [*state, Table(columns, rows, (), details)] if rows else state
 
 
-def _in_flight_table(found: Described, verbose: bool) -> list[Table]:
-    return [Table((), (), [_nothing_in_flight(found.group)])]
+def _in_flight_table(described: Described, verbose: bool) -> list[Table]:
+    return [Table((), (), [_nothing_in_flight(described.group)])]
 
 
 def _nothing_in_flight(group: GroupDescription | StreamsGroupDescription) -> str:
@@ -332,21 +332,21 @@ def _notes(group: GroupDescription) -> list[str]:
 # JSON -----------------------------------------------------------------------------------------
 
 
-def _any_document(found: AnyDescribed, part: str | None) -> dict[str, Any]:
-    if isinstance(found, Described):
-        return _document(found, part)
+def _any_document(described: AnyDescribed, part: str | None) -> dict[str, Any]:
+    if isinstance(described, Described):
+        return _document(described, part)
     from konvene.cli.groups import share as groups_share
     from konvene.cli.groups import streams as groups_streams
 
-    if isinstance(found, groups_share.DescribedShare):
-        return groups_share.document(found, part)
-    return groups_streams.document(found, part)
+    if isinstance(described, groups_share.DescribedShare):
+        return groups_share.document(described, part)
+    return groups_streams.document(described, part)
 
 
-def _document(found: Described, part: str | None) -> dict[str, Any]:
+def _document(described: Described, part: str | None) -> dict[str, Any]:
     """Return the description as a JSON document. It includes `offsets` and `members` if `part` is that one or
     None."""
-    g = found.group
+    g = described.group
     out = group_document(g)
     if g.heartbeat_policy:
         out["heartbeat_policy"] = g.heartbeat_policy
@@ -368,7 +368,7 @@ def _document(found: Described, part: str | None) -> dict[str, Any]:
                 "client_host": row.member.client_host if row.member else None,
                 "client_id": row.member.client_id if row.member else None,
             }
-            for row in found.offsets
+            for row in described.offsets
         ]
     return out
 

@@ -56,14 +56,14 @@ async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | No
 # tables ---------------------------------------------------------------------------------------
 
 
-def tables(found: DescribedShare, part: str, verbose: bool) -> list[Table]:
+def tables(described: DescribedShare, part: str, verbose: bool) -> list[Table]:
     """Return the tables of one part of a description, such as its offsets or members."""
-    return _TABLES[part](found, verbose)
+    return _TABLES[part](described, verbose)
 
 
-def _offsets_table(found: DescribedShare, verbose: bool) -> list[Table]:
-    group = found.group
-    if not found.offsets:
+def _offsets_table(described: DescribedShare, verbose: bool) -> list[Table]:
+    group = described.group
+    if not described.offsets:
         nothing = f"Share group '{group.group_id}' has no offset information."
         return [Table((), (), [*_notes(group), nothing])]
     columns = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"]
@@ -74,13 +74,13 @@ def _offsets_table(found: DescribedShare, verbose: bool) -> list[Table]:
             group.group_id, tp.topic, tp.partition, *([at.leader_epoch] if verbose else []),
             at.start_offset, at.lag,
         ]
-        for tp, at in found.offsets.items()
+        for tp, at in described.offsets.items()
     ]  # fmt: skip
-    return [Table(columns, rows, [*_notes(group), *_errors(found)])]
+    return [Table(columns, rows, [*_notes(group), *_errors(described)])]
 
 
-def _members_table(found: DescribedShare, verbose: bool) -> list[Table]:
-    group = found.group
+def _members_table(described: DescribedShare, verbose: bool) -> list[Table]:
+    group = described.group
     columns = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
     if verbose:
         columns.insert(5, "MEMBER-EPOCH")
@@ -94,8 +94,8 @@ def _members_table(found: DescribedShare, verbose: bool) -> list[Table]:
     return [Table(columns if rows else (), rows, _notes(group))]
 
 
-def _state_table(found: DescribedShare, verbose: bool) -> list[Table]:
-    group = found.group
+def _state_table(described: DescribedShare, verbose: bool) -> list[Table]:
+    group = described.group
     columns = ["GROUP", "COORDINATOR (ID)", "STATE"]
     row: list[Any] = [group.group_id, coordinator_cell(group), group.state]
     if verbose:
@@ -104,16 +104,16 @@ def _state_table(found: DescribedShare, verbose: bool) -> list[Table]:
     return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], _notes(group))]
 
 
-def _in_flight_table(found: DescribedShare, verbose: bool) -> list[Table]:
+def _in_flight_table(described: DescribedShare, verbose: bool) -> list[Table]:
     """Return a table with a row for each range of records in flight; `verbose` includes ranges that no member
     has acquired."""
-    group, members = found.group, _by_id(found.group)
+    group, members = described.group, _by_id(described.group)
     columns = (
         "GROUP", "TOPIC", "PARTITION", "FIRST-OFFSET", "LAST-OFFSET", "STATE", "DELIVERY-COUNT",
         "CONSUMER-ID", "HOST", "CLIENT-ID", "HELD", "LOCK-LEFT",
     )  # fmt: skip
     rows = []
-    for tp, at in found.offsets.items():
+    for tp, at in described.offsets.items():
         for each in at.in_flight or ():
             if each.member_id is None and not verbose:
                 continue
@@ -126,8 +126,8 @@ def _in_flight_table(found: DescribedShare, verbose: bool) -> list[Table]:
                     _seconds(each.held_ms), _seconds(each.lock_left_ms),
                 )
             )  # fmt: skip
-    notes = [*_notes(group), *_errors(found)]
-    reported = [at for at in found.offsets.values() if at.error is None]
+    notes = [*_notes(group), *_errors(described)]
+    reported = [at for at in described.offsets.values() if at.error is None]
     if any(at.in_flight is None for at in reported):
         notes.append(NOT_REPORTED)
     elif not rows:
@@ -135,8 +135,8 @@ def _in_flight_table(found: DescribedShare, verbose: bool) -> list[Table]:
     return [Table(columns if rows else (), rows, notes)]
 
 
-def _no_reconciliation(found: DescribedShare, verbose: bool) -> list[Table]:
-    group = found.group
+def _no_reconciliation(described: DescribedShare, verbose: bool) -> list[Table]:
+    group = described.group
     line = f"Group '{group.group_id}' is a share group: its assignments need no reconciliation."
     return [Table((), (), [line])]
 
@@ -161,25 +161,27 @@ def _notes(group: ShareGroupDescription) -> list[str]:
     return []
 
 
-def _errors(found: DescribedShare) -> list[str]:
-    return [f"Warning: {at.error}" for at in found.offsets.values() if at.error is not None]
+def _errors(described: DescribedShare) -> list[str]:
+    return [f"Warning: {at.error}" for at in described.offsets.values() if at.error is not None]
 
 
 # JSON -----------------------------------------------------------------------------------------
 
 
-def document(found: DescribedShare, part: str | None) -> dict[str, Any]:
+def document(described: DescribedShare, part: str | None) -> dict[str, Any]:
     """Return the description as a JSON document. It includes `offsets` and `members` if `part` is that one or
     None."""
-    g = found.group
+    g = described.group
     out = group_document(g)
     if part in (None, "members"):
         out["members"] = [_member(each) for each in g.members]
     if part in (None, "offsets"):
-        out["offsets"] = [_offset(tp, at) for tp, at in found.offsets.items()]
+        out["offsets"] = [_offset(tp, at) for tp, at in described.offsets.items()]
     if part == "in-flight":
         out["in_flight"] = [
-            _records(tp, each, _by_id(g)) for tp, at in found.offsets.items() for each in at.in_flight or ()
+            _records(tp, each, _by_id(g))
+            for tp, at in described.offsets.items()
+            for each in at.in_flight or ()
         ]
     return out
 

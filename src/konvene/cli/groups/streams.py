@@ -141,24 +141,24 @@ def _readers(
 # tables ---------------------------------------------------------------------------------------
 
 
-def tables(found: DescribedStreams, part: str, verbose: bool) -> list[Table]:
+def tables(described: DescribedStreams, part: str, verbose: bool) -> list[Table]:
     """Return the tables of a part of the description. The topology is no table: `tree` draws it."""
-    return _TABLES[part](found, verbose)
+    return _TABLES[part](described, verbose)
 
 
-def tree(found: DescribedStreams) -> list[str]:
+def tree(described: DescribedStreams) -> list[str]:
     """Return the lines of the topology as a tree."""
-    return tree_lines(found.group)
+    return tree_lines(described.group)
 
 
-def _offsets_table(found: DescribedStreams, verbose: bool) -> list[Table]:
-    group = found.group
+def _offsets_table(described: DescribedStreams, verbose: bool) -> list[Table]:
+    group = described.group
     columns = ["GROUP", "TOPIC", "PARTITION", "OFFSET-LAG"]
     if verbose:
         columns[3:] = ["CURRENT-OFFSET", "LEADER-EPOCH", "LOG-END-OFFSET", "OFFSET-LAG", "TASK", "MEMBER",
                        "CLIENT-ID"]  # fmt: skip
     rows = []
-    for row in found.offsets:
+    for row in described.offsets:
         tp, at, m = row.partition, row.committed, row.member
         cells: list[Any] = [group.group_id, tp.topic, tp.partition]
         if verbose:
@@ -168,11 +168,11 @@ def _offsets_table(found: DescribedStreams, verbose: bool) -> list[Table]:
         else:
             cells.append(row.lag)
         rows.append(cells)
-    return [Table(columns if rows else (), rows, notes(found))]
+    return [Table(columns if rows else (), rows, notes(described))]
 
 
-def _members_table(found: DescribedStreams, verbose: bool) -> list[Table]:
-    group = found.group
+def _members_table(described: DescribedStreams, verbose: bool) -> list[Table]:
+    group = described.group
     if not verbose:
         columns = ["GROUP", "MEMBER", "PROCESS", "CLIENT-ID", "ASSIGNMENTS"]
         rows: list[list[Any]] = [
@@ -180,7 +180,7 @@ def _members_table(found: DescribedStreams, verbose: bool) -> list[Table]:
             for m in group.members
         ]
         details = [[*describe_protocol(m, group), *describe_task_progress(m, group)] for m in group.members]
-        return [Table(columns if rows else (), rows, notes(found), details)]
+        return [Table(columns if rows else (), rows, notes(described), details)]
     columns = [
         "GROUP", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH", "MEMBER", "MEMBER-PROTOCOL", "MEMBER-EPOCH",
         "PROCESS", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "RACK", "ENDPOINT", "STATE", "ASSIGNMENTS",
@@ -199,25 +199,25 @@ def _members_table(found: DescribedStreams, verbose: bool) -> list[Table]:
         details.append(
             [*describe_progress(each, group), *describe_task_progress(m, group, verbose=True), *_reported(m)]
         )
-    return [Table(columns if rows else (), rows, notes(found), details)]
+    return [Table(columns if rows else (), rows, notes(described), details)]
 
 
-def _state_table(found: DescribedStreams, verbose: bool) -> list[Table]:
-    group = found.group
+def _state_table(described: DescribedStreams, verbose: bool) -> list[Table]:
+    group = described.group
     columns = ["GROUP", "COORDINATOR (ID)", "ASSIGNOR", "STATE"]
     row: list[Any] = [group.group_id, coordinator_cell(group), group.assignor, group.state]
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH"]
         row += [group.epoch, group.assignment_epoch, group.topology.epoch if group.topology else None]
     lines = [*describe_group_progress(group), *describe_placement(group)]
-    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], notes(found), [lines])]
+    return [Table([*columns, "#MEMBERS"], [[*row, len(group.members)]], notes(described), [lines])]
 
 
-def _reconciliation_tables(found: DescribedStreams, verbose: bool) -> list[Table]:
+def _reconciliation_tables(described: DescribedStreams, verbose: bool) -> list[Table]:
     """Return two tables: the state of the group; and a row for each member, blocking ones first, with its
     progress in the lines below."""
-    group = found.group
-    state = _state_table(found, verbose=True)
+    group = described.group
+    state = _state_table(described, verbose=True)
     columns = (
         "MEMBER", "GROUP-INSTANCE-ID", "PROCESS", "HOST", "CLIENT-ID", "EPOCH", "STATE", "ASSIGNMENT",
         "TARGET",
@@ -268,15 +268,15 @@ def _progress(m: StreamsMemberDescription, task: Task) -> str:
     return f"{task} at {'?' if at is None else at} of {end}"
 
 
-def notes(found: DescribedStreams) -> list[str]:
+def notes(described: DescribedStreams) -> list[str]:
     """Return the notes to print with every part of the description: that the group is empty, not ready or
     rebalancing."""
-    group = found.group
+    group = described.group
     if group.state == GroupState.EMPTY:
         return [f"Streams group '{group.group_id}' has no active members."]
     if group.state == GroupState.NOT_READY:
-        if found.missing_topics:
-            why = f"missing topics: {', '.join(found.missing_topics)}"
+        if described.missing_topics:
+            why = f"missing topics: {', '.join(described.missing_topics)}"
         else:
             why = "its topics are incorrectly partitioned, or its first assignment is delayed"
         return [f"Warning: Streams group '{group.group_id}' is not ready: {why}."]
@@ -288,10 +288,10 @@ def notes(found: DescribedStreams) -> list[str]:
 # JSON -----------------------------------------------------------------------------------------
 
 
-def document(found: DescribedStreams, part: str | None) -> dict[str, Any]:
+def document(described: DescribedStreams, part: str | None) -> dict[str, Any]:
     """Return the description as a JSON document. It includes `offsets`, `members` and `topology` only if
     `part` requests them."""
-    g = found.group
+    g = described.group
     out = group_document(g, topology_epoch=g.topology.epoch if g.topology else None) | {
         "warmups": warmup_count(g),
         "num_warmup_replicas": g.num_warmup_replicas,
@@ -301,13 +301,13 @@ def document(found: DescribedStreams, part: str | None) -> dict[str, Any]:
         "placement": placement_document(g),
     }
     if g.state == GroupState.NOT_READY:
-        out["missing_topics"] = list(found.missing_topics)
+        out["missing_topics"] = list(described.missing_topics)
     if part == "topology":
         out["topology"] = topology_document(g)
     if part in (None, "members", "reconciliation"):
         out["members"] = [_member(each, g) for each in member_progress(g)]
     if part in (None, "offsets"):
-        out["offsets"] = [_offset(row) for row in found.offsets]
+        out["offsets"] = [_offset(row) for row in described.offsets]
     return out
 
 

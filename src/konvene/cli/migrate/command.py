@@ -204,23 +204,23 @@ def _target(groups: Mapping[str, Any], name: str, to: str | None) -> str:
 # output ---------------------------------------------------------------------------------------
 
 
-def _print(found: Sequence[DryRun], options: Options) -> None:
+def _print(results: Sequence[DryRun], options: Options) -> None:
     if options.as_json:
-        print_json([document(each, explain=options.explain) for each in found])
+        print_json([document(each, explain=options.explain) for each in results])
         return
-    if not found:
+    if not results:
         note("There is no group to migrate.")
         return
-    tables = [table(found, explain=options.explain)]
-    print_tables([*tables, *(members_table(each) for each in found if options.verbose and each.members)])
-    blocked = sum(not each.can for each in found)
-    note(f"{len(found) - blocked} of {len(found)} groups can migrate.")
-    if not options.explain and has_findings(found):
+    tables = [table(results, explain=options.explain)]
+    print_tables([*tables, *(members_table(each) for each in results if options.verbose and each.members)])
+    blocked = sum(not each.can for each in results)
+    note(f"{len(results) - blocked} of {len(results)} groups can migrate.")
+    if not options.explain and has_findings(results):
         note("Use --explain to see what to do about each blocker and note.")
 
 
-def _exit(found: Sequence[DryRun], *, damaged: bool = False) -> None:
-    if damaged or not all(each.can for each in found):
+def _exit(results: Sequence[DryRun], *, damaged: bool = False) -> None:
+    if damaged or not all(each.can for each in results):
         raise click.exceptions.Exit(1)
 
 

@@ -24,7 +24,7 @@ __all__ = [
 MAX_NAMED_MEMBERS = 3
 
 
-def table(found: Sequence[DryRun], *, explain: bool) -> Table:
+def table(results: Sequence[DryRun], *, explain: bool) -> Table:
     """Return a table with a row for each group, and its blockers, notes and moves in lines below it.
     `explain` adds what to do about each."""
     columns = ["GROUP", "TYPE", "TO", "#MEMBERS", "PROTOCOL", "CAN-MIGRATE", "STAY", "MOVE", "NEW", "LOST"]
@@ -33,30 +33,30 @@ def table(found: Sequence[DryRun], *, explain: bool) -> Table:
             each.group_id, each.type, each.to, len(each.members), each.protocol,
             "yes" if each.can else "NO", *_counts(each.moves),
         ]
-        for each in found
+        for each in results
     ]  # fmt: skip
-    return Table(columns, rows, (), [list(_details(each, explain)) for each in found])
+    return Table(columns, rows, (), [list(_details(each, explain)) for each in results])
 
 
 def _counts(moves: AssignmentChanges | None) -> list[int | None]:
     return [None] * 4 if moves is None else [moves.stay, moves.move, moves.fresh, moves.lost]
 
 
-def _details(found: DryRun, explain: bool) -> Iterator[str]:
-    for blocker in found.blockers:
-        yield f"blocked ({blocker.code}): {blocker.reason}{_members_of(found, blocker.member_ids)}"
-        yield from _advice(found.to, blocker.code, explain)
-    for remark in found.notes:
-        yield f"note ({remark.code}): {remark.sentence}{_members_of(found, remark.member_ids)}"
-        yield from _advice(found.to, remark.code, explain)
-    if found.moves is not None:
-        yield from _move_lines(found, found.moves)
+def _details(result: DryRun, explain: bool) -> Iterator[str]:
+    for blocker in result.blockers:
+        yield f"blocked ({blocker.code}): {blocker.reason}{_members_of(result, blocker.member_ids)}"
+        yield from _advice(result.to, blocker.code, explain)
+    for remark in result.notes:
+        yield f"note ({remark.code}): {remark.sentence}{_members_of(result, remark.member_ids)}"
+        yield from _advice(result.to, remark.code, explain)
+    if result.moves is not None:
+        yield from _move_lines(result, result.moves)
 
 
-def _members_of(found: DryRun, member_ids: Sequence[str]) -> str:
+def _members_of(result: DryRun, member_ids: Sequence[str]) -> str:
     if not member_ids:
         return ""
-    by_id = {each.member_id: each for each in found.members}
+    by_id = {each.member_id: each for each in result.members}
     names = [_name(by_id[each]) for each in member_ids[:MAX_NAMED_MEMBERS] if each in by_id]
     more = f" and {len(member_ids) - MAX_NAMED_MEMBERS} more" if len(member_ids) > MAX_NAMED_MEMBERS else ""
     return f" [{', '.join(names)}{more}]"
@@ -73,10 +73,10 @@ def _advice(to: str, code: str, explain: bool) -> Iterator[str]:
         yield f"  -> {row.do}"
 
 
-def _move_lines(found: DryRun, moves: AssignmentChanges) -> Iterator[str]:
-    what = "active tasks" if found.to == "streams" else "partitions"
+def _move_lines(result: DryRun, moves: AssignmentChanges) -> Iterator[str]:
+    what = "active tasks" if result.to == "streams" else "partitions"
     line = f"dry run: {moves.stay} {what} stay, {moves.move} move to another member"
-    if found.to == "streams":
+    if result.to == "streams":
         line += (
             f"; standbys: {moves.copies_stay} stay, {moves.copies_removed} are removed, "
             f"{moves.copies_made} are new"
@@ -84,16 +84,17 @@ def _move_lines(found: DryRun, moves: AssignmentChanges) -> Iterator[str]:
     yield line if moves.settled else f"{line}; the group did not converge in {moves.heartbeats} heartbeats"
 
 
-def members_table(found: DryRun) -> Table:
+def members_table(result: DryRun) -> Table:
     """Return a table with a row for each member: its current and its target assignment."""
-    streams = any(each.version is not None for each in found.members)
+    streams = any(each.version is not None for each in result.members)
     columns = ["GROUP", "MEMBER", "CLIENT-ID", "HOST", "PROTOCOL"]
     columns += ["USER-DATA", "PROCESS", "ASSIGNED", "STANDBYS"] if streams else ["ASSIGNED"]
     columns += ["TARGET", "TARGET-STANDBYS"] if streams else ["TARGET"]
     rows = []
-    for each in found.members:
+    for each in result.members:
         row: list[Any] = [
-            found.group_id, each.instance_id or each.member_id, each.client_id, each.client_host, each.speaks,
+            result.group_id, each.instance_id or each.member_id, each.client_id, each.client_host,
+            each.speaks,
         ]  # fmt: skip
         row += (
             [each.version, each.process_id, len(each.has), len(each.standby)] if streams else [len(each.has)]
@@ -116,24 +117,24 @@ def _change(member: MemberPlan) -> str:
 # JSON -----------------------------------------------------------------------------------------
 
 
-def document(found: DryRun, *, explain: bool) -> dict[str, Any]:
+def document(result: DryRun, *, explain: bool) -> dict[str, Any]:
     """Return the result for a group as a JSON document. `explain` adds what to do about each blocker and
     note."""
     return {
-        "group": found.group_id,
-        "type": found.type,
-        "to": found.to,
-        "epoch": found.epoch if found.epoch >= 0 else None,
-        "protocol": found.protocol,
-        "can_migrate": found.can,
+        "group": result.group_id,
+        "type": result.type,
+        "to": result.to,
+        "epoch": result.epoch if result.epoch >= 0 else None,
+        "protocol": result.protocol,
+        "can_migrate": result.can,
         "blockers": [
-            _remark(found.to, each.code, each.reason, each.member_ids, explain) for each in found.blockers
+            _remark(result.to, each.code, each.reason, each.member_ids, explain) for each in result.blockers
         ],
         "notes": [
-            _remark(found.to, each.code, each.sentence, each.member_ids, explain) for each in found.notes
+            _remark(result.to, each.code, each.sentence, each.member_ids, explain) for each in result.notes
         ],
-        "moves": None if found.moves is None else found.moves._asdict(),
-        "members": [_member(each) for each in found.members],
+        "moves": None if result.moves is None else result.moves._asdict(),
+        "members": [_member(each) for each in result.members],
     }
 
 
@@ -189,9 +190,9 @@ def releases() -> Table:
     return Table(columns, rows)
 
 
-def has_findings(found: Sequence[DryRun]) -> bool:
+def has_findings(results: Sequence[DryRun]) -> bool:
     """Return True if any group has a blocker or a note."""
-    return any(each.blockers or each.notes for each in found)
+    return any(each.blockers or each.notes for each in results)
 
 
 def catalogue_document() -> dict[str, Any]:
