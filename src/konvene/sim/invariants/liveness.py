@@ -1,4 +1,4 @@
-"""The liveness invariants: what a world without faults must reach in bounded time.
+"""The liveness invariants: what a simulated world without faults must reach in bounded time.
 
 When the faults end and no member joins or leaves,
 

@@ -40,7 +40,7 @@ def requesting_members(event: Event) -> set[str]:
 
 
 class ModernInvariant(Invariant):
-    """An invariant of the groups of one type."""
+    """Base class of invariants of the groups of one type, `group_type`."""
 
     group_type: type[ModernGroup[Any]]
 
@@ -166,10 +166,10 @@ class ConsistentIndexes(ModernInvariant):
 
 
 class DurableState(ModernInvariant):
-    """An invariant of the part of a group that a restart keeps."""
+    """Base class of invariants about the state of a group that survives a restart."""
 
     def durable_part(self, group: Any) -> Any:
-        """Return the group without what a restart may lose."""
+        """Return a copy of the group without the state that a restart may lose."""
         raise NotImplementedError
 
 
@@ -371,8 +371,8 @@ class ExpectedHeartbeatErrors(ModernInvariant):
 
 
 class CacheableResponses(ModernInvariant):
-    """Deciding a request again whose response the core declares cacheable writes nothing, and sets the same
-    timers."""
+    """A response that the coordinator declares cacheable is repeatable: deciding its request again writes
+    nothing, and sets the same timers."""
 
     def repeated_response(self, event: Event) -> Any:
         """Decide the request of the event a second time, and return that response; None if the response is

@@ -25,7 +25,7 @@ def touched(event: Event) -> Iterator[tuple[str, ShareGroup | None, ShareGroup]]
 
 
 def durable_part(group: ShareGroup) -> ShareGroup:
-    """Return the group without what a restart may lose."""
+    """Return a copy of the group without the state that a restart may lose."""
     return replace(group, soft=SoftState(), reached_ms={})
 
 

@@ -1,4 +1,4 @@
-"""Model checking: explore every interleaving of a small group breadth-first, on the production core."""
+"""Model checking: explore every interleaving of a small group, on the coordinator's production code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model check of a small consumer group: every interleaving, breadth-first, on the real core.
+"""Model check of a small consumer group: every interleaving, on the production code.
 
 `GroupModel` has the search and the clients. As faults, a message is lost, a session expires while its client
 lives, a member exceeds its rebalance timeout, the coordinator is loaded again from its log. The topic may

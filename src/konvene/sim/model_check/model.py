@@ -14,7 +14,7 @@ Clients are values that follow the protocol as `members.classic` does. Each has 
 
 Faults: a request or a response is lost; the connection of a pending request breaks; a request is duplicated
 and delayed; a client dies, may be started again, and its last request may still arrive; a client is too slow;
-the coordinator crashes at any moment, also before or after the batch at hand is durable.
+the coordinator crashes at any moment, also before or after the batch of a decision is durable.
 
 Every generation is caused by a start, a stop or a fault, and all of these are bounded, so the number of
 states is finite. Not modelled: the cooperative protocol, several groups, changes of subscriptions,

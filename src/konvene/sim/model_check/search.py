@@ -1,4 +1,4 @@
-"""Model check of a small classic group: breadth-first search of all reachable states on the production core.
+"""Model check of a small classic group: search of all reachable states, on the production code.
 
 The seeded simulator samples histories; the model checker takes every move from every reachable state. `model`
 enumerates the moves, `core` takes each step with the production code and checks the invariants, `symmetry`

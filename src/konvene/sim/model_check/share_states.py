@@ -5,7 +5,7 @@ They are answered one by one, those about the same share partition in the order 
 all are, the group coordinator receives the result. What follows from the responses is decided by the broker's
 own functions.
 
-The production core decides each request, checked against the invariants of `sim.share.invariants`.
+The production code decides each request, checked against the invariants of `sim.share.invariants`.
 """
 
 from __future__ import annotations

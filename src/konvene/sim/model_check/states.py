@@ -1,4 +1,4 @@
-"""Conversion between a `Coordinator` value and the records and groups of the production core.
+"""Conversion between a `Coordinator` value and the records and groups of the production code.
 
 Everything is left out that the next decision does not depend on: times, because the clock stands still;
 counts of members, which follow from the members; the causes of a rebalance, except that there are some.

@@ -1,10 +1,9 @@
-"""Model check of a small streams group: every interleaving, breadth-first, on the real core.
+"""Model check of a small streams group: every interleaving, on the production code.
 
 Two processes: `a` and `c` are threads of the first one, `b` and `d` of the second. The topology has a
 stateful subtopology with as many tasks as the model has partitions, and a stateless one with a single task.
 Each stateful task is to have a standby. The changelog topic is missing at first, and created when the group
-requests it. Setting the number of standbys to
-zero counts as a fault.
+requests it. Setting the number of standbys to zero counts as a fault.
 
 `GroupModel` has the search and the clients. As a further fault a client dies without leaving, and returns
 with another member id on the same disk. Beside the invariants of `konvene.sim.invariants`, no client may

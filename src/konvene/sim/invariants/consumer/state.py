@@ -62,7 +62,7 @@ class PartitionsHaveOneOwner(Invariant):
 
 
 class LoggedPartitionsHaveOneOwner(OneOwnerInTheLog):
-    """M1: the same, by the records of current assignments alone."""
+    """M1: by the records of current assignments in the log alone, no partition has two owners."""
 
     group_type = ConsumerGroup
     record_key = ConsumerGroupCurrentMemberAssignmentKey
@@ -195,5 +195,5 @@ def owned_units(member: Member) -> set[Unit]:
 
 
 def durable_part(group: ConsumerGroup) -> ConsumerGroup:
-    """Return the group without what a restart may lose."""
+    """Return a copy of the group without the state that a restart may lose."""
     return replace(group, soft=SoftState(), reached_ms={})

@@ -166,8 +166,8 @@ class RegexesMatchAuthorizedTopics(Invariant):
 
 
 class CompletedWorkIsNotPending(Invariant):
-    """L1, M12: when regexes are resolved or an assignment is computed, the group does not wait for that work
-    any more; later changes request new work."""
+    """L1, M12: when regexes are resolved or an assignment is computed, the group does not wait for that
+    result any more; later changes request a new one."""
 
     def after(self, event: Event) -> None:
         if event.kind != "completion" or event.outcome is None:

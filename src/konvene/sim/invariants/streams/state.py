@@ -71,7 +71,7 @@ class ActiveTasksHaveOneOwner(Invariant):
 
 
 class LoggedActiveTasksHaveOneOwner(OneOwnerInTheLog):
-    """T1: the same, by the records of current assignments alone."""
+    """T1: by the records of current assignments in the log alone, no active task has two owners."""
 
     group_type = StreamsGroup
     record_key = StreamsGroupCurrentMemberAssignmentKey
@@ -391,5 +391,5 @@ def indexed_owners(group: StreamsGroup) -> dict[Unit, set[str]]:
 
 
 def durable_part(group: StreamsGroup) -> StreamsGroup:
-    """Return the group without what a restart may lose."""
+    """Return a copy of the group without the state that a restart may lose."""
     return replace(group, soft=SoftState(), reached_ms={}, reported={})
