@@ -1,4 +1,4 @@
-"""Clients that `async with` closes."""
+"""Base class of the clients that are closed at the end of an `async with` block."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from konvene.errors import Errors
 
 
 class ClientError(Exception):
-    """Base class of all errors of the client."""
+    """Base class of all errors that the client raises."""
 
     retriable = False
 
@@ -58,9 +58,9 @@ class TransactionFailed(ClientError):
 
 
 class KafkaError(ClientError):
-    """An error code of a broker, with the broker's message if it gave one.
+    """An error code in a response of a broker, with the broker's message if it gave one.
 
-    Codes with a class of their own are raised as that class."""
+    A code that has a subclass of its own is raised as that subclass."""
 
     def __new__(cls, code: int, message: str | None = None, *, about: str = "") -> KafkaError:
         return super().__new__(_LEAVES.get(code, cls) if cls is KafkaError else cls)
@@ -106,7 +106,7 @@ _LEAVES: dict[int, type[KafkaError]] = {
 
 
 def error_name(code: int) -> str:
-    """The name of an error code; `error code N` for an unknown one."""
+    """Return the name of an error code; `error code N` for an unknown one."""
     try:
         return Errors(code).name
     except ValueError:
@@ -114,7 +114,7 @@ def error_name(code: int) -> str:
 
 
 def is_retriable(code: int) -> bool:
-    """Whether Kafka's clients retry a request after this code."""
+    """Return True if Kafka's clients retry a request after this code."""
     try:
         return Errors(code).retriable
     except ValueError:
@@ -122,6 +122,6 @@ def is_retriable(code: int) -> bool:
 
 
 def raise_for(code: int, message: str | None = None, *, about: str = "") -> None:
-    """Raise `KafkaError` unless the code is NONE. `about` is the subject of the error."""
+    """Raise `KafkaError` unless the code is NONE. `about` is the subject of the request."""
     if code != 0:
         raise KafkaError(code, message, about=about)

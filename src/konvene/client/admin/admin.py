@@ -90,7 +90,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting with its value; `source` is Kafka's name of the level that defines it."""
+    """A setting with its value; `source` is Kafka's name of the level that defines the value."""
 
     name: str
     value: str | None
@@ -184,8 +184,9 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
     async def describe_configs(
         self, resource_type: int, name: str, *, synonyms: bool = False
     ) -> list[ConfigEntry]:
-        """Describe the settings of a topic, a broker ("" for the cluster-wide default) or a group, by
-        name."""
+        """Return the settings of a topic, a broker ("" for the default of all brokers) or a group, by name.
+
+        `synonyms` requests all levels that define a value."""
         request = DescribeConfigsRequest(
             resources=(
                 DescribeConfigsResource(
@@ -233,9 +234,9 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
         )
 
     async def list_config_resources(self, resource_type: int) -> list[str]:
-        """Names of the resources of a type that have settings, even if they do not exist otherwise.
+        """Return the names of the resources of a type that have settings; they need not exist otherwise.
 
-        Empty if the broker lacks ListConfigResources v1."""
+        Returns an empty list if the broker lacks ListConfigResources v1."""
         connection = await self.cluster.any_node()
         key = BY_NAME["ListConfigResources"].key
         if not connection.speaks(key) or connection.version_of(key) < 1:
@@ -249,8 +250,8 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
         return self.cluster.settings.request_timeout_ms
 
     async def _ask_controller(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Send a request to any broker, which forwards it in KRaft; to the controller after
-        NOT_CONTROLLER."""
+        """Send a request to any broker, which forwards it in KRaft mode; after NOT_CONTROLLER, to the
+        controller."""
         patience = self.cluster.patience()
         node_id: int | None = None
         while True:
@@ -263,5 +264,7 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
 
 
 def _node_of(resource_type: int, name: str) -> int | None:
-    """The broker to send to: a broker for its own settings, any broker for others."""
+    """Return the id of the broker that a request about a resource must go to; None for any broker.
+
+    Only a broker itself describes and changes its settings."""
     return int(name) if resource_type == BROKER and name else None

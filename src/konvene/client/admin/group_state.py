@@ -48,7 +48,7 @@ STATES_OF = {
 
 
 def state_filter(states: Iterable[str]) -> tuple[str, ...]:
-    """The filter values with which every broker finds groups in these states."""
+    """Return the filter values with which every broker finds groups in these states."""
     values = []
     for state in states:
         values.append(str(state))

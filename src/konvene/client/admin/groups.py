@@ -1,8 +1,9 @@
-"""Admin methods for groups and committed offsets: the part of `Admin` that group coordinators response.
+"""Admin methods for groups and committed offsets: the part of `Admin` that group coordinators answer.
 
 Groups of every type are listed. Classic and consumer groups are described with their members, as Kafka's
 tools do: ConsumerGroupDescribe first, DescribeGroups for a group that it does not find. A method for several
-partitions or members returns an error per item if Kafka does."""
+partitions or members returns an error per item if Kafka does.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ class Heartbeats(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member of a classic or consumer group. `epoch` and `target` are None in a classic group."""
+    """A member of a classic or consumer group. `epoch` and `target` (the partitions that the coordinator
+    wants it to own) are None in a classic group."""
 
     member_id: str
     instance_id: str | None
@@ -118,7 +120,7 @@ class CommittedOffset(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """The result of removing a member."""
+    """The result of removing a member from a group; `error` is None if it was removed."""
 
     member_id: str
     instance_id: str | None
@@ -130,7 +132,7 @@ class Removal(NamedTuple):
 
 
 class GroupAdmin:
-    """Administration of groups in the cluster behind `cluster`."""
+    """The methods of `Admin` for groups and committed offsets."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -241,7 +243,7 @@ class GroupAdmin:
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False,
         member_id: str | None = None, member_epoch: int = -1,
     ) -> dict[TopicPartition, CommittedOffset]:  # fmt: skip
-        """The committed offsets of a group, of `partitions` or of all. Partitions without one are left out.
+        """Return the committed offsets of `partitions`, or of all partitions. Those without one are left out.
 
         `require_stable` waits for open transactions. A member of a consumer group gives its id and epoch, and
         the request fails if they are not current. Raises `KafkaError`."""
@@ -315,10 +317,10 @@ class GroupAdmin:
     async def delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Forget a group's offsets of partitions that no member subscribes to; reason not, where it is
-        refused.
+        """Delete committed offsets of partitions to which no member subscribes.
 
-        Raises `KafkaError` where the group itself is refused."""
+        Returns the error of each partition, or None. Raises `KafkaError` if the request for the group fails.
+        """
         request = OffsetDeleteRequest(
             group_id=group,
             topics=tuple(
@@ -341,7 +343,7 @@ class GroupAdmin:
         }
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
-        """The offset of each partition at a timestamp (ms), at EARLIEST or at LATEST."""
+        """Return the offset of each partition at the given timestamp (ms), EARLIEST or LATEST."""
         return await list_offsets(self.cluster, wanted)
 
     async def _coordinator(self, group: str) -> Connection:
@@ -365,7 +367,7 @@ def _error_of(code: int, about: str) -> KafkaError | None:
 
 
 def _with_heartbeats(group: GroupDescription, found: Struct) -> GroupDescription:
-    """Add the heartbeat statistics of a konvene broker."""
+    """Return `group` with the heartbeat statistics that a konvene broker adds to its response `found`."""
     for tag, data in found.unknown_tags:
         if tag == HEARTBEAT_EXTENSION:
             try:
@@ -435,7 +437,9 @@ def _classic_group(found: Any, coordinator: Node) -> GroupDescription:
 def _offset_fetch(
     requested: OffsetFetchRequestGroup, partitions: Iterable[TopicPartition] | None, require_stable: bool
 ) -> Callable[[Connection], tuple[Struct, int]]:
-    """OffsetFetch by topic name: several groups from version 8, one group before, topic ids from 10."""
+    """Return a function that builds the OffsetFetch request for a connection.
+
+    Topics are given by name, so the version is at most 9; versions below 8 have fields for one group only."""
     grouped = None if partitions is None else _by_topic(dict.fromkeys(partitions))
 
     def versioned(connection: Connection) -> tuple[Struct, int]:

@@ -86,7 +86,8 @@ class InFlightRecords(NamedTuple):
 
 
 class SharePartitionOffset(NamedTuple):
-    """Start offset and lag of a group in a partition; None if uninitialized or not reported."""
+    """Start offset and lag of a group in a partition. A field is None if the partition is uninitialized or
+    the broker does not report the field."""
 
     start_offset: int | None
     leader_epoch: int | None
@@ -97,7 +98,7 @@ class SharePartitionOffset(NamedTuple):
 
 
 class ShareGroupAdmin(GroupAdmin):
-    """Administration of groups of consumers and of share groups."""
+    """The methods of `Admin` for share groups."""
 
     async def describe_share_group(self, group: str) -> ShareGroupDescription:
         """Describe a share group.
@@ -121,7 +122,7 @@ class ShareGroupAdmin(GroupAdmin):
     async def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None], *, in_flight: bool = False
     ) -> dict[str, dict[TopicPartition, SharePartitionOffset]]:
-        """The start offsets by group, of the given partitions or of all initialized ones (None).
+        """Return the start offsets by group, of the given partitions or of all initialized ones (None).
 
         `in_flight` requests the in-flight records from a konvene broker; other brokers ignore it."""
         return {
@@ -252,7 +253,7 @@ def _offset(group: str, tp: TopicPartition, row: Any) -> SharePartitionOffset:
 
 
 def _in_flight(tp: TopicPartition, row: Any) -> tuple[InFlightRecords, ...] | None:
-    """The in-flight records that a konvene broker reports."""
+    """Return the in-flight records of a partition, which a konvene broker adds to its row of the response."""
     for tag, data in row.unknown_tags:
         if tag == IN_FLIGHT_EXTENSION:
             try:

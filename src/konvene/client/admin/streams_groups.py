@@ -103,8 +103,9 @@ class DescriptionStatus(IntEnum):
 
 
 class Placement(NamedTuple):
-    """Tag and rack spread of a target assignment. Copies of a task are its active, standby and warm-up
-    tasks."""
+    """How well a target assignment spreads tasks over client tags and racks.
+
+    Copies of a task are its active, standby and warm-up tasks."""
 
     tags: tuple[str, ...]
     """Client tags over whose values the copies of a task are to be spread."""
@@ -154,7 +155,7 @@ Offsets = Mapping[TopicPartition, int | CommittedOffset]
 
 
 class StreamsGroupAdmin(GroupAdmin):
-    """Administration of groups of consumers and of streams groups."""
+    """The methods of `Admin` for streams groups."""
 
     async def describe_streams_group(
         self, group: str, *, topology_description: bool = False, pending_revocations: bool = False
@@ -184,7 +185,7 @@ class StreamsGroupAdmin(GroupAdmin):
     async def list_streams_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool = False
     ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-        """The committed offsets by group, of the given partitions or of all (None)."""
+        """Return the committed offsets by group, of the given partitions or of all (None)."""
         return {
             group: await self.committed_offsets(group, partitions, require_stable=require_stable)
             for group, partitions in groups.items()
@@ -298,7 +299,7 @@ def _assignment(row: Any) -> Assignment:
 
 
 def _extension(found: Any) -> StreamsExtension | None:
-    """The additional report of a konvene broker."""
+    """Return what a konvene broker adds to the description `found` of a group; None from other brokers."""
     for tag, data in found.unknown_tags:
         if tag == STREAMS_EXTENSION:
             try:

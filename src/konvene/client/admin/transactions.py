@@ -86,7 +86,7 @@ class HangingTransaction(NamedTuple):
 
 
 class TransactionAdmin:
-    """Administration of transactions."""
+    """The methods of `Admin` for transactions."""
 
     cluster: Cluster
 
@@ -96,9 +96,9 @@ class TransactionAdmin:
     ) -> list[TransactionListing]:  # fmt: skip
         """List the transactional ids of all brokers, filtered if a filter is given.
 
-        `duration_ms` selects transactions that have been open for longer, `pattern` ids that match an RE2
-        expression as a whole. Raises `UnsupportedVersion` if a broker lacks ListTransactions v1 or v2 for
-        them."""
+        `duration_ms` selects transactions that have been open for longer, `pattern` transactional ids that
+        match an RE2 expression as a whole. Raises `UnsupportedVersion` if a broker is too old for a filter:
+        `duration_ms` needs ListTransactions v1, `pattern` v2."""
         request = ListTransactionsRequest(
             state_filters=tuple(states), producer_id_filters=tuple(producer_ids), duration_filter=duration_ms,
             transactional_id_pattern=pattern or None,
@@ -141,7 +141,7 @@ class TransactionAdmin:
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-        """The active producers of partitions at their leaders, or at the replica on `broker_id`.
+        """Return the active producers of partitions, from their leaders or from the replica on `broker_id`.
 
         Raises `KafkaError` for the first partition that fails."""
         wanted = sorted(set(partitions))
@@ -164,7 +164,7 @@ class TransactionAdmin:
     async def _by_broker(
         self, partitions: list[TopicPartition], broker_id: int | None
     ) -> dict[int, list[TopicPartition]]:
-        """The partitions by the broker to send to: their leaders, or `broker_id`."""
+        """Group partitions by the broker to send a request to: their leaders, or `broker_id` if given."""
         if broker_id is None:
             return await self.cluster.by_leader(partitions)
         if broker_id not in self.cluster.metadata.nodes:
@@ -243,7 +243,7 @@ class TransactionAdmin:
         self, partitions: Iterable[TopicPartition], *, now_ms: int, max_transaction_timeout_ms: int,
         broker_id: int | None = None,
     ) -> list[HangingTransaction]:  # fmt: skip
-        """Hanging transactions of these partitions. `now_ms` is compared with timestamps of records."""
+        """Return the hanging transactions of partitions. `now_ms` is compared with timestamps of records."""
         states = await self.describe_producers(partitions, broker_id=broker_id)
         candidates = [
             HangingTransaction(tp, producer)
@@ -260,7 +260,7 @@ class TransactionAdmin:
         ]
 
     async def _in_progress(self, producer_ids: set[int]) -> Mapping[int, tuple[TopicPartition, ...]]:
-        """The partitions of the transaction that each producer's coordinator has open."""
+        """Return, by producer id, the partitions of the transaction that its coordinator has open."""
         if not producer_ids:
             return {}
         found = {}

@@ -1,9 +1,9 @@
 """Client-side assignors of the classic protocol, which the leader of a group runs. Pure functions.
 
-Input are the topics and the subscription of each member, with the partitions that it owns; output is a list
-of partitions for each member. `range` and `roundrobin` compute the same assignments as Kafka's, so that a
-change of the leader between clients moves no partitions. `cooperative-sticky` computes a complete assignment
-that is at least as balanced as Kafka's and, for the same balance, at least as sticky.
+The input is the topics and the subscription of each member, with the partitions that it owns; the output is a
+list of partitions for each member. `range` and `roundrobin` compute the same assignments as Kafka's, so that
+a change of the leader between clients moves no partitions. `cooperative-sticky` computes a complete
+assignment that is at least as balanced as Kafka's and, for the same balance, at least as sticky.
 
 Members are ordered as in Kafka: static members by instance id, then the others by member id.
 """
@@ -21,7 +21,9 @@ __all__ = ["ASSIGNORS", "Assignor", "TopicInfo", "cooperative_sticky", "range_",
 
 
 class TopicInfo(NamedTuple):
-    """A topic: how many partitions, and for each the racks of its replicas (empty: racks are not used)."""
+    """The number of partitions of a topic, and the racks of the replicas of each partition.
+
+    `racks` is empty if racks do not matter."""
 
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
@@ -33,7 +35,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 class Assignor(NamedTuple):
-    """A row of the table: the protocol name that members agree on, and how a rebalance of it goes."""
+    """An assignor under its protocol name, which all members of a group have in common."""
 
     name: str
     assign: Callable[[Topics, Members], Assignment]
@@ -101,7 +103,10 @@ def range_(topics: Topics, members: Members) -> Assignment:
 
 
 def _range_by_rack(states: list[_RangeTopic], out: Assignment) -> None:
-    """Topics with the same consumers and the same number of partitions stay together (co-partitioned)."""
+    """Assign partitions to consumers in their rack.
+
+    Topics with the same consumers and the same number of partitions are co-partitioned: partition N of each
+    goes to the same consumer."""
     together: dict[tuple[tuple[str, ...], int], list[_RangeTopic]] = {}
     for state in states:
         together.setdefault((state.consumers, len(state.racks)), []).append(state)
@@ -144,9 +149,9 @@ def roundrobin(topics: Topics, members: Members) -> Assignment:
 
 
 def cooperative_sticky(topics: Topics, members: Members) -> Assignment:
-    """The sticky assignment, without the partitions that another member must give up first.
+    """Return the sticky assignment, without the partitions that another member must revoke first.
 
-    Those go out in the rebalance that follows, when their owners have rejoined without them."""
+    They are assigned in the next rebalance, when their owners have rejoined without them."""
     owner = _owners(topics, members)
     wanted = _sticky(topics, members, owner)
     claimed = {tp: m for m, s in members.items() for tp in s.owned}
@@ -157,7 +162,7 @@ def cooperative_sticky(topics: Topics, members: Members) -> Assignment:
 
 
 def _owners(topics: Topics, members: Members) -> dict[TopicPartition, str]:
-    """Owners of partitions from the newest generation; a partition with several claims has none."""
+    """Return the owners of partitions in the newest generation; a partition with several claims has none."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member in _in_order(members):
         subscription = members[member]
@@ -199,7 +204,7 @@ def _even_out(
     order: list[str], rank: Mapping[str, int], consumers: Mapping[str, list[str]],
     held: dict[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> bool:  # fmt: skip
-    """Move one partition from a member to one with at least two less, over others if needed.
+    """Move one partition from a member to one with at least two less, through other members if needed.
 
     Returns False if no such move exists."""
     least = min(map(len, held.values()), default=0)
@@ -219,7 +224,7 @@ def _path_to_less(
     giver: str, rank: Mapping[str, int], consumers: Mapping[str, list[str]],
     held: Mapping[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> list[tuple[str, str, TopicPartition]]:  # fmt: skip
-    """The cheapest moves that end at a member with at least two partitions less than `giver`.
+    """Return the cheapest moves that end at a member with at least two partitions less than `giver`.
 
     A move costs one more if it takes a partition from its previous owner."""
     most = len(held[giver])

@@ -205,10 +205,10 @@ class Member:
         return response
 
     async def _assign(self, joined: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
-        """Compute the assignment as the leader.
+        """Compute the assignment of the group as its leader.
 
-        A static leader that rejoins a stable generation assigns nothing but watches the topics, as in
-        Java."""
+        A static leader that rejoins a stable generation assigns nothing but watches the topics, as in Java.
+        """
         members = {}
         for m in joined.members:
             try:
@@ -229,7 +229,7 @@ class Member:
         )
 
     async def _topic_infos(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Existing topics with their partition counts and racks."""
+        """Return the existing topics among `names`, with their partition counts and racks."""
         wanted = list(names)
         metadata = await self.cluster.refresh(wanted)
         found = {}
@@ -245,7 +245,7 @@ class Member:
         return found
 
     async def _apply(self, assigned: tuple[TopicPartition, ...]) -> None:
-        """Apply an assignment: revoke, then take over."""
+        """Apply an assignment: first revoke partitions, then take over the new ones."""
         revoked = tuple(tp for tp in self.assignment if tp not in assigned)
         new = tuple(tp for tp in assigned if tp not in self.assignment)
         if revoked:
@@ -265,7 +265,7 @@ class Member:
         self.rejoin, self.reason = True, reason
 
     async def _recover(self, error: KafkaError) -> bool:
-        """Update the state after an error in a rebalance; False if a retry cannot help."""
+        """Update the state after an error in a rebalance; return False if a retry cannot help."""
         if error.code == Errors.MEMBER_ID_REQUIRED:
             return True
         if error.code in _REMOVED:

@@ -67,7 +67,9 @@ class Consumed(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """Fetched records of a partition from `position` on that were not returned yet."""
+    """Fetched records of one partition that `poll` has not returned yet.
+
+    `position` is the offset that was fetched, `following` the next offset to fetch."""
 
     partition: TopicPartition
     position: int
@@ -76,7 +78,8 @@ class _Ready(NamedTuple):
 
 
 class Consumer(AsyncCloseable):
-    """Reads records, as Kafka's consumer. Use `subscribe` with a `group_id`, or `assign`.
+    """A consumer as Kafka's: reads the partitions that a group assigns (`subscribe` with a `group_id`) or
+    that the caller chooses (`assign`).
 
     `auto_offset_reset` is earliest, latest or none. `assignors` configure the classic protocol,
     `group_remote_assignor` the consumer protocol. `member` has the settings of a group member. Raises
@@ -282,7 +285,7 @@ class Consumer(AsyncCloseable):
         )  # fmt: skip
 
     def _epoch(self) -> int:
-        """The member epoch, or the generation in a classic group; -1 without a member."""
+        """Return the member epoch, or the generation in a classic group; -1 without a member."""
         if self.member is None:
             return -1
         return self.member.epoch if isinstance(self.member, ConsumerMember) else self.member.generation
@@ -302,8 +305,10 @@ class Consumer(AsyncCloseable):
         self._commit_at = asyncio.get_running_loop().time() + self.auto_commit_interval_ms / 1000
 
     async def _is_renewed(self, error: KafkaError, epoch: int, patience: Patience) -> bool:
-        """After STALE_MEMBER_EPOCH of `epoch`: wait for a heartbeat response; True if the member has a new
-        epoch."""
+        """Return True if a commit with `epoch` that failed with `error` can be retried with a newer member
+        epoch.
+
+        After STALE_MEMBER_EPOCH it waits for a heartbeat response if there is no newer epoch yet."""
         if error.code != Errors.STALE_MEMBER_EPOCH or not isinstance(self.member, ConsumerMember):
             return False
         return self.member.epoch != epoch or await self.member.wait_for_response(patience.left_ms)
@@ -311,7 +316,9 @@ class Consumer(AsyncCloseable):
     async def _fetch_until_moved(
         self, member: ConsumerMember, wanted: Mapping[TopicPartition, int], timeout_ms: int
     ) -> None:
-        """Wait for the round of Fetch in flight, or a new one, or for a change of the group."""
+        """Wait until a round of Fetch completes, or until partitions have to change hands.
+
+        A round that is interrupted goes on in the background, and the next call waits for it."""
         if self._fetching is None:
             self._fetching = asyncio.ensure_future(self._fetch(wanted, timeout_ms))
         moved = asyncio.ensure_future(member.idle(2 * timeout_ms))
@@ -367,7 +374,9 @@ class Consumer(AsyncCloseable):
         return out
 
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
-        """The end offset: the last stable offset for read_committed, else the high watermark."""
+        """Return the offset of each partition at the given timestamp, EARLIEST or LATEST.
+
+        LATEST is the last stable offset for read_committed, else the high watermark."""
         return await list_offsets(self.cluster, wanted, isolation_level=self.isolation_level)
 
     async def _find_positions(self) -> None:
@@ -389,7 +398,7 @@ class Consumer(AsyncCloseable):
         """Commit changed positions. An error of a rebalance or connection is ignored, as a later commit
         follows.
 
-        `at_once`: do not wait for a newer epoch."""
+        Unless `at_once`, the commit waits for a newer member epoch after STALE_MEMBER_EPOCH."""
         moved = {
             tp: self.positions[tp]
             for tp in self.assignment
@@ -425,7 +434,7 @@ class Consumer(AsyncCloseable):
 def _given(
     assignors: Sequence[str | Assignor] | None, member: MemberSettings | None, remote_assignor: str | None
 ) -> set[str]:
-    """The given settings that exist in one protocol only, by their Kafka names."""
+    """Return the Kafka names of the given settings that exist in one group protocol only."""
     usual, chosen = MemberSettings(), member or MemberSettings()
     given = {
         "partition.assignment.strategy": assignors is not None,

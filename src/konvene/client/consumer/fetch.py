@@ -1,12 +1,13 @@
-"""Reading partitions: which offset stands where, one round of Fetch, a partition from here to there.
+"""Fetching of partitions without a group: ListOffsets, one round of Fetch, and the reading of a whole
+partition.
 
-Sessionless: every Fetch names all its partitions, so there is no state between two calls but the caller's
-positions. Batches are checked (checksum) and unpacked; control batches and, with READ_COMMITTED, the records
-of aborted transactions are left out, but the position moves past them. Who wants the batches themselves, as
-they stand in the log, takes `fetch_batches`.
+No fetch sessions are used: every Fetch names all its partitions, so there is no state between two calls but
+the caller's positions. The checksums of batches are verified. Control batches and, with READ_COMMITTED, the
+records of aborted transactions are left out, but the next offset is behind them. `fetch_batches` returns the
+batches as they are stored in the log.
 
-What a partition answers is handed back with its code: whether to ask a new leader, reset or give up is for
-the caller (`read_partition` and the consumer ask the new leader).
+The error code of a partition is returned, not raised: the caller decides whether to find a new leader, reset
+the position or give up.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ _LARGEST_ANSWER = 50 * 1024 * 1024
 
 
 class OffsetAt(NamedTuple):
-    """An offset and the timestamp of its record (-1 where not known); -1, -1 where no record is so late."""
+    """The offset that a partition has for a timestamp, and the timestamp of its record (-1 if unknown).
+
+    Both are -1 if no record is at or after the timestamp."""
 
     offset: int
     timestamp: int
@@ -64,7 +67,7 @@ class OffsetAt(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The fetched records of a partition; `next_offset` is the next offset to fetch."""
+    """The records that one Fetch returned for a partition; `next_offset` is the next offset to fetch."""
 
     partition: TopicPartition
     error_code: int
@@ -79,7 +82,7 @@ class Fetched(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """The fetched batches of a partition, not decoded."""
+    """The batches that one Fetch returned for a partition, not decoded."""
 
     partition: TopicPartition
     error_code: int
@@ -99,7 +102,7 @@ async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAt]:  # fmt: skip
-    """The offset of each partition at a timestamp in ms, or at EARLIEST, LATEST or MAX_TIMESTAMP.
+    """Return the offset of each partition at a timestamp in ms, or at EARLIEST, LATEST or MAX_TIMESTAMP.
 
     Raises `KafkaError` for the first partition that fails."""
     patience = cluster.patience(timeout_ms)
@@ -261,7 +264,9 @@ def _fetch_request(
     cluster: Cluster, connection: Connection, base: FetchRequest, positions: Mapping[TopicPartition, int],
     partition_max_bytes: int,
 ) -> tuple[Struct, int]:  # fmt: skip
-    """Build the request, with topic ids from version 13, with names before or if ids are unknown."""
+    """Return a Fetch request and its version.
+
+    Partitions have topic ids from version 13 on, names before; version 12 is used if an id is unknown."""
     version = connection.version_of(BY_NAME["Fetch"].key)
     ids = {name: t.topic_id for name, t in cluster.metadata.topics.items()}
     grouped = _by_topic(positions)

@@ -71,7 +71,7 @@ class ConsumerMembership(MembershipMachine[Partitions]):
         self.subscription = subscription
 
     def request(self, now_ms: int, version: int = FIRST_VERSION_WITH_REGEX) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat to send now. Raises `UnsupportedVersion` for a regex in version 0."""
+        """Return the heartbeat to send now. Raises `UnsupportedVersion` for a regex in version 0."""
         request: ConsumerGroupHeartbeatRequest = super().request(now_ms, version)
         return request
 
@@ -97,7 +97,7 @@ class ConsumerMembership(MembershipMachine[Partitions]):
         )  # fmt: skip
 
     def _unsent_fields(self) -> dict[str, Any]:
-        """The fields that the coordinator does not have yet, as far as the client knows."""
+        """Return the fields that the coordinator does not have yet, as far as the client knows."""
         sends_all, sent = self._sent_owned_version is None, self._sent_subscription
         names, regex = self.subscription
         fields: dict[str, Any] = {}

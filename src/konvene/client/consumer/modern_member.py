@@ -79,7 +79,7 @@ class ConsumerMember(HeartbeatMember[ConsumerMembership]):
     async def _reconcile(self) -> None:
         """Revoke, take over and acknowledge until the owned partitions are the target.
 
-        A partition whose topic name is unknown waits for the next call."""
+        A partition whose topic name is unknown is taken over in a later call."""
         m = self.membership
         while m.state is MemberState.RECONCILING:
             incarnation, version = m.incarnation, m.target_version
@@ -106,7 +106,7 @@ class ConsumerMember(HeartbeatMember[ConsumerMembership]):
             self._wakeup.set()
 
     async def _resolve(self, partitions: Partitions) -> dict[TopicPartition, Uuid]:
-        """The partitions whose topic names are known, with their topic ids."""
+        """Return those partitions whose topic names are known, with their topic ids."""
         names = await self._topic_names.resolve(partitions)
         return {TopicPartition(names[t], p): t for t, p in sorted(partitions) if t in names}
 

@@ -32,7 +32,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class Subscription(NamedTuple):
-    """Subscribed topics of a member, and the partitions that it owned in the last generation."""
+    """The subscribed topics of a member, and the partitions that it owned in the last generation."""
 
     topics: tuple[str, ...]
     owned: tuple[Partition, ...] = ()

@@ -110,7 +110,7 @@ class Metadata(NamedTuple):
 
 
 class Patience:
-    """Deadline of a call, with exponential backoff between attempts."""
+    """Deadline of a call, with exponential backoff between its attempts."""
 
     def __init__(self, settings: ClientSettings, timeout_ms: int | None = None) -> None:
         wait_ms = settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
@@ -140,8 +140,7 @@ class Patience:
 class Cluster:
     """A Kafka cluster. Use as `async with Cluster("localhost:9092") as cluster`.
 
-    `connect` replaces how connections are opened, for simulations.
-    """
+    `connect` replaces how connections are opened, for simulations."""
 
     def __init__(
         self, bootstrap: str | Sequence[tuple[str, int]], settings: ClientSettings | None = None, *,
@@ -191,7 +190,9 @@ class Cluster:
         )  # fmt: skip
 
     async def connection(self, host: str, port: int, lane: Lane = None) -> Connection:
-        """The connection to an address, opened if needed."""
+        """Return the connection to an address, opened if needed.
+
+        Connections of different lanes are separate: a blocking request delays only its own lane."""
         if self._closed:
             raise ConnectionLost("this client was closed")
         task = self._connections.get((host, port, lane))
@@ -210,14 +211,14 @@ class Cluster:
                 task.result().close()
 
     async def node(self, node_id: int, lane: Lane = None) -> Connection:
-        """The connection to a broker id. Raises `ConnectionLost` for an unknown id."""
+        """Return the connection to the broker with this id. Raises `ConnectionLost` for an unknown id."""
         node = self.metadata.nodes.get(node_id)
         if node is None:
             raise ConnectionLost(f"no broker with id {node_id} is in the cluster's metadata")
         return await self.connection(node.host, node.port, lane)
 
     async def any_node(self) -> Connection:
-        """A connection to any available broker: known brokers first, then the bootstrap servers."""
+        """Return a connection to any available broker: those of the metadata, then the bootstrap servers."""
         known = [(n.host, n.port) for n in self.metadata.nodes.values()]
         connected = [(host, port) for host, port, lane in self._connections if lane is None]
         places = list(dict.fromkeys([*connected, *known, *self.bootstrap]))
@@ -258,9 +259,9 @@ class Cluster:
     ) -> Any:  # fmt: skip
         """Send a request to the coordinator of `key`; find it again and retry if it has moved or is loading.
 
-        `code` returns the error code of a response. `timeout_ms` bounds the search and `answer_timeout_ms`
-        the wait for one response (JoinGroup may take long). Returns the response, also one with another
-        error."""
+        `code` extracts the error code of a response. `timeout_ms` bounds the search and `answer_timeout_ms`
+        the wait for one response (JoinGroup may take long). A response with any other error code is returned.
+        """
         patience = self.patience(timeout_ms)
         while True:
             try:
@@ -280,7 +281,7 @@ class Cluster:
         await patience.after(error)
 
     async def coordinator(self, key: str, kind: int = GROUP, lane: Lane = None) -> Connection:
-        """The connection to the coordinator of `key`. Raises `KafkaError` if the cluster has none."""
+        """Return the connection to the coordinator of `key`. Raises `KafkaError` if the cluster has none."""
         node = self._coordinators.get((kind, key))
         if node is None:
             node = self._coordinators[kind, key] = await self.find_coordinator(key, kind)
@@ -314,7 +315,8 @@ class Cluster:
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> Metadata:
         """Request the metadata of `topics`, or of all topics if None; other known topics are kept.
 
-        Topics with an error are in `metadata.topics` with their error code."""
+        A topic with an error is in `metadata.topics` with its error code. `create` lets the broker create
+        missing topics."""
         names = None if topics is None else sorted(set(topics))
         wanted = None if names is None else tuple(MetadataRequestTopic(name=name) for name in names)
         answer: MetadataResponse = await self.ask(
@@ -352,7 +354,7 @@ class Cluster:
                 await patience.after(KafkaError(code or Errors.LEADER_NOT_AVAILABLE, about=f"topic {name}"))
 
     async def leader(self, topic: str, partition: int) -> int:
-        """The broker id of the leader of a partition. Refreshes the metadata for an unknown partition."""
+        """Return the broker id of a partition's leader; refresh the metadata if the partition is unknown."""
         for is_new in (False, True):
             if is_new:
                 self.forget_topic(topic)
@@ -388,7 +390,7 @@ async def _deliver(connection: Connection, request: Request, timeout_ms: int | N
 
 
 def _is_over(task: asyncio.Future[Connection]) -> bool:
-    """Whether a pending or open connection has failed or ended."""
+    """Return True if a connection has ended or could not be opened."""
     return task.done() and (task.cancelled() or task.exception() is not None or task.result().is_closed)
 
 

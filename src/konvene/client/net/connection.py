@@ -41,7 +41,7 @@ class Waiting(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """A connection that speaks Kafka. Make one with `Connection.open`."""
+    """A connection to a broker in Kafka's protocol. Create one with `Connection.open`."""
 
     def __init__(
         self, host: str, port: int, *, client_id: str = "konvene", request_timeout_ms: int = 30_000
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         cls, host: str, port: int, *, client_id: str = "konvene", request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
     ) -> Connection:  # fmt: skip
-        """Connect and agree on versions. Raises `CannotConnect`, or what `negotiate` raises."""
+        """Connect and negotiate API versions. Raises `CannotConnect`, or what `negotiate` raises."""
         made = cls(host, port, client_id=client_id, request_timeout_ms=request_timeout_ms)
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
@@ -96,7 +96,8 @@ class Connection(asyncio.Protocol):
         self._end(ConnectionLost(f"the connection to {self.host}:{self.port} was closed by this side"))
 
     async def negotiate(self, timeout_ms: int | None = None) -> None:
-        """Negotiate API versions: with the client's newest ApiVersions version, then with the broker's."""
+        """Negotiate API versions with ApiVersions: in the client's newest version, and if the broker lacks
+        it, in the newest version that the broker reports."""
         api = API_KEYS[API_VERSIONS]
         version = api.versions.last
         hello = ApiVersionsRequest(client_software_name="konvene", client_software_version=__version__)
@@ -113,7 +114,7 @@ class Connection(asyncio.Protocol):
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
 
     def speaks(self, api_key: int, version: int | None = None) -> bool:
-        """Whether broker and client have a common version of the API, or both have `version`."""
+        """Return True if broker and client have a common version of the API, or if both have `version`."""
         theirs = self.versions.get(api_key)
         if theirs is None or api_key not in API_KEYS:
             return False
@@ -123,7 +124,7 @@ class Connection(asyncio.Protocol):
         return max(ours.first, theirs.first) <= min(ours.last, theirs.last)
 
     def version_of(self, api_key: int) -> int:
-        """The highest common stable version. Raises `UnsupportedVersion`."""
+        """Return the highest common stable version of the API. Raises `UnsupportedVersion`."""
         api = API_KEYS[api_key]
         theirs = self.versions.get(api_key)
         if theirs is None:
@@ -149,7 +150,9 @@ class Connection(asyncio.Protocol):
     def post(
         self, request: Struct, version: int | None = None, *, timeout_ms: int | None = None
     ) -> asyncio.Future[Any]:
-        """Send as `send` does, but write the request now: requests are sent in the order of the calls."""
+        """Write the request now and return a future of its response, which `send` would wait for.
+
+        Requests are written in the order of the calls."""
         api = API_KEYS[type(request).__key__]
         return self._start(request, api, self._agreed(api, version), timeout_ms)
 
@@ -275,7 +278,7 @@ class Connection(asyncio.Protocol):
 
 
 def _read(api: Api, version: int, frame: bytes) -> Struct:
-    """Decode a response. A broker without the requested ApiVersions version answers in version 0."""
+    """Decode a response. A broker that lacks the requested ApiVersions version answers in version 0."""
     _, position = decode_from(ResponseHeader, api.response_header_version(version), frame)
     refused = Errors.UNSUPPORTED_VERSION.to_bytes(2, "big")
     if api.key == API_VERSIONS and frame[position : position + 2] == refused:
@@ -284,7 +287,7 @@ def _read(api: Api, version: int, frame: bytes) -> Struct:
 
 
 def _reason(error: BaseException) -> str:
-    """A short message for an OS or asyncio error."""
+    """Return a short message for an OS or asyncio error."""
     if "Connect call failed" in str(error):
         return "connection refused"
     if isinstance(error, OSError) and error.strerror:
