@@ -46,7 +46,7 @@ class Subscription(NamedTuple):
 
 
 class ConsumerMembership(MembershipMachine[Partitions]):
-    """One member of one consumer group. `assignor` names a server-side assignor."""
+    """State machine of one member of one consumer group. `assignor` names a server-side assignor."""
 
     error_messages: ClassVar = {Errors.UNSUPPORTED_VERSION: NO_CONSUMER_PROTOCOL}
 

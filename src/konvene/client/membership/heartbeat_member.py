@@ -43,7 +43,7 @@ M = TypeVar("M", bound=MembershipMachine[Any])
 
 
 def new_member_id() -> str:
-    """A random member id in Kafka's base64 form of a UUID."""
+    """Return a random member id in Kafka's base64 form of a UUID."""
     return str(Uuid(uuid.uuid4().bytes))
 
 
@@ -51,7 +51,7 @@ def membership_settings(
     client: ClientSettings, *, instance_id: str | None = None, rack_id: str | None = None,
     rebalance_timeout_ms: int,
 ) -> MembershipSettings:  # fmt: skip
-    """Settings of a member, with the retry and API timeouts of its client."""
+    """Return the settings of a member, with the retry and API timeouts of its client."""
     return MembershipSettings(
         instance_id=instance_id, rack_id=rack_id, rebalance_timeout_ms=rebalance_timeout_ms,
         retry_backoff_ms=client.retry_backoff_ms, retry_backoff_max_ms=client.retry_backoff_max_ms,
@@ -60,7 +60,7 @@ def membership_settings(
 
 
 class HeartbeatMember(ABC, Generic[M]):
-    """One member of one group whose coordinator assigns."""
+    """Base class of members of consumer, share and streams groups: runs the state machine of one member."""
 
     api: str
     """Name of the heartbeat API, such as `ConsumerGroupHeartbeat`."""
@@ -82,15 +82,15 @@ class HeartbeatMember(ABC, Generic[M]):
 
     @abstractmethod
     async def _reconcile(self) -> None:
-        """Release and take over until the owned set is the target."""
+        """Revoke and take over partitions or tasks until the member owns exactly its target."""
 
     @abstractmethod
     async def _release_fenced(self) -> None:
-        """Drop everything: the member was fenced, and other members may own it by now."""
+        """Drop all partitions or tasks: the member was fenced, and other members may own them by now."""
 
     @abstractmethod
     async def _release_all(self) -> None:
-        """Revoke everything before the member leaves."""
+        """Revoke all partitions or tasks before the member leaves."""
 
     # state
 
@@ -104,7 +104,7 @@ class HeartbeatMember(ABC, Generic[M]):
 
     @property
     def epoch(self) -> int:
-        """The member epoch; 0 while it is not in the group."""
+        """The member epoch; 0 while the member is not in the group."""
         return self.membership.epoch
 
     @property
@@ -113,7 +113,8 @@ class HeartbeatMember(ABC, Generic[M]):
 
     @property
     def rejoin(self) -> bool:
-        """Whether `ensure` has new work: a target that was not applied, a join, or an error to raise."""
+        """Whether the caller must call `ensure`: to apply a new target, to join, or to get an error
+        raised."""
         m = self.membership
         if m.state is MemberState.RECONCILING:
             return m.target_version != m.owned_version
@@ -148,13 +149,13 @@ class HeartbeatMember(ABC, Generic[M]):
         await self._reconcile()
 
     async def idle(self, timeout_ms: int) -> None:
-        """Wait until `ensure` has new work, for at most `timeout_ms`."""
+        """Wait until `ensure` has something to do, for at most `timeout_ms`."""
         patience = self.cluster.patience(timeout_ms)
         while not self.rejoin and patience.left_ms:
             await self.wait_for_response(patience.left_ms)
 
     async def wait_for_response(self, timeout_ms: int) -> bool:
-        """Wait for the next heartbeat to be answered or to fail; False after `timeout_ms`."""
+        """Wait until the next heartbeat has a response or has failed; return False after `timeout_ms`."""
         progress = self._progress
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -223,10 +224,10 @@ class HeartbeatMember(ABC, Generic[M]):
     # leaving
 
     async def leave(self, reason: str = "") -> None:
-        """Revoke everything and leave the group; a static member leaves temporarily (epoch -2).
+        """Revoke all partitions or tasks and leave the group; a static member leaves temporarily (epoch -2).
 
         `reason` is ignored: these heartbeats have no field for it. Raises `KafkaError` if the coordinator
-        rejects the leave, unless it does not know the member any more."""
+        rejects the request, unless it does not know the member any more."""
         m = self.membership
         if m.state is MemberState.LEFT:
             return

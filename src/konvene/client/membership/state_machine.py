@@ -92,7 +92,9 @@ _IGNORES_RESPONSES = frozenset({MemberState.LEAVING, *_SILENT})
 
 
 class MembershipMachine(ABC, Generic[Owned]):
-    """One member of one group. The client chooses `member_id` and keeps it when the member rejoins."""
+    """Base class of the state machines of one member of one group, for groups whose coordinator assigns.
+
+    The client chooses `member_id` and keeps it when the member rejoins."""
 
     error_messages: ClassVar[Mapping[int, str]] = {}
     """Messages of Kafka's client that replace the coordinator's message, by error code."""
@@ -133,22 +135,23 @@ class MembershipMachine(ABC, Generic[Owned]):
     @property
     @abstractmethod
     def _has_unsent_changes(self) -> bool:
-        """Whether a field other than the owned set has changed since the last heartbeat."""
+        """Return True if a field other than the owned set has changed since the last heartbeat."""
 
     @abstractmethod
     def _leave_request(self, epoch: int) -> Any:
-        """The heartbeat that leaves the group."""
+        """Return the heartbeat that leaves the group, with epoch -1 or -2."""
 
     @abstractmethod
     def _heartbeat_request(self, version: int) -> Any:
-        """The next heartbeat of a member that stays: all fields, or those that changed since the last one."""
+        """Return the next heartbeat of a member that stays: all fields, or those that changed since the last
+        one."""
 
     @abstractmethod
     def _read_response(self, response: Any) -> Owned | None:
         """Read a response without an error; return its target assignment, or None if it has none."""
 
     def _error_message(self, code: int, message: str | None) -> str | None:
-        """The message of an error: that of Kafka's client if it has its own, else the coordinator's."""
+        """Return the message for an error: that of Kafka's client if it has one, else the coordinator's."""
         if code == Errors.GROUP_AUTHORIZATION_FAILED:
             return f"Not authorized to access group: {self.group_id}"
         return self.error_messages.get(code, message)
@@ -168,7 +171,7 @@ class MembershipMachine(ABC, Generic[Owned]):
 
     @property
     def due_ms(self) -> int | None:
-        """When the next heartbeat is due; None while one is in flight, or if there will be none."""
+        """Time of the next heartbeat; None while one is in flight, or if there will be none."""
         if self._in_flight or self._phase in _SILENT:
             return None
         if self._phase is MemberState.STABLE and self._is_up_to_date:
@@ -181,7 +184,7 @@ class MembershipMachine(ABC, Generic[Owned]):
 
     @property
     def _is_up_to_date(self) -> bool:
-        """Whether nothing has to be sent before the heartbeat interval is over."""
+        """Return True if nothing has to be sent before the heartbeat interval is over."""
         return self._sent_owned_version is not None and self._is_acknowledged and not self._has_unsent_changes
 
     # calls of the application
@@ -216,7 +219,8 @@ class MembershipMachine(ABC, Generic[Owned]):
     # heartbeats
 
     def request(self, now_ms: int, version: int) -> Any:
-        """The heartbeat to send now. Raises `UnsupportedVersion` if a field does not exist in `version`."""
+        """Return the heartbeat to send now. Raises `UnsupportedVersion` if a field does not exist in
+        `version`."""
         self._sent_ms, self._in_flight, self._was_sent = now_ms, True, True
         if self._phase is MemberState.LEAVING:
             self._phase = MemberState.LEFT

@@ -14,7 +14,8 @@ Partitions = frozenset[tuple[Uuid, int]]
 
 
 def assigned_partitions(response: Any) -> Partitions | None:
-    """The assignment of a ConsumerGroupHeartbeat or ShareGroupHeartbeat response; None if it has none."""
+    """Return the assignment in a ConsumerGroupHeartbeat or ShareGroupHeartbeat response; None if it has
+    none."""
     if response.assignment is None:
         return None
     rows = response.assignment.topic_partitions
@@ -22,14 +23,16 @@ def assigned_partitions(response: Any) -> Partitions | None:
 
 
 class TopicNames:
-    """Names of assigned topics by id. Keeps the name of an assigned topic that the metadata has dropped."""
+    """A cache of the names of assigned topics by id. It keeps a name after the metadata has dropped the
+    topic."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._names: dict[Uuid, str] = {}
 
     async def resolve(self, partitions: Partitions) -> dict[Uuid, str]:
-        """The known names of the topics of `partitions`; refreshes the metadata once if one is missing."""
+        """Return the known names of the topics of `partitions`; refresh the metadata once if one is
+        missing."""
         ids = {topic_id for topic_id, _ in partitions}
         for refresh in (False, True):
             if refresh:

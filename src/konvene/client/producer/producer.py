@@ -66,7 +66,7 @@ class Waiting(NamedTuple):
 
 
 class Producer:
-    """Writes records to topics, as Kafka's producer without idempotence.
+    """A producer as Kafka's without idempotence.
 
     `acks` is -1 (all in-sync replicas), 0 or 1. `linger_ms` delays batches, `request_timeout_ms` bounds one
     request and `delivery_timeout_ms` a record with all retries. `clock_ms` returns the timestamp in ms of
@@ -219,7 +219,7 @@ class Producer:
     def _request(
         self, connection: Connection, batches: dict[TopicPartition, list[Waiting]]
     ) -> tuple[ProduceRequest, int]:
-        """Build the request, with topic ids from version 13, with names before."""
+        """Return a Produce request and its version: topic ids from version 13, names before."""
         version = self._version(connection)
         topics: dict[str, list[PartitionProduceData]] = {}
         for tp, rows in batches.items():
@@ -244,7 +244,9 @@ class Producer:
         self, tp: TopicPartition, taken: dict[TopicPartition, list[Waiting]],
         responses: dict[TopicPartition, PartitionProduceResponse],
     ) -> ClientError | None:  # fmt: skip
-        """Complete the futures of one batch; return the error to retry after, or None."""
+        """Complete the futures of the batch of `tp` and remove it from `taken`.
+
+        After a retriable error the batch stays in `taken`, and the error is returned; otherwise None."""
         response = responses.get(tp)
         if response is None:
             self._failed(tp, taken.pop(tp), BadResponse(f"Produce left out {tp}"))
@@ -284,7 +286,7 @@ class Producer:
         return build(rows, compression=self.compression)
 
     def _is_duplicate(self, code: int) -> bool:
-        """Whether the code means that the batch has been written before."""
+        """Return True if the code means that the batch has been written before."""
         return False
 
     def _written(self, tp: TopicPartition, count: int) -> None:

@@ -55,7 +55,9 @@ def add_offsets(transaction: TransactionState, group_id: str) -> AddOffsetsToTxn
 def commit_offsets(
     cluster: Cluster, transaction: TransactionState, group: ConsumerGroupMetadata, offsets: Offsets
 ) -> Callable[[Connection], tuple[Struct, int]]:
-    """TxnOffsetCommit by topic id where all of them are known, else by name."""
+    """Return a function that builds the TxnOffsetCommit request for a connection.
+
+    Topics are given by id if all ids are known, else by name."""
     known = cluster.metadata.topics
     ids = {tp.topic: known[tp.topic].topic_id if tp.topic in known else ZERO_UUID for tp in offsets}
     request = TxnOffsetCommitRequest(
@@ -88,7 +90,7 @@ def commit_offsets(
 
 
 def answered(names: Mapping[bytes, str], response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
-    """The error code of each partition; `names` are the topics' by id, as they were when they were sent."""
+    """Return the error code of each partition. `names` are topic names by id when the request was sent."""
     return {
         TopicPartition(t.name or names.get(bytes(t.topic_id), ""), p.partition_index): p.error_code
         for t in response.topics
@@ -97,7 +99,7 @@ def answered(names: Mapping[bytes, str], response: TxnOffsetCommitResponse) -> d
 
 
 def first_error(response: TxnOffsetCommitResponse) -> int:
-    """A final error where there is one, else one after which the rest is sent again, else none."""
+    """Return the first error code that no retry can resolve, else the first retriable one, else 0."""
     codes = [p.error_code for t in response.topics for p in t.partitions if p.error_code]
     return next((code for code in codes if not is_retriable(code)), codes[0] if codes else 0)
 

@@ -96,7 +96,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class TransactionState:
-    """The state of one transactional producer."""
+    """State machine of one transactional producer."""
 
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -149,13 +149,15 @@ class TransactionState:
     # what came of it
 
     def identified(self, producer: ProducerIdentity) -> None:
-        """Set the producer id and epoch; another identity resets all sequences."""
+        """Set the producer id and epoch; a different id or epoch resets all sequences."""
         if producer != self.producer:
             self._sequences.clear()
         self.producer = producer
 
     def speaks(self, version: int) -> None:
-        """Set the level of the next transaction; a change to the second generation needs a new epoch."""
+        """Set the `transaction.version` level of the next transaction.
+
+        A change to the second generation needs a new epoch."""
         if self.adds_partitions and version >= SERVER_SIDE and self.state is not State.UNINITIALIZED:
             self.bump = True
         self.version = version
@@ -181,15 +183,15 @@ class TransactionState:
     # errors
 
     def lost(self, error: ClientError) -> None:
-        """Handle records that could not be written: their fate is unknown, so the epoch must be bumped."""
+        """Handle the failure of a batch that may or may not be in the log: the epoch must be bumped."""
         self._fail(error, is_fatal=_is_fatal(error, _FATAL))
         self.bump = self.bump or (self.adds_partitions and self.state is not State.FATAL_ERROR)
 
     def refused(self, error: ClientError, *, abortable: bool | None = None) -> ClientError:
         """Handle an error or timeout of a coordinator; return the error to raise.
 
-        After a timeout of a request whose fate is unknown the epoch must be bumped, so that a late one does
-        not join the next transaction."""
+        `abortable` is whether an abort resolves it; None: the error code decides. After a timeout the epoch
+        must be bumped, so that the late request does not join the next transaction."""
         if isinstance(error, KafkaError) and error.code in _FENCED:
             error = ProducerFenced(Errors.PRODUCER_FENCED, error.message, about=error.about)
         code = error.code if isinstance(error, KafkaError) else None

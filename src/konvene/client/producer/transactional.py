@@ -56,7 +56,7 @@ _OF_FIRST = {"Produce": 11, "EndTxn": 4, "AddPartitionsToTxn": 3}
 
 
 class TransactionalProducer(Producer):
-    """Writes records in transactions, as Kafka's transactional producer.
+    """A transactional producer as Kafka's.
 
     `transaction_version` limits the protocol to 1 or 2; version 2 also needs support of the cluster. The
     coordinator aborts a transaction after `transaction_timeout_ms`. Use as `async with`, which calls
@@ -179,7 +179,7 @@ class TransactionalProducer(Producer):
     # requests to coordinators
 
     async def _identify(self, before: ProducerIdentity) -> None:
-        """Request a new producer id and epoch, or the next epoch after `before`."""
+        """Request a producer id and epoch; if `before` is not -1, -1, the next epoch of that producer."""
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
@@ -250,8 +250,9 @@ class TransactionalProducer(Producer):
             await patience.after(KafkaError(code(response), about=about))
 
     def _versioned(self, request: Struct) -> Request:
-        """The request in the API version of the protocol generation; records the transaction feature
-        level."""
+        """Return a function that chooses the version of `request` for a connection.
+
+        It also stores the `transaction.version` level that the broker reports."""
         name = type(request).__name__.removesuffix("Request")
 
         def speak(connection: Connection) -> tuple[Struct, int]:
@@ -265,7 +266,9 @@ class TransactionalProducer(Producer):
         return min(version, _OF_FIRST.get(name, version)) if self._transaction.adds_partitions else version
 
     def _final(self, error: ClientError, *, abortable: bool | None = None) -> ClientError:
-        """The error to raise. A retriable error means that the call timed out and may be repeated."""
+        """Return the error to raise after a failed request.
+
+        A retriable error means that the call timed out and may be repeated; others change the state."""
         return error if error.retriable else self._transaction.refused(error, abortable=abortable)
 
     # hooks of Producer
@@ -342,7 +345,7 @@ def _fail_futures(rows: list[Waiting], error: BaseException) -> None:
 
 
 def _partition_error(response: AddPartitionsToTxnResponse) -> int:
-    """The error that caused other partitions to be skipped, or 0."""
+    """Return the error code because of which the coordinator skipped other partitions, or 0."""
     codes = [
         p.partition_error_code for t in response.results_by_topic_v3_and_below for p in t.results_by_partition
     ]

@@ -73,7 +73,7 @@ OnAcknowledged = Callable[[TopicPartition, tuple[int, ...], ClientError | None],
 
 
 class ShareConsumer(AsyncCloseable):
-    """Consumes records as a member of the share group `group_id`, as Kafka's share consumer.
+    """A member of the share group `group_id` that consumes its records, as Kafka's share consumer.
 
     Use as `async with`, and `subscribe` first. `explicit` requires `acknowledge` for each record. `terms`
     limits fetches. Raises `Misconfigured` without a group id."""
@@ -260,7 +260,8 @@ class ShareConsumer(AsyncCloseable):
         return machine.queue(self._now_ms() + left_ms)
 
     async def _is_member(self, member: ShareMember, patience: Patience) -> bool:
-        """Join the group if needed, within the remaining time; joining continues in the background."""
+        """Join the group if needed; return False if the time is over first. Joining continues in the
+        background."""
         if self._joining is None and member.state not in (MemberState.JOINING, MemberState.FENCED):
             await member.ensure()
             return True
@@ -275,7 +276,7 @@ class ShareConsumer(AsyncCloseable):
         return True
 
     async def _follow(self, member: ShareMember, machine: ShareMachine) -> None:
-        """Assign the partitions of the member to their current leaders."""
+        """Make `machine` fetch the assigned partitions of `member` from their current leaders."""
         if member.times_fenced != self._lives:
             self._lives = member.times_fenced
             machine.member_lost(KafkaError(Errors.UNKNOWN_MEMBER_ID, about=f"group {self.group_id}"))

@@ -84,7 +84,7 @@ class Acknowledgement:
 
 
 class _Node:
-    """State of one broker."""
+    """Session, queued acknowledgements and request in flight of one broker."""
 
     __slots__ = ("busy", "closes", "failures", "flight", "is_stale", "not_before_ms", "session", "waiting")
 
@@ -103,7 +103,7 @@ class _Node:
 
 
 class ShareMachine:
-    """Fetches and acknowledgements of one share consumer."""
+    """State machine of the fetches and acknowledgements of one share consumer."""
 
     def __init__(
         self, group_id: str, member_id: str, terms: FetchTerms | None = None, *,
@@ -231,7 +231,7 @@ class ShareMachine:
     def requests(
         self, now_ms: int, *, fetching: bool
     ) -> list[tuple[int, ShareFetchRequest | ShareAcknowledgeRequest]]:
-        """Requests to send now, by broker id. `fetching`: whether the caller waits for records."""
+        """Return the requests to send now, by broker id. `fetching`: whether the caller waits for records."""
         self._give_up(now_ms)
         out: list[tuple[int, ShareFetchRequest | ShareAcknowledgeRequest]] = []
         for node_id in self._in_turn():
@@ -249,7 +249,7 @@ class ShareMachine:
         return out
 
     def due_ms(self, now_ms: int, *, fetching: bool) -> int | None:
-        """When a backoff ends and `requests` returns more; None if nothing waits for a backoff."""
+        """Return when a backoff ends and `requests` returns more; None if nothing waits for a backoff."""
         pauses = [
             node.not_before_ms
             for node_id, node in self._nodes.items()
@@ -274,19 +274,21 @@ class ShareMachine:
         return node.session.fetch(wanted, acks, self.terms, records=self._may_bring(node_id))
 
     def _in_turn(self) -> list[int]:
-        """Return all broker ids, the one with the latest fetch last."""
+        """Return all broker ids in round-robin order: the one that was fetched from last is last."""
         nodes = {*self._nodes, *self.leaders.values()}
         return sorted(nodes, key=lambda node_id: (node_id <= self._last_fetched, node_id))
 
     def _may_bring(self, node_id: int) -> bool:
-        """Whether this broker may return records: with a record limit only one broker at a time."""
+        """Return True if a ShareFetch to this broker may request records.
+
+        With a record limit only one broker at a time may, and only when no records wait for `take`."""
         if not self.terms.record_limit:
             return True
         others = (node.busy for each, node in self._nodes.items() if each != node_id)
         return ShareFetchRequest not in others and not self._waiting
 
     def _owes(self, node_id: int) -> bool:
-        """Whether undelivered or held records of this broker keep its session open."""
+        """Return True if undelivered or held records of this broker require that its session stays open."""
         return any(each.node == node_id for batch in self._waiting for each in batch) or any(
             each.node == node_id for held in self._held.values() for each in held.values()
         )
@@ -352,7 +354,8 @@ class ShareMachine:
     def _refused(
         self, node_id: int, node: _Node, flight: list[Acknowledgement], response: Any, now_ms: int
     ) -> None:
-        """Handle an error of a whole request."""
+        """Handle a response whose error concerns the whole request: fail or requeue all its
+        acknowledgements."""
         code = response.error_code
         error = KafkaError(code, response.error_message, about=f"group {self.group_id}")
         self._pause(node, now_ms)
@@ -372,7 +375,7 @@ class ShareMachine:
     def _judge(
         self, node: _Node, flight: list[Acknowledgement], response: Any, *, is_fetch: bool, now_ms: int
     ) -> None:
-        """Complete the acknowledgements of a response."""
+        """Complete the acknowledgements in `flight` with the errors of their partitions in the response."""
         results: dict[Unit, tuple[int, str | None]] = {}
         for topic in response.responses:
             for row in topic.partitions:
@@ -393,7 +396,7 @@ class ShareMachine:
             self._pause(node, now_ms)
 
     def _conclude(self, node: _Node, ack: Acknowledgement, error: ClientError | None) -> bool:
-        """Complete an acknowledgement, or queue it again if a retry can help."""
+        """Complete an acknowledgement and return True, or queue it again if a retry can help."""
         final = error is None or not error.retriable or node.closes or node.session.is_new
         if final or (isinstance(error, KafkaError) and error.code in _MOVED):
             self._finish(ack, error)
@@ -412,7 +415,7 @@ class ShareMachine:
         self.done.append(ack)
 
     def _receive(self, node_id: int, unit: Unit, row: Any, now_ms: int) -> None:
-        """Process the part of a partition in a ShareFetch response."""
+        """Add the records of one partition (`row`) of a ShareFetch response to those that wait for `take`."""
         if row.error_code in _MOVED:
             if unit in self.leaders:
                 self.outdated.add(unit)

@@ -30,7 +30,7 @@ NOT_ENABLED = (
 
 
 class ShareMembership(MembershipMachine[Partitions]):
-    """One member of one share group. Share groups have no static members.
+    """State machine of one member of one share group. Share groups have no static members.
 
     The rebalance timeout of `settings` is not sent; it bounds how long a caller waits for the join."""
 
@@ -57,7 +57,7 @@ class ShareMembership(MembershipMachine[Partitions]):
         self.topics = topic_names(topics)
 
     def request(self, now_ms: int, version: int = 1) -> ShareGroupHeartbeatRequest:
-        """The heartbeat to send now."""
+        """Return the heartbeat to send now."""
         request: ShareGroupHeartbeatRequest = super().request(now_ms, version)
         return request
 
@@ -85,7 +85,7 @@ class ShareMembership(MembershipMachine[Partitions]):
 
 
 def topic_names(topics: Iterable[str]) -> tuple[str, ...]:
-    """Topic names, sorted and distinct. Raises `Misconfigured` if there is none, or an empty one."""
+    """Return topic names, sorted and distinct. Raises `Misconfigured` if there is none, or an empty one."""
     names = tuple(sorted(set(topics)))
     if not names or not all(name.strip() for name in names):
         raise Misconfigured("a member of a share group subscribes to topics by name")

@@ -30,7 +30,7 @@ class Delivered(NamedTuple):
 
 
 class Unpacked(NamedTuple):
-    """Decoded part of a partition in a response."""
+    """The decoded data of one partition in a ShareFetch response."""
 
     batches: list[list[Delivered]]
     settled: dict[int, int]
@@ -74,7 +74,9 @@ def _of_batch(
     unit: Unit, node: int, header: BatchHeader, batch: memoryview, taken: Sequence[AcquiredRecords], at: int,
     found: list[int],
 ) -> list[Delivered]:  # fmt: skip
-    """Decode the acquired records of one batch."""
+    """Decode the acquired records of one batch, and count them in `found` by their range in `taken`.
+
+    `at` is the index of the first range in `taken` that may reach into the batch."""
     check(batch, header)
     got = []
     last = len(taken)

@@ -61,7 +61,7 @@ class FetchTerms(NamedTuple):
 
 
 class ShareSession:
-    """The session of one member with one broker."""
+    """The client's side of a share session: its epoch and the partitions that the broker fetches for it."""
 
     def __init__(self, group_id: str, member_id: str) -> None:
         self.group_id = group_id
@@ -81,11 +81,10 @@ class ShareSession:
     def fetch(
         self, wanted: Iterable[Unit], acks: Acks, terms: FetchTerms, *, records: bool = True
     ) -> ShareFetchRequest | None:
-        """Build a ShareFetch for exactly these partitions with acknowledgements; None if there is nothing to
-        send.
+        """Build a ShareFetch for exactly these partitions; None if there is nothing to send.
 
-        Partitions that left the session are acknowledged with the next request as the protocol requires. A
-        new session must not have `acks`."""
+        `acks` may contain partitions that left the session: they are acknowledged and dropped in the same
+        request. A new session must not have `acks`. Without `records` the request fetches none."""
         units = frozenset(wanted)
         known: frozenset[Unit] = frozenset() if self.is_new else self.units
         added, removed = units - known, (known - units) | (acks.keys() - units)
@@ -123,12 +122,11 @@ class ShareSession:
         )
 
     def went_on(self) -> None:
-        """Advance the epoch after a successful request."""
+        """Advance the session epoch after a successful request."""
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def is_lost(self) -> None:
-        """Reset the session: it does not exist on the broker, or may not; the next request opens a new
-        one."""
+        """Reset the session, which the broker may not have any more: the next request opens a new one."""
         self.epoch, self.units = OPENS, frozenset()
 
 
@@ -136,7 +134,9 @@ class ShareSession:
 
 
 def ranges(types: Mapping[int, int]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Encode acknowledgements as ranges: first offset, last offset, types."""
+    """Yield acknowledgements as ranges: first offset, last offset, types.
+
+    A range has one type for all its offsets, or one for each."""
     first, mixed = 0, list[int]()
     for start, count, kind in _runs(types):
         if mixed and start != first + len(mixed):
@@ -156,7 +156,7 @@ def ranges(types: Mapping[int, int]) -> Iterator[tuple[int, int, tuple[int, ...]
 
 
 def _runs(types: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Runs of offsets with one type: first offset, count, type."""
+    """Yield runs of consecutive offsets with the same type: first offset, count, type."""
     start = count = kind = -1
     for offset in sorted(types):
         if count > 0 and offset == start + count and types[offset] == kind:

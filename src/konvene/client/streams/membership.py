@@ -98,9 +98,10 @@ class EndpointPartitions(NamedTuple):
 
 
 class StreamsMembership(MembershipMachine[Assignment]):
-    """One member of one streams group. Members with the same `process_id` share their state on disk.
+    """State machine of one member of one streams group.
 
-    `endpoint` is the host and port at which the member's state can be queried, `tags` are its client tags."""
+    Members with the same `process_id` share their state on disk. `endpoint` is the host and port at which the
+    member's state can be queried, `tags` are its client tags."""
 
     error_messages: ClassVar = {Errors.UNSUPPORTED_VERSION: NO_STREAMS_PROTOCOL}
 
@@ -165,7 +166,7 @@ class StreamsMembership(MembershipMachine[Assignment]):
     # requests
 
     def request(self, now_ms: int, version: int = LATEST_VERSION) -> StreamsGroupHeartbeatRequest:
-        """The heartbeat to send now."""
+        """Return the heartbeat to send now."""
         request: StreamsGroupHeartbeatRequest = super().request(now_ms, version)
         return request
 
@@ -188,7 +189,7 @@ class StreamsMembership(MembershipMachine[Assignment]):
         return request
 
     def _join_fields(self) -> dict[str, Any]:
-        """The fields that only a joining member sends."""
+        """Return the fields that only a joining member sends."""
         return {
             "topology": self._topology_message,
             "rebalance_timeout_ms": self.settings.rebalance_timeout_ms,
@@ -201,7 +202,7 @@ class StreamsMembership(MembershipMachine[Assignment]):
         }
 
     def _unsent_fields(self) -> dict[str, Any]:
-        """The tasks and offsets that the coordinator does not have yet, as far as the client knows."""
+        """Return the tasks and offsets that the coordinator does not have yet, as far as the client knows."""
         fields: dict[str, Any] = {}
         if self._sent_owned_version is None:
             self._sent_offsets = self._sent_end_offsets = None
@@ -221,7 +222,8 @@ class StreamsMembership(MembershipMachine[Assignment]):
         return fields
 
     def _offsets_are_due(self) -> bool:
-        """Whether to send offsets: the interval is over, or a warm-up is within the acceptable lag."""
+        """Return True if offsets are to be sent: the interval is over, or a warm-up is within the acceptable
+        lag."""
         if self._sent_ms >= self._offsets_sent_ms + self.task_offset_interval_ms:
             return True
         return any(
@@ -264,7 +266,9 @@ def _task_offsets(offsets: Offsets) -> tuple[TaskOffset, ...]:
 
 
 def _endpoints(response: StreamsGroupHeartbeatResponse) -> dict[tuple[str, int], EndpointPartitions]:
-    """Partitions by endpoint; members of one process have the same endpoint, so their rows are merged."""
+    """Return the queryable partitions by endpoint.
+
+    Members of one process have the same endpoint, so their rows are merged."""
     found: dict[tuple[str, int], EndpointPartitions] = {}
     for each in response.partitions_by_user_endpoint or ():
         endpoint = each.user_endpoint.host, each.user_endpoint.port

@@ -19,7 +19,7 @@ __all__ = ["Assignment", "InternalTopic", "Role", "Subtopology", "Task", "Topolo
 
 
 class Role(Enum):
-    """The role of a task: processing, or keeping a copy of its state."""
+    """The role of a task: it processes records (active) or keeps a copy of the state (standby, warm-up)."""
 
     ACTIVE = "active"
     STANDBY = "standby"
@@ -37,7 +37,8 @@ class Task(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[bool, int, str, int]:
-        """Key that sorts subtopologies numerically if their names are numbers, as they nearly always are."""
+        """Return a key that sorts subtopologies numerically if their names are numbers, as they nearly always
+        are."""
         name = self.subtopology
         number = int(name) if name.isascii() and name.isdigit() else -1
         return number < 0, number, name, self.partition
@@ -47,7 +48,7 @@ Tasks = frozenset[Task]
 
 
 class Assignment(NamedTuple):
-    """Tasks by role. `-` subtracts role by role; `bool` is whether there is any task."""
+    """The tasks of a member by role. `-` subtracts role by role; `bool` is whether there is any task."""
 
     active: Tasks = frozenset()
     standby: Tasks = frozenset()
@@ -79,12 +80,12 @@ class Assignment(NamedTuple):
 
     @classmethod
     def from_message(cls, active: Any, standby: Any, warmup: Any) -> Assignment:
-        """The assignment in the task rows of a heartbeat response or of a group description."""
+        """Return the assignment in the task rows of a heartbeat response or of a group description."""
         return cls(*(_tasks(rows) for rows in (active, standby, warmup)))
 
 
 def by_subtopology(tasks: Iterable[Task]) -> dict[str, tuple[int, ...]]:
-    """Partitions by subtopology, both sorted."""
+    """Return the partitions of tasks by subtopology, both sorted."""
     found: dict[str, tuple[int, ...]] = {}
     for task in sorted(tasks, key=lambda t: t.sort_key):
         found[task.subtopology] = (*found.get(task.subtopology, ()), task.partition)
@@ -92,7 +93,7 @@ def by_subtopology(tasks: Iterable[Task]) -> dict[str, tuple[int, ...]]:
 
 
 def task_ids(tasks: Iterable[Task]) -> tuple[messages.TaskIds, ...]:
-    """The task rows of a heartbeat request."""
+    """Return the task rows of a heartbeat request."""
     return tuple(
         messages.TaskIds(subtopology_id=name, partitions=partitions)
         for name, partitions in by_subtopology(tasks).items()
@@ -154,8 +155,9 @@ class Subtopology(NamedTuple):
         return (*self.source_topics, *(topic.name for topic in self.repartition_source_topics))
 
     def to_message(self) -> messages.Subtopology:
-        """The form of a heartbeat. Raises `Misconfigured` if a copartition group names a topic that is not a
-        source."""
+        """Return the subtopology as a heartbeat carries it.
+
+        Raises `Misconfigured` if a copartition group names a topic that is not a source."""
         sources = tuple(sorted(self.source_topics))
         expressions = tuple(sorted(self.source_topic_regex))
         repartitioned = tuple(sorted(self.repartition_source_topics, key=_name))
@@ -208,8 +210,9 @@ class Topology(NamedTuple):
 
     @property
     def internal_topics(self) -> tuple[str, ...]:
-        """Topics that the coordinator creates. A table's source topic that is also its changelog is not
-        one."""
+        """Names of the topics that the coordinator creates.
+
+        A table's source topic that is also its changelog is not one of them."""
         made = {
             topic.name
             for each in self.subtopologies
