@@ -1,6 +1,6 @@
-"""The simulator: the code that serves, under seeded faults, with every invariant checked after every step.
+"""The simulator: runs the production code under seeded faults and checks every invariant after every step.
 
-Two levels run the same production code. At the first the pure cores are stepped as plain calls (`world`);
-at the second a whole broker, with its connections, its coordinators and its log, runs on an event loop that
-has no outside world (`loop`, `network`, `disk`, `whole`). The same seed gives the same trace to the byte.
+It has two levels. At level 1 the coordinators' shards run on an event queue in virtual time (`world`). At
+level 2 a whole broker runs with its connections, its coordinators and its log on a simulated event loop,
+network and disk (`machine`, `end_to_end`). The same seed gives the same trace, byte for byte.
 """

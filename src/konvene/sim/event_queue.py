@@ -3,9 +3,9 @@
 Time stands still while a callback runs, then jumps to the next deadline. The seed decides the order of
 callbacks with equal deadlines; without a seed they run in the order in which they were scheduled.
 
-The broker's coordinator needs little of its event loop: the time, timers, and a task now and then. The queue
-offers these, so the production coordinator runs here unchanged. A coroutine may only await a `Pause`; there
-are no futures.
+The broker's coordinator uses only a small part of its event loop: the time, timers, and occasionally a task.
+The queue provides these, so the production coordinator runs here unchanged. A coroutine may only await a
+`Pause`; there are no futures.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Entry:
 
 
 class EventQueue:
-    """Virtual time and its callbacks. `now_ms` is the monotonic time; the wall clock is ahead by
-    `wall_off_ms`."""
+    """Virtual time and the callbacks that are scheduled in it.
+
+    `now_ms` is the monotonic time; the wall clock is `wall_off_ms` ahead of it."""
 
     def __init__(self, random: Random | None = None, now_ms: int = 1_000_000) -> None:
         self.now_ms = now_ms
@@ -53,7 +54,7 @@ class EventQueue:
     # --- scheduling ---
 
     def after(self, delay_ms: int, call: Callable[..., Any], *args: Any) -> Entry:
-        """Schedule a callback in `delay_ms`."""
+        """Schedule `call(*args)` in `delay_ms`; the returned entry can be cancelled."""
         entry = Entry(call, args)
         self._serial += 1
         tie = 0.0 if self._random is None else self._random.random()
@@ -88,8 +89,7 @@ class EventQueue:
     # --- the clock of a coordinator ---
 
     def time(self) -> float:
-        """Return the time in seconds; never before the deadline of the running callback, despite float
-        rounding."""
+        """Return the time in seconds; never before the deadline of the running callback, despite rounding."""
         return max(self.now_ms / 1000, self._called_s)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:

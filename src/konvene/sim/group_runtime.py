@@ -1,8 +1,8 @@
 """The group coordinator in virtual time; see `konvene.sim.runtime`.
 
-An event shows the groups and offsets that its request and its records name. Modern groups are changed in
-place, so the runtime keeps a private copy of each: it is the state before an event, and reveals decisions
-that change a group without a record.
+An event contains the state, before and after, of those groups and offsets that its request and its records
+concern. Modern groups are changed in place, so the runtime keeps a private copy of each: the copy is the
+state before an event, and reveals decisions that change a group without a record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Touched = tuple[tuple[str, ...], tuple[OffsetKey, ...]]
 
 
 class GroupRuntime(ShardRuntime[Event, View]):
-    """A group coordinator, its log and its shadow.
+    """A group coordinator in virtual time, with its log and a shadow: a shard that replays only the log.
 
     `at_once` makes each append durable immediately."""
 
@@ -100,7 +100,8 @@ class GroupRuntime(ShardRuntime[Event, View]):
     # --- operation ---
 
     def succeeds(self, old: GroupRuntime, lost: int) -> None:
-        """Follow a process that ended or was deposed, after the log lost `lost` batches."""
+        """Take over the state of the previous process `old`, for the next load: the log has lost `lost`
+        batches."""
         self.ended, self.lost = old.last_state(), old.lost + lost
 
     def submitted(self, state: str, waiter: int, response: Deferred[Any]) -> None:
@@ -109,7 +110,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         self._unanswered.add(waiter)
 
     def _check_rejection(self, state: str, answer: Any) -> None:
-        """L7: a coordinator that loads answers COORDINATOR_LOAD_IN_PROGRESS, an inactive one
+        """L7: check that a loading coordinator answers COORDINATOR_LOAD_IN_PROGRESS, an inactive one
         NOT_COORDINATOR."""
         loads = state == "loading"
         expected = Errors.COORDINATOR_LOAD_IN_PROGRESS if loads else Errors.NOT_COORDINATOR
@@ -121,7 +122,8 @@ class GroupRuntime(ShardRuntime[Event, View]):
         self._unanswered.discard(waiter)
 
     def complete_sync(self, but: int = 0) -> None:
-        """Make durable what was appended, except the last `but` batches; responses that waited for it leave.
+        """Make the appended batches durable, except the last `but`, and send the responses that waited for
+        them.
 
         G12: no response is held unless a sync is running or about to start."""
         if self.journal.online:
@@ -132,7 +134,8 @@ class GroupRuntime(ShardRuntime[Event, View]):
                 raise InvariantViolation("ResponsesWaitForDurability", why)
 
     def audit(self) -> None:
-        """Report an event that shows the whole shard."""
+        """Report an event that contains all groups and offsets of the shard, so that invariants check all of
+        them."""
         self.finish()
         if self.is_active:
             view = full_view(self.core)
@@ -173,7 +176,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         return Event("loaded", self, self.ended, EMPTY_VIEW, outcome=outcome, lost=self.lost)
 
     def check_reload(self) -> None:
-        """G12: the process that a load replaces answered all of its requests."""
+        """G12: check that the process that a load replaces answered all of its requests."""
         if self._unanswered:
             why = f"the shard is loaded again, but {len(self._unanswered)} requests have no response"
             self.failed(InvariantViolation("EveryRequestIsAnswered", why))
@@ -247,8 +250,9 @@ class GroupRuntime(ShardRuntime[Event, View]):
 
 
 def _touched(subject: Any, outcome: Outcome | None, log: Log) -> Touched:
-    """Return what a request and its outcome name; a transaction that ends names the offsets committed in
-    it."""
+    """Return the groups and offsets that a request and its outcome concern.
+
+    A transaction that ends concerns the offsets that were committed in it."""
     names: dict[str, None] = {}
     keys: list[OffsetKey] = []
     group_id = getattr(subject, "group_id", None)

@@ -22,7 +22,7 @@ from konvene.sim.event_queue import Pause
 
 
 class Batch(NamedTuple):
-    """A batch of the log: its bytes, and the records decoded from them."""
+    """A batch of the log: its encoded records, and the records decoded from them."""
 
     pairs: tuple[tuple[bytes, bytes | None], ...]
     records: tuple[Any, ...]
@@ -51,8 +51,9 @@ class Log:
         return f"<log: {len(self.batches)} batches, {self.durable} durable, epoch {self.epoch}>"
 
     def lose_tail(self, keep: int) -> int:
-        """Drop all but `keep` of the batches that are not durable; the rest becomes durable. Return how many
-        are lost."""
+        """Drop all but the first `keep` of the batches that are not durable, and make the rest durable.
+
+        Return the number of lost batches."""
         end = min(self.durable + keep, len(self.batches))
         lost = len(self.batches) - end
         del self.batches[end:]
@@ -63,7 +64,7 @@ class Log:
         return lost
 
     def check(self, batch: Batch) -> None:
-        """Check the producer or the marker of a batch. Raises `AppendRefused`."""
+        """Check that the producer may append the batch, or the transaction marker. Raises `AppendRefused`."""
         try:
             if batch.producer is not None:
                 self.producers.check(_header_of(batch, len(self.batches)), origin=Origin.COORDINATOR)
@@ -91,7 +92,7 @@ _PLAIN = read_header(
 
 
 def _header_of(batch: Batch, at: int) -> BatchHeader:
-    """Return the header that a transactional batch, or a marker, would have."""
+    """Return the header that a transactional batch or a marker would have as batch number `at`."""
     source = batch.producer or batch.ending
     assert source is not None
     epoch = source.epoch if isinstance(source, Producer) else source.producer_epoch
@@ -107,7 +108,7 @@ Decode = Callable[[Any, Any], Any]
 def batch_of(
     pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int = 0, decode: Decode = decode_group_record
 ) -> Batch:
-    """Return a batch of encoded records."""
+    """Return a batch of these encoded records, as pairs of key and value."""
     encoded = tuple(pairs)
     records = tuple(decode(key, value) for key, value in encoded)
     return Batch(encoded, records, timestamp_ms, len(encoded))
@@ -123,8 +124,9 @@ def replayed(batches: Iterable[Batch]) -> GroupShard:
 
 
 class Journal:
-    """The log as a coordinator uses it, with injected faults. `at_once` makes each append durable
-    immediately."""
+    """The interface through which a coordinator appends to its log, with injected faults.
+
+    `at_once` makes each append durable immediately."""
 
     def __init__(self, log: Log, at_once: bool, decode: Decode = decode_group_record) -> None:
         self.log = log

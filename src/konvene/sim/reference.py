@@ -198,7 +198,7 @@ ELSEWHERE: tuple[Row, ...] = (
 
 
 def invariant_rows(wanted: Sequence[str] = ()) -> list[Row]:
-    """Return all invariants, or those of these kinds of members. Raises ValueError for an unknown kind."""
+    """Return all invariants, or those for these kinds of members. Raises ValueError for an unknown kind."""
     for kind in wanted:
         if kind not in kinds():
             raise ValueError(f"unknown kind {kind}; expected one of {', '.join(kinds())}")
@@ -212,7 +212,7 @@ def _row(invariant: type) -> Row:
 
 
 def first_sentence(thing: type) -> str:
-    """Return the first paragraph of a docstring, on one line."""
+    """Return the first paragraph of the docstring of a class, on one line."""
     return " ".join(inspect.cleandoc(thing.__doc__ or "").partition("\n\n")[0].split())
 
 
@@ -227,7 +227,7 @@ This page is generated from the tables and docstrings of `konvene.sim`. Change t
 
 
 def render_reference() -> str:
-    """Return the page, ending in a newline."""
+    """Return the text of the reference page, ending in a newline."""
     return "\n".join(_page()) + "\n"
 
 

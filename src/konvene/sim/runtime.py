@@ -2,11 +2,11 @@
 
 Everything below the coordinator is simulated: a log of batches (`journal`), which becomes durable on command,
 can fail, lose its tail, be compacted and be taken over by another leader; and an event queue instead of an
-event loop. The shard is observed: each decision, completion, timer and load becomes an event for the
-invariants. The shadow is a second shard that replays only what was decoded from the log.
+event loop. The shard is observed: each decision (of a request, a completion or a timer) and each load becomes
+an event for the invariants. The shadow is a second shard that replays only what was decoded from the log.
 
-A subclass for each shard creates shards and events, and defines which state an event has and up to where the
-log must be durable before a response may leave.
+A subclass for each type of shard creates shards and events, and defines which state an event contains and up
+to which batch the log must be durable before a response may be sent.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ V = TypeVar("V")
 
 
 class _ObservedShard:
-    """Reports each call of a shard to its runtime."""
+    """A shard that reports each call to its runtime, and passes it on to the production shard."""
 
     def __init__(self, core: Shard, runtime: ShardRuntime[Any, Any]) -> None:
         self.core = core
@@ -113,7 +113,7 @@ class _ObservedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPorts:
-    """Everything that a runtime uses of the simulated world, beside its log and the event queue."""
+    """Everything that a runtime uses of the simulated world, besides its log and the event queue."""
 
     config: Callable[[], Any]
     topics: Callable[[], Topics] = lambda: NO_TOPICS
@@ -146,7 +146,9 @@ class SimulatedPorts:
 
 
 class ShardRuntime(Generic[E, V]):
-    """A coordinator, its log and its shadow. `E` is the type of its events, `V` of the states in them."""
+    """A coordinator in virtual time, with its log and a shadow: a shard that replays only the log.
+
+    `E` is the type of its events, `V` the type of the states in them."""
 
     name = ""
     """Name of the coordinator in logs."""
@@ -227,19 +229,22 @@ class ShardRuntime(Generic[E, V]):
     ) -> E:
         """Return the event of a decision that is not replayed yet.
 
-        `subject` is the request, the completion or the key of the timer."""
+        `subject` is the request, the completion or the key of the timer. `refused` is the error with which
+        the shard rejected it; `outcome` is None then."""
         raise NotImplementedError
 
     def new_load_event(self, outcome: Outcome) -> E:
-        """Return the event of a load."""
+        """Return the event of a load, which ended with `outcome`."""
         raise NotImplementedError
 
     def append_failed(self, event: E, how: str) -> None:
-        """Record in the event that its records were not appended: "too large", "refused", "append failed"."""
+        """Record in the event that its records were not appended.
+
+        `how` is "too large", "refused" or "append failed"."""
         raise NotImplementedError
 
     def note_responses(self, event: E) -> None:
-        """Record up to where the log must be durable before the responses of an event may leave."""
+        """Record up to which batch the log must be durable before the responses of an event may be sent."""
         raise NotImplementedError
 
     def end(self, event: E) -> None:
@@ -247,10 +252,10 @@ class ShardRuntime(Generic[E, V]):
         raise NotImplementedError
 
     def check_reload(self) -> None:
-        """Check what has to be true before a new shard replaces the current one."""
+        """Check what has to be true before a load replaces the current shard by a new one."""
 
     def reset(self) -> None:
-        """Drop what belongs to the shard that was replaced."""
+        """Drop what the runtime keeps about the shard that a load replaced."""
 
     def deciding(self, request: Any, context: Context) -> None:
         """Observe a request that the shard is about to decide."""
@@ -266,7 +271,7 @@ class ShardRuntime(Generic[E, V]):
     # --- operation ---
 
     def load(self) -> None:
-        """Read the log, and serve."""
+        """Let the coordinator load its log and become active."""
         self.coordinator.load()
         self.finish()
 
@@ -293,13 +298,14 @@ class ShardRuntime(Generic[E, V]):
         self.finish()
 
     def inform(self, completion: Any) -> bool:
-        """Pass the result of work outside of the shard to it; False if the decision exceeds a batch."""
+        """Pass the result of work outside of the shard to it; return False if the decision exceeds a
+        batch."""
         fits = self.coordinator.inform(completion)
         self.finish()
         return fits
 
     def _release(self, waiter: int, response: Any, answered: Callable[[Any], None]) -> None:
-        """G6: a response leaves when everything that was decided before it is durable."""
+        """G6: send a response, and check that everything that was decided before it is durable."""
         self.end_event()
         self.released(waiter)
         durable, written = self._release_positions.pop(waiter, (0, 0))
@@ -311,12 +317,12 @@ class ShardRuntime(Generic[E, V]):
         answered(response)
 
     def complete_sync(self) -> None:
-        """Make durable what the current sync covers; responses that waited for it leave."""
+        """Make the batches of the current sync durable, and send the responses that waited for them."""
         self.log.durable = max(self.log.durable, self.journal.sync_end)
         self._end_sync(None)
 
     def fail_sync(self) -> None:
-        """Fail the current sync; how much of it is on disk is unknown."""
+        """Fail the current sync; it is unknown which of its batches are on disk."""
         self.finish()
         self.ended = self.current_state()
         self._end_sync(OSError("the sync failed"))
@@ -342,7 +348,7 @@ class ShardRuntime(Generic[E, V]):
         outcome: Outcome | None,
         refused: Errors | None = None,
     ) -> None:
-        """Open the event of a decision that the coordinator is about to append and replay."""
+        """Open the event of a decision; the coordinator appends and replays its records next."""
         event = self.new_event(kind, subject, context, outcome, refused)
         self.journal.appended = self.journal.failed = self.journal.refused = None
         self._open_event = event

@@ -1,4 +1,4 @@
-"""`python -m konvene.sim.handovers` is `comparison.main`."""
+"""Command line entry point: `python -m konvene.sim.handovers` runs `comparison.main`."""
 
 from konvene.sim.handovers.comparison import main
 

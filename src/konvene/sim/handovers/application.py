@@ -35,7 +35,7 @@ GROUP = "app"
 
 @dataclass(eq=False, slots=True)
 class Thread:
-    """A member of the group. `running` are the active tasks that it is processing."""
+    """A member of the group. `running` is the set of active tasks that it is processing."""
 
     process: Process
     machine: StreamsMembership
@@ -65,7 +65,8 @@ class Process:
 
 
 class Application:
-    """Processes with disks, members with tasks, and changelogs."""
+    """A streams application: its processes with their disks, members and tasks, and the changelogs of the
+    tasks."""
 
     def __init__(
         self, topology: Topology, ends: dict[Task, int], stateless: set[Task], restores: int, writes: int
@@ -89,7 +90,7 @@ class Application:
     # --- changes ---
 
     def start(self, name: str, threads: int) -> None:
-        """Start a process, with its previous disk if that still exists."""
+        """Start a process with `threads` members, and with its previous disk if that still exists."""
         process = self._away.pop(name, None) or Process(name, f"{name}-dir")
         self.processes[name] = process
         for _ in range(threads):
@@ -103,13 +104,13 @@ class Application:
         process.threads.append(Thread(process, machine))
 
     def stop(self, name: str) -> list[Thread]:
-        """Stop a process and return its members, which may leave the group or not."""
+        """Stop a process and return its members. The caller decides whether they leave the group."""
         process = self._away[name] = self.processes.pop(name)
         threads, process.threads = process.threads, []
         return threads
 
     def stop_thread(self, name: str) -> Thread:
-        """Stop the youngest member."""
+        """Stop the youngest member of a process and return it."""
         return self.processes[name].threads.pop()
 
     def lose_disk(self, name: str) -> None:
@@ -119,7 +120,8 @@ class Application:
     # --- ticks ---
 
     def work(self) -> None:
-        """Run a tick: append to changelogs where tasks are processing, restore elsewhere."""
+        """Simulate one tick: tasks that are processing append to their changelogs, all other copies
+        restore."""
         for thread in self.threads():
             for task in thread.running:
                 if task in self.ends:
@@ -134,11 +136,12 @@ class Application:
             thread.running |= {t for t in has.active - thread.running if self.lag(thread.process, t) == 0}
 
     def lag(self, process: Process, task: Task) -> int:
-        """Return the lag of a process's copy; 0 for a stateless task."""
+        """Return the number of changelog records that a process's copy lacks; 0 for a stateless task."""
         return self.ends[task] - process.disk.get(task, 0) if task in self.ends else 0
 
     def caught_up(self, task: Task, acceptable: int) -> frozenset[str]:
-        """Return the live processes whose lag is at most acceptable."""
+        """Return the names of the live processes whose copy of a task lags by at most `acceptable`
+        records."""
         least = self.ends[task] - acceptable
         return frozenset(
             name for name, process in self.processes.items() if process.disk.get(task, 0) >= least
@@ -152,7 +155,8 @@ class Application:
     # --- heartbeats ---
 
     def report(self, thread: Thread) -> None:
-        """Set the offsets that the next heartbeat may report."""
+        """Set the offsets of a member for its next heartbeat: those of all copies that no other member
+        owns."""
         process = thread.process
         others: set[Task] = set()
         for other in process.threads:
@@ -164,7 +168,9 @@ class Application:
         thread.machine.report(offsets, ends)
 
     def receive(self, thread: Thread, answer: Any, now_ms: int) -> set[Task]:
-        """Handle a response, None for a lost one; return the active tasks that the member takes over."""
+        """Process the response to a member's heartbeat, None for a lost one: apply the assignment in it.
+
+        Return the active tasks that the member takes over."""
         machine, before = thread.machine, thread.has.active
         if answer is None:
             machine.handle_failure(ConnectionLost("the coordinator is unavailable"), now_ms)
@@ -182,7 +188,9 @@ class Application:
 
 
 def topology_of(counts: list[tuple[int, bool]]) -> tuple[Topology, dict[str, int]]:
-    """Return subtopologies with so many tasks each, stateful or not, and all topics that they need."""
+    """Return a topology and the partition counts of its topics.
+
+    `counts` has the number of tasks of each subtopology, and whether it is stateful."""
     parts, topics = [], {}
     for number, (count, stateful) in enumerate(counts):
         topics[f"in-{number}"] = count

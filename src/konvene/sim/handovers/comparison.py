@@ -33,7 +33,7 @@ ROWS = (
 
 
 def compare(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
-    """Run the scenarios; return the sums of their figures without and with warm-ups."""
+    """Run the scenarios without and with warm-ups; return the sums of the figures of each."""
     without, with_warmups = Outcome(), Outcome()
     for scenario in scenarios:
         without.add(run(scenario, warmups=False))
@@ -52,7 +52,7 @@ def format_table(without: Outcome, with_warmups: Outcome) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
+    """Run the command line: compare, or show one scenario."""
     parser = argparse.ArgumentParser(description="Count cold hand-overs, with warm-ups and without.")
     parser.add_argument("--seed", type=int, help="run only the scenario of this seed")
     parser.add_argument(

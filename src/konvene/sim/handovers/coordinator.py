@@ -26,7 +26,7 @@ START_MS = 1_000_000
 
 
 class Coordinator(Protocol):
-    """A coordinator that a scenario can run on."""
+    """The interface of a simulated coordinator that a scenario can run on."""
 
     topics: Topics
 
@@ -40,17 +40,17 @@ class Coordinator(Protocol):
         """Return the response to a request."""
 
     def advance(self, ms: int) -> None:
-        """Let time pass."""
+        """Advance the time, and fire the timers that are due."""
 
     def restart(self) -> None:
         """Load the shard from its log again."""
 
     def set_config(self, *changes: tuple[str, str]) -> None:
-        """Change settings."""
+        """Change broker settings, given as pairs of name and value."""
 
 
 class Host:
-    """The production shard with an in-memory log, timers and a clock."""
+    """A minimal coordinator: the production shard with a log in memory, timers and a clock."""
 
     def __init__(
         self, settings: Mapping[str, str], assignors: Mapping[str, TaskAssignor] = TASK_ASSIGNORS
@@ -70,20 +70,17 @@ class Host:
         return f"<host at {self.now_ms} ms: {len(self._log)} records, {len(self._due)} timers>"
 
     def set_config(self, *changes: tuple[str, str]) -> None:
-        """Change settings."""
         self._settings |= dict(changes)
         self._config, _ = BrokerConfig.load(overrides=list(self._settings.items()))
         self._group_configs = GroupConfigs(self._config)
 
     def ask(self, client_id: str, request: Any, version: int) -> Any:
-        """Return the response to a request."""
         self._requests += 1
         outcome = self.shard.handle(request, self._context(self._requests, client_id, version))
         self._apply(outcome)
         return next(reply.response for reply in outcome.replies if reply.waiter == self._requests)
 
     def advance(self, ms: int) -> None:
-        """Let time pass."""
         until = self.now_ms + ms
         while self._earliest_ms <= until:
             at, key = min(((at, key) for key, at in self._due.items()), default=(until + 1, None))
@@ -95,7 +92,6 @@ class Host:
         self.now_ms = until
 
     def restart(self) -> None:
-        """Load the shard from its log again."""
         self.shard = GroupShard()
         self._due.clear()
         for record in self._log:
@@ -123,11 +119,11 @@ class Host:
 
 
 def topics_of(names: Mapping[str, int]) -> Topics:
-    """Return topics with these partition counts."""
+    """Return a topics image with these partition counts."""
     return Topics([Topic(name, Uuid(name.encode().ljust(16, b"-")[:16]), n) for name, n in names.items()])
 
 
 def group_of(host: Coordinator, group_id: str) -> StreamsGroup | None:
-    """Return the group if it exists."""
+    """Return the streams group with this id, or None if it does not exist."""
     found = host.shard.groups.get(group_id)
     return found if isinstance(found, StreamsGroup) else None

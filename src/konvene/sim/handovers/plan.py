@@ -1,7 +1,8 @@
 """Hand-over scenarios of a streams group, drawn from a seed before they are run.
 
-A scenario is a value, so that the same one can be run with and without warm-ups. `CHANCES` is the table of
-changes. They are drawn from the running processes only; the coordinator decides on tasks.
+A scenario is a value, so that the same one can be run with and without warm-ups. `CHANCES` has the relative
+frequency of each kind of change. Changes refer only to processes that run when they occur; the coordinator
+decides which members get which tasks.
 
 Not drawn: changes of the topology, added partitions, members without offset reports, static members.
 """
@@ -24,7 +25,7 @@ MOST_RECORDS = 30_000
 
 
 class What(StrEnum):
-    """Kinds of changes."""
+    """Kinds of changes in a scenario. The last three set a limit of the group."""
 
     STARTS = "a process starts, with an empty disk"
     STOPS = "a process stops: its members leave"
@@ -55,7 +56,9 @@ VALUES: Final[dict[What, tuple[int, ...]]] = {
 
 
 class Change(NamedTuple):
-    """A change. The next one follows when the group is stable and some ticks have passed."""
+    """One change in a scenario: of a process, the coordinator or a setting.
+
+    By default the next change follows `calm` ticks after the group has settled."""
 
     what: What
     process: str = ""
@@ -74,7 +77,7 @@ class Change(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A subtopology: the number of changelog records of each of its tasks."""
+    """A subtopology: the number of changelog records of each of its tasks, and whether they have state."""
 
     records: tuple[int, ...]
     stateful: bool
@@ -82,7 +85,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A group, and the changes after it has become stable."""
+    """A streams group at the start of a run, and the changes that follow once it is stable."""
 
     seed: int
     parts: tuple[Part, ...]
@@ -109,7 +112,7 @@ PATIENCE: Final = 0.8
 
 @dataclass(slots=True)
 class _Draw:
-    """The processes that exist while changes are drawn."""
+    """The state while changes are drawn: the running processes and the stopped ones with a disk."""
 
     random: Random
     up: dict[str, int]
@@ -167,7 +170,7 @@ class _Draw:
 
 
 def draw(seed: int) -> Scenario:
-    """Return the scenario of a seed."""
+    """Return the scenario that a seed determines."""
     random = Random(seed)
     state = _Draw(random, {})
     for _ in range(random.randint(1, MOST_PROCESSES)):
@@ -186,12 +189,12 @@ def draw(seed: int) -> Scenario:
 
 
 def draw_all(count: int = 100) -> list[Scenario]:
-    """Return the pinned scenarios."""
+    """Return the first `count` pinned scenarios, from seed `SEED` on."""
     return [draw(SEED + number) for number in range(count)]
 
 
 def _hurried(random: Random, change: Change) -> Change:
-    """Return the change with the next one following at once."""
+    """Return the change with a few ticks before the next one, whether or not the group has settled."""
     return change if change.soon else change._replace(soon=random.randint(1, 6))
 
 

@@ -57,7 +57,7 @@ LIMITS = {
 
 @dataclass(slots=True)
 class Outcome:
-    """Figures of one or many scenarios."""
+    """The figures of one scenario, or their sums over several; see the module for their definitions."""
 
     handovers: int = 0
     cold: int = 0
@@ -84,12 +84,12 @@ def run(
     host: Callable[[Mapping[str, str]], Coordinator] = Host,
     trace: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Run a scenario. Raises `AssertionError` if a rule is violated or it does not become stable."""
+    """Run a scenario. Raises `AssertionError` if a rule is violated or the group does not become stable."""
     return Run(scenario, warmups=warmups, host=host, trace=trace).play()
 
 
 class Run:
-    """A running scenario; its events are written to a callback line by line."""
+    """A running scenario. `trace` receives a line for each of its events."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Run:
         return self.outcome
 
     def settle(self) -> None:
-        """Run ticks until nothing is left to do."""
+        """Run ticks until the group has settled. Raises `AssertionError` if that takes too long."""
         for _ in range(self._max_ticks):
             if self.is_settled():
                 return
@@ -183,7 +183,9 @@ class Run:
             self._moved, self._actives = self.tick, actives
 
     def one_tick(self, *, lost: bool = False) -> None:
-        """Work, then send a heartbeat of every member. `lost`: none reaches the coordinator."""
+        """Run a tick of the application, then send a heartbeat of every member.
+
+        `lost`: no heartbeat reaches the coordinator."""
         self.tick += 1
         self._tick_is_traced = False
         self.app.work()
@@ -253,7 +255,7 @@ class Run:
             self.host.set_config((LIMITS[what], str(change.value)))
 
     def _lost_tick(self) -> None:
-        """Run a tick without a coordinator: all members send everything again."""
+        """Run a tick in which every heartbeat is lost, so that members send all fields in the next one."""
         self.one_tick(lost=True)
         self.outcome.ticks += 1
         self.outcome.idle += len(self.app.not_processing())
@@ -266,7 +268,8 @@ class Run:
     # --- checks ---
 
     def observe_target(self) -> None:
-        """Record which processes have caught up, if there is a new target assignment."""
+        """If there is a new target assignment, check it and record which processes have caught up with its
+        tasks."""
         group = group_of(self.host, GROUP)
         if group is None or group.assignment_epoch == self._target_epoch:
             return
@@ -274,7 +277,7 @@ class Run:
         owners: dict[Task, str] = {}
         for member_id, target in group.targets.items():
             for name, partitions in target.active.items():
-                owners |= dict.fromkeys((Task(name, target) for target in partitions), member_id)
+                owners |= dict.fromkeys((Task(name, partition) for partition in partitions), member_id)
         for task, owner in owners.items():
             if task in self.app.ends and self._owners.get(task) != owner:
                 self._caught_up[task] = self.app.caught_up(task, self.limits[What.LAG])
@@ -297,7 +300,8 @@ class Run:
                 self._trace_line(f"   epoch {self._target_epoch}: target of {member_id}: {assignment}")
 
     def _check_target(self, group: StreamsGroup) -> None:
-        """Check the rules of target assignments."""
+        """Check a target assignment: limits of warm-ups and standbys, and that every task has an active
+        member."""
         warmups = [t for target in group.targets.values() for t in _tasks_of(target.warmup)]
         standbys = [t for target in group.targets.values() for t in _tasks_of(target.standby)]
         most = self.limits[What.WARMUPS]
@@ -310,7 +314,7 @@ class Run:
         self._check(self._owners.keys() == set(self.app.tasks), "a task is assigned to no member")
 
     def check_members(self) -> None:
-        """Check that no task is active twice, or open twice in a process."""
+        """Check that no task is active on two members, and that a process has each task only once."""
         active: dict[Task, str] = {}
         for process in self.app.processes.values():
             opened: dict[Task, str] = {}
@@ -349,7 +353,7 @@ def _tasks_of(tasks: Any) -> set[Task]:
 
 
 def _application(scenario: Scenario) -> tuple[Application, dict[str, int]]:
-    """Return the application of a scenario without processes, and its topics."""
+    """Return the application of a scenario without processes, and the partition counts of its topics."""
     parts = scenario.parts
     topology, topics = topology_of([(len(part.records), part.stateful) for part in parts])
     ends: dict[Task, int] = {}

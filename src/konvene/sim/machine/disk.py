@@ -42,7 +42,7 @@ SOUND = DiskFaults()
 
 
 class SimDisk(MemoryDisk):
-    """A disk that fails at drawn rates."""
+    """A disk in memory whose operations fail at the rates of `faults`, drawn from `chance`."""
 
     def __init__(self, chance: Random | None = None, faults: DiskFaults = SOUND) -> None:
         super().__init__()
@@ -68,7 +68,8 @@ class SimDisk(MemoryDisk):
         return found
 
     def after_kill(self) -> SimDisk:
-        """Return the disk after a killed process: all writes remain, unsynced ones are still unsynced."""
+        """Return the disk as a killed process leaves it: all writes remain, unsynced ones are still
+        unsynced."""
         found = self.blank()
         found._names, found._durable_names = self._names, self._durable_names
         found._pending = self._pending
@@ -87,13 +88,14 @@ class SimDisk(MemoryDisk):
         return bytes(self._inode(path).data[at:])
 
     def file(self, path: str) -> object:
-        """Return the identity of the file with this name, which changes when another is renamed to it."""
+        """Return an object that identifies the file; another file that is renamed to this name has another
+        one."""
         return self._inode(path)
 
     # endings ----------------------------------------------------------------------------------
 
     def cut_power(self) -> SimDisk:
-        """Return the disk after a power cut, with a random part of unsynced writes."""
+        """Return the disk after a power cut, with a random part of the unsynced writes."""
         chance = self.chance
         lucky = chance.random() < 0.7
         found = self.crash((lambda count: chance.randrange(count)) if lucky else lambda _count: 0)
@@ -103,7 +105,7 @@ class SimDisk(MemoryDisk):
         return found
 
     def _spoil(self, found: SimDisk) -> None:
-        """Replace the end of a torn last append by zeros or noise."""
+        """Replace the end of a torn last append by zeros or noise in `found`, the disk after a power cut."""
         if not self.faults.garbage:
             return
         for path in sorted(found._names):

@@ -1,7 +1,7 @@
-"""One side of a simulated connection, as the protocol of its host sees it: asyncio's transport.
+"""One side of a simulated connection: the asyncio transport that a host's protocol uses.
 
-What is written waits here until the network has room for it (`Network.pump`); what arrived waits here until
-the protocol reads. An endpoint knows nothing of latency and faults, and draws nothing by chance.
+Written data waits here until the network has room for it (`Network.pump`), received data until the protocol
+reads. An endpoint knows nothing of latency and faults, and draws no random numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["End", "Endpoint", "Pipe", "was_reset"]
 
 
 class Pipe:
-    """One direction of a connection."""
+    """One direction of a connection: the data that is buffered, in flight and received but not read."""
 
     __slots__ = (
         "arrived",
@@ -48,7 +48,7 @@ class Pipe:
 
 
 class End:
-    """End of a direction: None for a proper end, else an error."""
+    """Marks the end of the data in one direction: an error for a reset, None for a proper end."""
 
     __slots__ = ("error",)
 
@@ -61,7 +61,7 @@ def was_reset() -> Exception:
 
 
 class Endpoint(asyncio.Transport):
-    """One side of a connection, as its host's protocol sees it."""
+    """One side of a connection: the transport of its host's protocol."""
 
     def __init__(self, network: Network, host: Host, port: int, protocol: Any) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Endpoint(asyncio.Transport):
         return False
 
     def drained(self) -> None:
-        """Resume writing once the buffer is low."""
+        """Let the protocol write again once the write buffer is low."""
         if self._write_paused and len(self.out.waiting) <= self._low and not self.lost:
             self._write_paused = False
             self.network.loop.call_soon(self._protocol.resume_writing, context=self.host.context.copy())
@@ -153,7 +153,7 @@ class Endpoint(asyncio.Transport):
         return not self._reading_paused and not self.is_closing()
 
     def take(self) -> None:
-        """Pass received data to the protocol, as long as it reads."""
+        """Pass received data to the protocol while it reads."""
         pipe = self.inn
         data, pipe.arrived = pipe.arrived, bytearray()
         at = 0

@@ -40,11 +40,11 @@ _HOST: ContextVar[Host] = ContextVar("konvene.sim.host")
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready, no deadline is pending, and tasks wait."""
+    """The loop cannot go on: tasks wait, but no callback is ready and no timer is pending."""
 
 
 class Host:
-    """One life of a machine's process; a restarted one is another object with the same name."""
+    """One life of a simulated process. A restarted process is another object with the same name."""
 
     __slots__ = ("alive", "context", "name", "parked", "paused", "silent", "tasks")
 
@@ -80,7 +80,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class SimLoop(_Base):  # type: ignore[misc]
-    """An asyncio event loop in virtual time with several hosts."""
+    """An asyncio event loop in virtual time, on which several hosts run."""
 
     def __init__(
         self, chance: Random | None = None, *, order: Order = "hosts",
@@ -121,7 +121,7 @@ class SimLoop(_Base):  # type: ignore[misc]
     # --- hosts ---
 
     def host(self, name: str) -> Host:
-        """Return the live host of that name, or a new life."""
+        """Return the live host of that name; start a new life if it has none."""
         found = self._hosts.get(name)
         if found is None or not found.alive:
             found = self._hosts[name] = Host(name)
@@ -135,7 +135,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return name in self._hosts and self._hosts[name].alive
 
     def here(self) -> Host:
-        """Return the host whose code runs."""
+        """Return the host whose code is running."""
         return _HOST.get(self._world)
 
     def spawn(self, host: str, coro: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
@@ -143,8 +143,9 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self.create_task(coro, name=name, context=self.host(host).context.copy())
 
     def kill(self, name: str, *, silently: bool = False) -> None:
-        """Kill a host as `kill -9` does. `silently`: as a machine that loses power, whose peers are not
-        notified."""
+        """Kill a host as `kill -9` does.
+
+        `silently`: as a machine that loses power, so that its peers are not notified."""
         host = self._hosts.get(name)
         if host is None or not host.alive:
             return
@@ -173,7 +174,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         self._ready.append(handle)
 
     def run_on(self, host: Host, call: Callable[[], None]) -> None:
-        """Run external input on a host now, or when it resumes; a dead host ignores it."""
+        """Run `call` on a host as external input: now, or when the host resumes; never on a dead host."""
         if not host.alive:
             return
         if host.paused:
@@ -200,7 +201,7 @@ class SimLoop(_Base):  # type: ignore[misc]
 
     @property
     def now(self) -> float:
-        """The time, looked at from outside."""
+        """Virtual time in seconds. Unlike `time()` it costs no time to read."""
         return self._now
 
     def call_soon(
@@ -229,7 +230,9 @@ class SimLoop(_Base):  # type: ignore[misc]
     def schedule(
         self, delay: float, kind: str, what: Callable[[], str], callback: Callable[..., Any], *args: Any
     ) -> None:
-        """Schedule an event of the simulated world: arriving bytes, disk completion, a fault."""
+        """Schedule an event outside of all hosts: arriving bytes, a disk completion, or a fault.
+
+        `kind` and `what` describe it in the trace."""
         self._schedule(self._now + delay, kind, self._world, callback, args, self._world.context, what)
 
     def _schedule(
@@ -282,7 +285,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         self._stopping = True
 
     def halt(self, why: BaseException) -> None:
-        """End the run with this error; the first one counts."""
+        """End the run with the error `why`; only the first one counts."""
         if self._halted is None:
             self._halted = why
 
@@ -348,7 +351,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self._closed
 
     def close(self) -> None:
-        """Close the loop, and end coroutines that killed hosts left behind."""
+        """Close the loop, and close the coroutines that killed hosts left behind."""
         self._closed = True
         self._ready.clear()
         self._timers.clear()
@@ -441,7 +444,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self._handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report to `errors`; without it the error ends the run."""
+        """Pass an error to `errors`; if that is None the error ends the run."""
         host = self.here()
         if self._closed or not host.alive:
             return
@@ -467,7 +470,7 @@ class SimLoop(_Base):  # type: ignore[misc]
 
 
 def _end(coro: CoroutineType[Any, Any, Any]) -> None:
-    """Close a coroutine, and those passed to it if it never started."""
+    """Close a coroutine; if it never started, also the coroutines among its arguments."""
     if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED and coro.cr_frame is not None:
         for given in list(coro.cr_frame.f_locals.values()):
             if inspect.iscoroutine(given):
@@ -485,12 +488,12 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 
 def _is_settled(task: asyncio.Task[Any]) -> bool:
-    """Return True for a finished task without an exception."""
+    """Return True if the task was cancelled or has finished without an exception."""
     return task.done() and (task.cancelled() or task.exception() is None)
 
 
 def _name(callback: Any) -> str:
-    """Return a name of a callback that is the same in every run."""
+    """Return a name for a callback that is the same in every run."""
     while hasattr(callback, "func"):
         callback = callback.func
     owner = getattr(callback, "__self__", None)

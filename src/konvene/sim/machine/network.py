@@ -35,7 +35,7 @@ RETRANSMIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NetworkFaults:
-    """Behaviour of a network. Rates are per piece or connect, from 0 to 1; the default has no faults."""
+    """Latency and fault rates of a network, per piece or connect, from 0 to 1; the default has no faults."""
 
     latency_min_ms: float = 0.1
     latency_mean_ms: float = 0.5
@@ -56,7 +56,7 @@ SOUND = NetworkFaults()
 
 
 class Server(asyncio.AbstractServer):
-    """A listening socket."""
+    """A listening socket of a host."""
 
     def __init__(self, network: Network, factory: Callable[[], Any], host: Host, port: int) -> None:
         self._network = network
@@ -101,7 +101,7 @@ class Server(asyncio.AbstractServer):
 
 
 class Network:
-    """All hosts' streams. `faults` applies from now on."""
+    """The connections between all hosts. `faults` can be replaced at any time."""
 
     def __init__(self, loop: SimLoop, faults: NetworkFaults = SOUND) -> None:
         self.loop = loop
@@ -128,13 +128,13 @@ class Network:
     # --- actions ---
 
     def partition(self, one: str, other: str, *, one_way: bool = False) -> None:
-        """Hold messages from `one` to `other`, and without `one_way` in both directions."""
+        """Hold messages from `one` to `other`, and unless `one_way` also those in the other direction."""
         self._blocked.add((one, other))
         if not one_way:
             self._blocked.add((other, one))
 
     def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """Deliver held messages between two hosts, or everywhere; the latter also ends `stop_reading`."""
+        """Deliver held messages between two hosts; without arguments everywhere, and end `stop_reading`."""
         if one is None:
             self._blocked.clear()
         else:
@@ -153,7 +153,7 @@ class Network:
         return (src, dst) in self._blocked
 
     def stop_reading(self, endpoint: Endpoint) -> None:
-        """Let the host stop reading from an endpoint until `heal`."""
+        """Make the host of an endpoint stop reading from it until `heal`."""
         endpoint.inn.deaf = True
 
     def resume_reading(self, endpoint: Endpoint) -> None:
@@ -200,7 +200,8 @@ class Network:
         return None
 
     async def connect(self, factory: Callable[[], Any], host: Any, port: int) -> Any:
-        """Connect; raises OSError if nothing listens, and waits while the direction is blocked."""
+        """Connect to an address. Raises OSError if nothing listens; waits while the direction is
+        partitioned."""
         here = self.loop.here()
         target = here.name if host in ANYWHERE else str(host)
         found = self._find(host, port)
@@ -273,7 +274,7 @@ class Network:
     # --- bytes ---
 
     def pump(self, pipe: Pipe) -> None:
-        """Send as much as the window allows."""
+        """Send as much of the written data as the window allows."""
         faults, chance, waiting = self.faults, self.loop.chance, pipe.waiting
         moved = False
         while waiting and not pipe.src.lost:
@@ -329,7 +330,7 @@ class Network:
             self._unknown(pipe)
 
     def _deliver(self, pipe: Pipe) -> None:
-        """Deliver the next piece to a live host."""
+        """Deliver the next piece of a pipe, if the receiving host is alive."""
         item, dst = pipe.flight.popleft(), pipe.dst
         if not isinstance(item, End):
             pipe.under_way -= len(item)
@@ -349,7 +350,7 @@ class Network:
             dst.take()
 
     def _unknown(self, pipe: Pipe) -> None:
-        """Reset the sender: the receiving host does not know the connection."""
+        """Reset the sender of a pipe, because the receiving host does not have the connection."""
         src = pipe.src
         if not src.lost and src.host.alive:
             self.loop.schedule(
@@ -369,7 +370,7 @@ class Network:
 
 
 def _describe_piece(pipe: Pipe) -> str:
-    """Describe a piece in the trace: endpoints, size and checksum."""
+    """Return the description of a piece for the trace: endpoints, size and checksum."""
     if not pipe.flight:
         return f"{pipe.src.label}>{pipe.dst.label} nothing"
     item = pipe.flight[0]

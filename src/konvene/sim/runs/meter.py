@@ -25,7 +25,9 @@ __all__ = ["Measured", "Meter", "Outcome", "Rebalanced", "causes_of", "measures"
 
 @dataclass(slots=True)
 class Rebalanced:
-    """A generation or group epoch. Times are seconds; `at_s` counts from the beginning."""
+    """A completed rebalance, as a new generation or group epoch.
+
+    Times are seconds; `at_s` counts from the beginning of the measurement."""
 
     at_s: float
     took_s: float
@@ -37,7 +39,7 @@ class Rebalanced:
 
 @dataclass(slots=True)
 class Outcome:
-    """Result of a plan with one seed."""
+    """The figures of a plan that was run with one seed."""
 
     seed: int
     stable_after_s: float = 0.0
@@ -68,7 +70,7 @@ class Outcome:
 
 
 class Meter(MembershipListener):
-    """Accounts for ownership, from `begin` on."""
+    """A listener that measures the ownership and rebalances of one group, from `begin` to `end`."""
 
     def __init__(self, outcome: Outcome, partitions: int) -> None:
         self._outcome = outcome
@@ -89,19 +91,19 @@ class Meter(MembershipListener):
         self._now_ms = now_ms
 
     def begin(self) -> None:
-        """Start the account."""
+        """Start the measurement; earlier changes only set the initial ownership."""
         self._began_ms = self._at_ms = self._now_ms()
         self._since = dict.fromkeys(self._since, self._began_ms)
         self._outcome.timeline.append((0.0, self.missing))
 
     def end(self) -> None:
-        """End the account, and the outages that last until now."""
+        """End the measurement; outages that have not ended count until now."""
         self._account()
         for since_ms in self._since.values():
             self._outcome.outages_ms[self._at_ms - since_ms] += 1
 
     def _account(self) -> None:
-        """Account for the time since the last change."""
+        """Add the time since the last change to the unavailable and idle times."""
         now_ms = self._now_ms()
         if self._began_ms >= 0:
             passed_s = (now_ms - self._at_ms) / 1000
@@ -182,7 +184,9 @@ class Meter(MembershipListener):
 
 
 class Measured(NamedTuple):
-    """A row of the result over all seeds. `per`: what has one value each: a run, a rebalance or an outage."""
+    """One measure over all seeds of a plan, as a row of the result: percentiles and maximum.
+
+    `per` is what has one value each: a run, a rebalance or an outage."""
 
     name: str
     per: str
@@ -195,7 +199,9 @@ class Measured(NamedTuple):
 
 
 def percentile(values: Counter[float], part: float) -> float:
-    """Return the nearest-rank percentile; 0 without values."""
+    """Return the nearest-rank percentile of counted values; 0 if there are none.
+
+    `part` is from 0 to 1."""
     rank = part * sum(values.values())
     rank_reached = 0
     for value in sorted(values):
@@ -206,7 +212,7 @@ def percentile(values: Counter[float], part: float) -> float:
 
 
 def measures(partitions: int, minutes: float, outcomes: Sequence[Outcome]) -> list[Measured]:
-    """Return the rows of the result, for this many partitions and minutes."""
+    """Return the rows of the result of a plan with this many partitions and minutes."""
     all_s = partitions * minutes * 60
     rebalances = [rebalance for o in outcomes for rebalance in o.rebalances]
     outages: Counter[float] = Counter()

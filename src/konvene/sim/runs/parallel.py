@@ -50,7 +50,7 @@ LONGEST_S = 300.0
 
 
 class Lost(NamedTuple):
-    """A run without a result."""
+    """The result of a job whose process died, failed or exceeded the time limit. `why` is the reason."""
 
     why: str
 
@@ -66,7 +66,8 @@ def processors() -> int:
 def run_parallel(
     work: Callable[[J], R], jobs: Iterable[J], *, workers: int = 0, longest_s: float = LONGEST_S
 ) -> Iterator[tuple[J, R | Lost]]:
-    """Apply `work` to each job; yield each job with its result as it completes. 0 workers: one per processor.
+    """Apply `work` to each job in `workers` processes (0: one per processor); yield each job with its result
+    as it completes.
 
     Jobs may be an endless iterator: they are taken when a worker is idle. `work` must be a module-level
     function, jobs and results must be picklable. Call it under `if __name__ == "__main__"`, as workers import
@@ -90,7 +91,7 @@ def run_parallel(
 
 
 def _run_one(work: Callable[[J], R], job: J) -> R | Lost:
-    """Run a job; an error in the simulator loses only this run."""
+    """Return the result of a job; an exception in the simulator makes only this job `Lost`."""
     try:
         return work(job)
     except Exception:
@@ -99,7 +100,7 @@ def _run_one(work: Callable[[J], R], job: J) -> R | Lost:
 
 @dataclass(slots=True)
 class _Worker(Generic[J]):
-    """A process, its pipe, and its job."""
+    """A worker process, the pipe to it, and the job that it runs."""
 
     process: BaseProcess
     pipe: Connection
@@ -108,7 +109,7 @@ class _Worker(Generic[J]):
 
 
 class _Pool(Generic[J, R]):
-    """A pool of worker processes, each running one job at a time."""
+    """A pool of worker processes, each of which runs one job at a time."""
 
     def __init__(self, work: Callable[[J], R], workers: int, longest_s: float) -> None:
         self._work = work
@@ -181,7 +182,7 @@ def _exit_reason(code: int | None) -> str:
 
 
 def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
-    """Run jobs from the pipe until it is closed."""
+    """Run the jobs that arrive in the pipe until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with quiet():
         while True:
@@ -208,7 +209,7 @@ def quiet() -> Iterator[None]:
 
 
 class Job(NamedTuple):
-    """A run at level 1 or 2."""
+    """A run of the simulator at level 1 (shards) or level 2 (whole broker)."""
 
     run: Run
     level: int = 1
@@ -230,13 +231,13 @@ class Job(NamedTuple):
 
 
 def _level_2_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of these kinds that exist at level 2."""
+    """Return the names of the client kinds that a level 2 run needs for these kinds of members."""
     candidates = (("transactional", transacts(names)), ("share", shares(names)))
     return tuple(kind for kind, is_requested in candidates if is_requested)
 
 
 def check(job: Job) -> None:
-    """Raise ValueError if the job cannot be run, with the reason."""
+    """Raise ValueError, with the reason, if the job cannot be run."""
     known_kinds = kinds()
     for kind in job.run.kinds:
         if kind not in known_kinds:
@@ -248,7 +249,7 @@ def check(job: Job) -> None:
 
 
 class Result(NamedTuple):
-    """Result of a run at either level; `document` has all of it, for JSON."""
+    """The result of a run at either level. `document` is the complete report, for JSON."""
 
     seed: int
     groups: str
@@ -312,7 +313,7 @@ def run_many(
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over runs."""
+    """Sums of the results of many runs."""
 
     runs: int = 0
     lost: int = 0

@@ -33,7 +33,7 @@ STYLE: dict[Any, Any] = {"svg.hashsalt": "konvene", "svg.fonttype": "none", "fon
 
 
 def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
-    """Draw the outcomes, each with a title. Raises ImportError without matplotlib."""
+    """Draw one panel for each outcome, with its title. Raises ImportError without matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -58,7 +58,7 @@ def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write the picture without date and library version, so that the bytes are reproducible."""
+    """Write the picture without date and library version, so that its bytes are reproducible."""
     metadata = {"Date": None, "Creator": "konvene"} if file.suffix == ".svg" else {"Software": "konvene"}
     figure.savefig(file, facecolor=SURFACE, metadata=metadata)
 
@@ -90,7 +90,7 @@ def _panel(panel: Any, title: str, plan: Plan, outcome: Outcome) -> None:
 
 
 def _steps(plan: Plan, outcome: Outcome) -> tuple[list[float], list[float]]:
-    """Return minutes, and the percentage of partitions available from then on."""
+    """Return two lists: times in minutes, and the percentage of available partitions from each time on."""
     slot_s = plan.minutes * 60 / POINTS
     changes: list[tuple[float, int]] = []
     for at_s, changes_in_slot in groupby(

@@ -1,4 +1,4 @@
-"""One run from one seed: what was drawn, what happened, and whether all invariants held.
+"""One simulated run at level 1: its parameters from a seed, the simulation, and the report.
 
 The same seed, kinds, steps and settings on the same commit give the same run, to the byte of its trace.
 """
@@ -30,7 +30,9 @@ FAULT_PHASE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What to run: `sets` override parameters of `sim.world.faults`, `settings` those of the broker."""
+    """The inputs of a run: the seed, the kinds of members, and the number of steps.
+
+    `sets` override parameters of `sim.world.faults`, `settings` override those of the broker."""
 
     seed: int
     kinds: tuple[str, ...] = ("classic",)
@@ -76,7 +78,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of a run."""
+    """The result of a run. `options` are its drawn parameters, `counts` the numbers of its events."""
 
     run: Run
     options: tuple[str, ...]
@@ -121,10 +123,10 @@ def simulate(
     stopwatch: Callable[[], float] | None = None,
     record: Callable[[Recorder], None] | None = None,
 ) -> Report:
-    """Run a simulation; a violated invariant ends it and is in the report.
+    """Run a simulation and return its report; a violated invariant ends it and is in the report.
 
-    `trace` receives a line for each event; `stopwatch` returns seconds, for the report only; `record`
-    receives the recorder of the coordinator's conversation."""
+    `trace` receives a line for each event; `stopwatch` returns seconds and measures real time, for the report
+    only; `record` receives the recorder of the coordinator's conversation."""
     options = run.options()
     defaults = targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT
     targets.OFFLOAD_WEIGHT = tasks.OFFLOAD_WEIGHT = options["heavy"]
@@ -185,7 +187,8 @@ def _violation(world: World, run: Run, invariant: str, why: str) -> Violation:
 
 
 def _check_compaction(world: World, random: Random) -> None:
-    """Check G2, that compaction changes nothing: with members in the groups, and after all have left."""
+    """Check G2, that compaction does not change the state: with members in the groups, and after all have
+    left."""
     try:
         assert_compaction_changes_nothing(world.runtime, random)
     except AssertionError as error:

@@ -23,13 +23,14 @@ Progress = Callable[[str], None]
 
 
 class NothingToShrink(Exception):
-    """The run violates no invariant."""
+    """The run to be shrunk violates no invariant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The minimal run. `scenario` is None if no conversation with the coordinator reproduces the
-    violation."""
+    """The result of shrinking: the minimal run, and a minimal scenario that violates the same invariant.
+
+    `scenario` is None if no conversation with the coordinator reproduces the violation."""
 
     invariant: str
     why: str
@@ -87,7 +88,7 @@ def _is_drawn(run: Run, name: str) -> bool:
 
 
 def _fewer_steps(run: Run, report: Report, invariant: str) -> tuple[Run, Report]:
-    """Reduce the steps to those up to the violation, if that reproduces it."""
+    """Reduce the steps to those before the violation, if the shorter run reproduces it."""
     assert report.violation is not None
     steps = math.ceil((report.violation.step + 1) / FAULT_PHASE)
     if steps >= run.steps:
@@ -102,7 +103,7 @@ def _fewer_steps(run: Run, report: Report, invariant: str) -> tuple[Run, Report]
 
 
 def _scenario(run: Run, invariant: str, progress: Progress) -> str | None:
-    """Return the shortest scenario found; None if the recorded one does not violate the invariant."""
+    """Return the shortest scenario that violates the invariant; None if the recorded one does not."""
     recorded: list[Recorder] = []
     simulate(run, record=recorded.append)
     lines = [line for line in recorded[0].lines if not line.startswith("#")]
@@ -126,7 +127,7 @@ def _violates(lines: Sequence[str], invariant: str) -> bool:
 
 
 def _fewer_lines(lines: list[str], invariant: str, progress: Progress) -> list[str]:
-    """Remove blocks of lines, smaller and smaller ones, as long as the invariant stays violated."""
+    """Remove blocks of lines, smaller and smaller ones, while the invariant stays violated."""
     size = max(1, len(lines) // 2)
     while True:
         index, removed_any = 0, False
@@ -153,7 +154,7 @@ def _merge_waits(lines: list[str]) -> list[str]:
 
 
 def _fewer_options(lines: list[str], invariant: str) -> list[str]:
-    """Remove options of each line, or use the simplest protocols, as long as the invariant stays violated."""
+    """Remove the options of each line, or use the simplest protocols, while the invariant stays violated."""
     for index, line in enumerate(lines):
         for word in [w for w in line.split() if "=" in w]:
             for instead in ("", "protocols=range:orders" if word.startswith("protocols=") else ""):

@@ -28,7 +28,7 @@ def fingerprint() -> str:
 
 
 class CompletedRuns:
-    """The completed runs, in a file of this folder."""
+    """The results of all completed runs of this version of the code, in a file of the folder."""
 
     def __init__(self, folder: Path, code: str | None = None) -> None:
         self.path = folder / f"{code or fingerprint()}.jsonl"
@@ -44,7 +44,7 @@ class CompletedRuns:
         return f"<done: {len(self.rows)} runs in {self.path}>"
 
     def _read(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows; a torn last line, left by a killed process, is cut off."""
+        """Yield the rows of the file; a torn last line, which a killed process left, is cut off."""
         complete_bytes = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -63,7 +63,7 @@ class CompletedRuns:
         return (job for job in jobs if job.command() not in self.rows)
 
     def add(self, job: Job, result: Result | Lost) -> dict[str, Any]:
-        """Append the result to the file at once."""
+        """Append the result to the file at once, and return it as a row."""
         row: dict[str, Any] = {"command": job.command(), "seed": job.run.seed, "groups": job.groups}
         if isinstance(result, Lost):
             row["lost"] = result.why

@@ -49,7 +49,9 @@ SPREAD_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Members, partitions, settings and disturbances. Defaults are those of Kafka's clients."""
+    """The input of a prediction: members, partitions, settings and disturbances.
+
+    The defaults of settings are those of Kafka's clients."""
 
     members: int = 20
     partitions: int = 100
@@ -125,7 +127,7 @@ class Plan:
         return self.assignor or PROTOCOLS[self.protocol].assignors[0]
 
     def options(self) -> Options:
-        """Simulation options for this plan, with every fault disabled except the requested ones."""
+        """Return simulation options for this plan, with every fault disabled except the requested ones."""
         parameters = Options.without_faults().parameters | {
             "members": self.members, "partitions": self.partitions,
             PROTOCOLS[self.protocol].parameter: self.effective_assignor,
@@ -142,7 +144,8 @@ class Plan:
 
 
 class Protocol(NamedTuple):
-    """A protocol: its kinds of members (dynamic, static), its parameter for assignors, and its assignors."""
+    """A group protocol: its kinds of members (dynamic, static), and its assignors with the parameter for
+    them."""
 
     kinds: tuple[str, str]
     parameter: str
@@ -171,7 +174,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def option_name(name: str) -> str:
-    """Return the option name of a field."""
+    """Return the command line option for a field of `Plan`."""
     return name.removesuffix("_s").replace("_", "-")
 
 
@@ -179,7 +182,8 @@ def option_name(name: str) -> str:
 
 
 class Scene(World):
-    """A world with one topic and honest members, without invariants and without producers."""
+    """A simulated world with one topic and members that follow the protocol; no invariants and no
+    producers."""
 
     def __init__(self, seed: int, plan: Plan, outcome: Outcome) -> None:
         self.plan = plan
@@ -251,7 +255,9 @@ class Scene(World):
         self.schedule_kill()
 
     def restart_batch(self, first: int = 0) -> None:
-        """Restart members from this one on, `at_once` at a time; they leave properly and return."""
+        """Restart `at_once` members, starting with number `first`, and schedule the next batch.
+
+        The members leave the group properly and return after a while."""
         plan = self.plan
         restarting = [m for m in self.members[first : first + plan.at_once] if m.alive]
         for member in restarting:
@@ -274,12 +280,14 @@ class Scene(World):
 
 
 def run_plan(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Outcome:
-    """Run the plan with this seed. Raises ValueError if the group does not become stable at the start."""
+    """Run the plan with this seed and return its figures.
+
+    Raises ValueError if the group does not become stable at the start."""
     return run_scene(plan, seed, stopwatch=stopwatch).outcome
 
 
 def run_scene(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Scene:
-    """Run the plan and return its world, with everything that the coordinator wrote and explained."""
+    """Run the plan and return its world, whose meter has all explained rebalances."""
     began_s = stopwatch()
     outcome = Outcome(seed)
     scene = Scene(seed, plan, outcome)
@@ -300,7 +308,7 @@ def run_scene(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.pe
 
 
 def _disturb(scene: Scene, plan: Plan) -> None:
-    """Schedule the plan's disturbances."""
+    """Schedule all disturbances of the plan."""
     if plan.kill_rate:
         scene.schedule_kill()
     if plan.rolling_restart:
@@ -310,7 +318,7 @@ def _disturb(scene: Scene, plan: Plan) -> None:
 
 
 class PlanRun(NamedTuple):
-    """One seed of one plan, the unit of work of a process."""
+    """A plan with one of its seeds: a job for a worker process."""
 
     plan: Plan
     seed: int
@@ -318,7 +326,7 @@ class PlanRun(NamedTuple):
 
 
 def run_job(turn: PlanRun) -> Outcome:
-    """Run it; the timeline is dropped unless it is needed for a picture."""
+    """Run a plan with a seed. The timeline is dropped unless `with_timeline`, as only a plot needs it."""
     outcome = run_plan(turn.plan, turn.seed)
     if not turn.with_timeline:
         outcome.timeline = []
