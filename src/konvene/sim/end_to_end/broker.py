@@ -1,8 +1,8 @@
 """The broker of an end-to-end run: a host that is started, stopped, killed and restarted on its disk.
 
-It starts as `konvene serve` does, with a simulated environment (clock, entropy). Nothing of it is replaced;
-it is observed from outside: each coordinator's release of replies passes `on_release` first. A broker whose
-disk failed is replaced by an operator a few seconds later.
+It starts as `konvene serve` does, with a simulated environment (clock, entropy). None of its parts is
+replaced. It is observed from outside: `on_release` is called before a coordinator releases replies. A broker
+whose disk failed is replaced by an operator a few seconds later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ OnRelease = Callable[[Coordinator, Any], None]
 
 
 class SimThreads(DiskThreads):
-    """Runs blocking disk work as the simulated loop does: later, without a thread."""
+    """A replacement of the disk threads: runs blocking disk work later on the simulated loop, without a
+    thread."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(0)
@@ -48,7 +49,7 @@ class SimThreads(DiskThreads):
 
 
 class BrokerHost:
-    """The host of the broker. `broker` is None while none runs."""
+    """The host of the broker, over all of its lives. `broker` is None while no broker runs."""
 
     def __init__(self, loop: SimLoop, config: BrokerConfig, disk: SimDisk, seed: int) -> None:
         self.loop = loop
@@ -157,12 +158,12 @@ class BrokerHost:
             self._ended("killed", self.disk.after_kill())
 
     def cut_power(self) -> None:
-        """Cut the power: connections are not closed."""
+        """Cut the power of the machine: its connections are not closed."""
         if self.is_up:
             self._ended("lost power", self.disk.cut_power(), silently=True)
 
     def die_soon(self, operations: int, *, power: bool) -> None:
-        """Die at an operation of the disk that is still to come."""
+        """Make the broker die after this many disk operations: killed, or with a power cut if `power`."""
         disk = self.disk
         disk.dies = lambda: self._ended(
             "lost power while it wrote" if power else "killed while it wrote",
@@ -173,7 +174,8 @@ class BrokerHost:
     # --- what can be seen of it ---
 
     def coordinators(self) -> list[Coordinator]:
-        """The group coordinators, the share coordinators, and the catalogue's."""
+        """Return the group coordinators, the share coordinators, and the coordinator of the catalogue's
+        log."""
         if self.broker is None:
             return []
         return [
@@ -183,7 +185,7 @@ class BrokerHost:
         ]
 
     def watch(self) -> None:
-        """Pass each coordinator's releases through `on_release` from now on."""
+        """Call `on_release` from now on before each coordinator of the broker releases replies."""
         for coordinator in self.coordinators():
             if coordinator not in self.watched_coordinators:
                 self.watched_coordinators[coordinator] = None

@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 
 
 class Chaos:
-    """Injects the faults of a run."""
+    """Injects the faults of a run, and ends them."""
 
     def __init__(self, run: EndToEndRun) -> None:
         self.run_ = run
@@ -53,7 +53,7 @@ class Chaos:
         return f"<chaos: {len(self.run_.parameters.faults)} kinds{', over' if self._ended else ''}>"
 
     async def run(self) -> None:
-        """Inject faults until the steps are done."""
+        """Inject faults until the run has taken its number of steps."""
         run, parameters = self.run_, self.run_.parameters
         names = sorted(parameters.faults)
         weights = [parameters.faults[name] for name in names]
@@ -68,7 +68,7 @@ class Chaos:
         self._ended = True
 
     def do(self, name: str) -> None:
-        """Inject a fault by its name."""
+        """Inject the fault with this name."""
         if self._actions[name]():
             self.run_.count_fault(name)
 
@@ -90,12 +90,13 @@ class Chaos:
     # --- the broker ---
 
     def broker_ended(self, why: str) -> None:
-        """Restart the broker after a while; at once if faults have ended."""
+        """Schedule the restart of a broker that stopped or died: after a drawn time, or 1 s if faults have
+        ended."""
         delay = 1.0 if self._ended else self._duration_s(0.01, 2 * self._session_s)
         self._schedule(delay, "the broker starts", self.run_.host.start)
 
     def _replace(self) -> None:
-        """Replace a broker whose disk failed, as an operator does."""
+        """Kill or stop a broker whose disk failed, as an operator does."""
         self._trace("the operator replaces the broker")
         if self.chance.random() < 0.5:
             self.run_.host.kill()
@@ -208,7 +209,7 @@ class Chaos:
         return True
 
     def end_pause(self, name: str) -> None:
-        """End a pause."""
+        """Resume a paused host."""
         if self.run_.paused_since.pop(name, None) is not None:
             self.run_.resumed_at[name] = self.loop.now
             if self.loop.is_up(name):

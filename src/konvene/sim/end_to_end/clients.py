@@ -1,12 +1,12 @@
-"""Clients of an end-to-end run: hosts on which konvene.client works, dies, pauses and restarts.
+"""Clients of an end-to-end run: hosts that run konvene.client, crash, pause and restart.
 
 Each is a process with one job: a producer, an idempotent producer, a consumer, a share consumer, or an
 administrator. After a `ClientError` that its library raises it starts over, as under a supervisor. Any other
 exception ends the run.
 
-`konvene.client` has no plain idempotent producer, so the one here sends its own requests: one batch at a
-time, resent with the same sequence until it is answered, and given up, with a new producer id, on a fatal
-error.
+`konvene.client` has no producer that is idempotent but not transactional, so the one here sends its own
+requests: one batch at a time, sent again with the same sequence until it is acknowledged. After a fatal error
+it drops the batch and requests a new producer id.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHURNED = "churned"
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Timeouts of the clients of a run."""
+    """The timeouts that all clients of a run have."""
 
     session_ms: int = 6_000
     rebalance_ms: int = 12_000
@@ -56,7 +56,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class ClientSpec:
-    """One client: its job and settings."""
+    """The job and the settings of one client."""
 
     name: str
     job: str
@@ -73,7 +73,7 @@ class ClientSpec:
 
 
 class World(Protocol):
-    """What clients need from their run."""
+    """The interface of a run to its clients."""
 
     history: History
     timeouts: Timeouts
@@ -90,7 +90,7 @@ class World(Protocol):
 
 
 class Client:
-    """One client's host. `life` counts its starts."""
+    """A client with one job, over all of its lives. `life` counts its starts."""
 
     def __init__(self, world: World, spec: ClientSpec, seed: int) -> None:
         self.world = world
@@ -112,7 +112,7 @@ class Client:
         return f"{self.spec.name}.{self.life}"
 
     async def live(self) -> None:
-        """Run until the client has to leave."""
+        """Do the client's job until it is told to leave; start over after a `ClientError`."""
         self.life += 1
         self.leaving = False
         self.consumer = self.sharer = None
@@ -329,7 +329,7 @@ class Client:
                     raise
 
     async def _remove(self, admin: Admin) -> None:
-        """Remove a member, as `konvene groups remove-members` does."""
+        """Remove a random member from some of the groups, as `konvene groups remove-members` does."""
         for group in await admin.list_groups():
             if self.chance.random() < 0.5:
                 continue

@@ -42,7 +42,7 @@ MANY = 64
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A record as its producer knows it."""
+    """A record that a producer sent, as its number `number`."""
 
     producer: str
     number: int
@@ -52,7 +52,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """A pending request."""
+    """A request without a response. `began` is the time of the history's clock, `began_s` of the loop."""
 
     client_id: str
     api: Api
@@ -64,7 +64,9 @@ class PendingRequest:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """A commit for one partition. `ended` is None as long as it may still take effect."""
+    """A request to commit an offset of one partition, with its times on the history's clock.
+
+    `ended` is the time of the response; None as long as the commit may still take effect."""
 
     offset: int
     began: int
@@ -73,7 +75,7 @@ class Attempt:
 
 
 class History:
-    """Everything that clients know, in the order in which they learned it (`clock`)."""
+    """All requests and responses of the clients. `clock` counts them, so their order is known."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -117,7 +119,7 @@ class History:
         return found
 
     def request_completed(self, pending: PendingRequest, future: asyncio.Future[Any]) -> None:
-        """Note the response, or that there is none."""
+        """Record the response of a request, or that it failed."""
         self.open.pop(pending, None)
         name = pending.api.name
         if future.cancelled():
@@ -137,7 +139,7 @@ class History:
         self.on_answer(pending, answer)
 
     def client_died(self, client_id: str) -> None:
-        """Close the pending requests of a client that died; they may still take effect."""
+        """Remove the pending requests of a client that died; their commits may still take effect."""
         for pending in [pending for pending in self.open if pending.client_id == client_id]:
             del self.open[pending]
             self.answers[f"{pending.api.name} died"] += 1
@@ -163,7 +165,7 @@ class History:
                     self.commits[place] = self._that_matter(attempts)
 
     def _that_matter(self, attempts: list[Attempt]) -> list[Attempt]:
-        """Return the commits that a pending answer may still show."""
+        """Return those commits that a pending or later read may still return."""
         oldest = next(iter(self.open)).began if self.open else self.clock
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < oldest), default=0)
         return [a for a in attempts if a.ended is None or a.ended >= floor]
@@ -177,9 +179,10 @@ class History:
                         self.on_offsets(place, row.committed_offset, pending.began)
 
     def may_be_committed(self, place: GroupPartition, offset: int, began: int) -> bool:
-        """Whether a read that began at that time may see this offset (-1: none).
+        """Return True if a read that began at `began` may return this offset (-1: none).
 
-        It may, if nothing that was acknowledged before it began was begun after this one was acknowledged."""
+        It may, unless another commit began after this offset was acknowledged, and was itself acknowledged
+        before the read began."""
         attempts = self.commits.get(place, [])
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < began), default=0)
         if offset < 0:
@@ -187,7 +190,7 @@ class History:
         return any(a.offset == offset and (a.ended is None or a.ended >= floor) for a in attempts)
 
     def committed(self, place: GroupPartition) -> str:
-        """Return the last commits of a partition as text."""
+        """Return the last commits of a partition as text, with the times at which they began and ended."""
         rows = self.commits.get(place, [])[-6:]
         return ", ".join(f"{a.offset} ({a.began}..{'?' if a.ended is None else a.ended})" for a in rows)
 
@@ -195,7 +198,7 @@ class History:
 def recording_connector(
     history: History, client_id: str, settings: ClientSettings
 ) -> Callable[[str, int], Awaitable[Connection]]:
-    """Return a connector for `Cluster` that records each request in the history."""
+    """Return a `connect` function for `Cluster` that records each request in the history."""
 
     class Watched(Connection):
         def _start(
@@ -225,7 +228,7 @@ def _committed_offsets(request: OffsetCommitRequest) -> list[tuple[GroupPartitio
 
 
 def first_error(answer: Any, depth: int = 4) -> int:
-    """Return the first error code other than 0 in a response."""
+    """Return the first error code other than 0 in a response, down to `depth` levels; 0 without one."""
     code = getattr(answer, "error_code", 0)
     if code or depth == 0:
         return int(code)

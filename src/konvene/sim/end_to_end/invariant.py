@@ -20,7 +20,7 @@ class Violation(Exception):
 
 
 class Invariant:
-    """One invariant, checked for one run."""
+    """Base class of the invariants of an end-to-end run. An instance belongs to one run."""
 
     def __init__(self, run: EndToEndRun) -> None:
         self.run = run

@@ -1,13 +1,13 @@
 """Invariants between a whole broker and its clients, one class each.
 
-The docstring of an invariant states it. The run calls those of these methods that an invariant has:
+The docstring of an invariant states it. An invariant defines those of these callbacks that it needs:
 
-- `started`: the broker has begun a new life and serves;
+- `began`: a new life of the broker is ready; `started`: its logs have been read, too;
 - `settled`: some steps were taken (`check_every` of the run), and no step is in progress;
-- `read`, `offsets`, `released`, `failed`: a client read a record, or received offsets; a coordinator releases
-  replies; code raised an exception;
-- `made`: a broker was created and not started; `answered`, `shared`, `acknowledged`: a client received a
-  response; a share consumer received a record, or the confirmation of acknowledged offsets;
+- `came`: a record was appended to a log;
+- `read`, `offsets`, `answered`: a client received a record, committed offsets, or any response;
+- `shared`, `acknowledged`: a share consumer received a record, or the confirmation of acknowledged offsets;
+- `released`: a coordinator releases replies; `failed`: code raised an exception;
 - `liveness`: faults have ended and the groups are stable; `ended`: the clients have stopped, the broker runs.
 
 A violated invariant raises `Violation`, to which the run adds the seed, the step and the last events.
@@ -127,7 +127,7 @@ class CommittedOffsetsNeverRegress(Invariant):
     """Fetched and stored offsets are the last acknowledged commit, or a later one whose response was lost."""
 
     def _transactional_groups(self) -> set[str]:
-        """Return groups that commit in transactions, which `ExactlyOnce` covers."""
+        """Return the groups that commit in transactions; `ExactlyOnce` checks their offsets."""
         return {c.group for c in self.run.parameters.clients if c.job == TRANSACTS}
 
     def offsets(self, place: tuple[str, str, int], offset: int, began: int) -> None:
@@ -153,7 +153,7 @@ class CommittedOffsetsNeverRegress(Invariant):
         self.run.check_when_loaded(self._check_present)
 
     def _check_present(self) -> None:
-        """Check that no partition lacks an offset that it must have."""
+        """Check that each acknowledged commit has an offset in the state of the broker."""
         now = self.run.history.tick()
         known = {
             (group, topic, partition)
@@ -204,7 +204,7 @@ class ReadAtLeastOnce(Invariant):
         self.seen.setdefault((client.spec.group, place), {})[record.offset] = record.value or b""
 
     def missing(self) -> list[tuple[str, TopicPartition, int]]:
-        """Return the first unread offset of each partition and group."""
+        """Return the first unread offset of each group and partition that has one."""
         found = []
         for group, topics in self.run.groups():
             for place in self.run.places(topics):
@@ -396,7 +396,7 @@ def _short(value: bytes | None) -> str:
 
 
 def _durable_state(group: Any) -> tuple[Any, ...]:
-    """Return the state of a stable group that a restart has to restore."""
+    """Return the state of a stable classic group that a restart has to restore."""
     members = sorted((m.member_id, m.instance_id, m.assignment) for m in group.members.values())
     return group.generation, group.protocol_type, group.protocol, sorted(group.instances.items()), members
 

@@ -38,7 +38,7 @@ READERS = ("consume", TRANSACTS, SHARES)
 
 
 class LivenessPhase:
-    """See the top of this file."""
+    """Runs the liveness phase of a run, and raises a violation if a step does not end in time."""
 
     def __init__(self, run: EndToEndRun) -> None:
         self.run_ = run
@@ -113,11 +113,11 @@ class LivenessPhase:
                 self.run_.start_client(name)
 
     async def _grow(self) -> None:
-        """Add a partition to each topic, which every leader has to notice.
+        """Add a partition to each topic, so that every group has to rebalance.
 
-        A static member that dies between the two rebalances of a cooperative one returns to an assignment in
-        which a partition has no owner, and a leader that was away has missed metadata changes. Kafka leaves
-        both until the next rebalance, and so does konvene."""
+        Without that, two states may last until the next rebalance, in Kafka as in konvene: a static member
+        that died between the two rebalances of a cooperative one returns to an assignment in which a
+        partition has no owner; and a leader that was away has missed metadata changes."""
         await self.loop.spawn("grower", self._add_partitions())
         self.loop.kill("grower")
         self.run_.history.client_died("grower")
@@ -240,7 +240,7 @@ class LivenessPhase:
             self.loop.halt(Violation("StaysQuiet", "a request timed out without faults"))
 
     def _generations(self) -> dict[str, int]:
-        """Return generations of classic groups and epochs of share groups."""
+        """Return the generation of each classic group, and the epoch of each share group."""
         found = {}
         for name, _ in self.run_.groups():
             group = self._group(name)

@@ -19,7 +19,8 @@ __all__ = ["Mirror", "Shadow"]
 
 
 class LogReader:
-    """Reads the batches of one log as they are appended; those that were cleaned before are skipped."""
+    """Reads the batches of one log from its files as they are appended. Batches that the cleaner removed
+    before they were read are skipped."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._disk = disk
@@ -57,7 +58,7 @@ class LogReader:
 
 
 class Mirror:
-    """The records of some partitions, by offset."""
+    """The records of some partitions as they are on the disk, by offset."""
 
     def __init__(self, disk: SimDisk, data: str) -> None:
         self._disk = disk
@@ -94,7 +95,7 @@ class Mirror:
 
 
 class Shadow:
-    """A shard that replays its log from disk."""
+    """A group shard that replays its log from the disk, independently of the broker."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._reader = LogReader(disk, folder)

@@ -37,7 +37,7 @@ ASSIGNORS = (("range",), ("roundrobin",), ("cooperative-sticky",), ("range", "ro
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Everything that a seed drew."""
+    """All parameters that a seed determines."""
 
     order: Order
     topics: Mapping[str, int]
@@ -63,7 +63,7 @@ class Parameters:
     drawn: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return every parameter and its value, for people."""
+        """Return every parameter and its value as text, for the report."""
         rows = [("order", self.order), ("gap", f"{self.gap_s:.1f} s"), ("sync", f"{self.sync_ms:.1f} ms"),
                 ("clock read", f"{self.clock_read_ms:.1f} ms"),
                 ("checked every", f"{self.check_every} steps"),
@@ -96,7 +96,7 @@ def _describe_client(client: ClientSpec) -> str:
 def draw(
     seed: int, *, fault_free: bool = False, transactions: bool = False, share: bool = False
 ) -> Parameters:
-    """Draw the parameters of a seed.
+    """Return the parameters that a seed determines.
 
     `fault_free`: the same clients without faults. `transactions` and `share` add transactional clients and
     share groups."""
@@ -185,7 +185,7 @@ def _settings(chance: Random, *, synced: bool) -> dict[str, str]:
 
 
 def _heartbeats(chance: Random) -> dict[str, str]:
-    """Draw whether idle heartbeats are held, also those of konvene's client."""
+    """Draw the settings that decide whether the broker holds idle heartbeats."""
     return {
         "konvene.heartbeat.policy": chance.choice(("responsive", "responsive", "kafka")),
         "konvene.heartbeat.hold.classic.clients": chance.choice(("konvene", "konvene", "librdkafka")),
@@ -193,7 +193,8 @@ def _heartbeats(chance: Random) -> dict[str, str]:
 
 
 def _cleaning(chance: Random) -> dict[str, str]:
-    """Roll segments early and clean the coordinators' logs continually, in half of the seeds."""
+    """Draw settings of the log cleaner: in half of the seeds, segments roll early and are cleaned
+    continually."""
     if chance.random() < 0.5:
         return {}
     return {
@@ -207,10 +208,10 @@ def _cleaning(chance: Random) -> dict[str, str]:
 
 
 def _transaction_settings(chance: Random) -> dict[str, str]:
-    """Draw settings of transactions; heartbeats of konvene's client are not held.
+    """Draw broker settings of transactions. Heartbeats of konvene's client are not held then.
 
-    A held heartbeat of a client that was slow may otherwise outlast its request timeout, which is another
-    subject."""
+    A held heartbeat may outlast the request timeout of a client that was slow to send it; such timeouts are
+    not the subject of these runs."""
     return {
         "konvene.heartbeat.hold.classic.clients": "librdkafka",
         "transaction.state.log.num.partitions": str(chance.randint(1, 2)),
@@ -219,9 +220,9 @@ def _transaction_settings(chance: Random) -> dict[str, str]:
 
 
 def _transactors(chance: Random, topics: tuple[str, ...], requests_in_time: bool) -> list[ClientSpec]:
-    """Draw the transactional clients and their transaction.version.
+    """Draw the transactional clients with their transaction.version.
 
-    Version 1 only where requests arrive in time: a late EndTxn could end the next transaction of the same
+    Version 1 is drawn only if `requests_in_time`: a late EndTxn could end the next transaction of the same
     epoch, which is why version 2 exists (KIP-890)."""
     assignors = chance.choice(ASSIGNORS)
     return [

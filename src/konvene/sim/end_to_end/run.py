@@ -64,7 +64,7 @@ Trace = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class EndToEndReport:
-    """Result of a run. Times are seconds; `speed` is simulated per real time."""
+    """The result of a run. Times are seconds; a `speed` is simulated time divided by real time."""
 
     seed: int
     steps: int
@@ -113,7 +113,7 @@ def _counted(counts: dict[str, int]) -> str:
 
 
 class EndToEndRun:
-    """One run: the clients' `World`, and the state that invariants check."""
+    """One run: the broker, the clients and the faults, and the state that invariants check."""
 
     def __init__(self, seed: int, steps: int, parameters: Parameters, trace: Trace | None) -> None:
         self.seed = seed
@@ -182,7 +182,7 @@ class EndToEndRun:
     # --- invariants ---
 
     def notify(self, name: str, *args: Any) -> None:
-        """Call every invariant; a violation ends the run at once."""
+        """Call a callback of every invariant that defines it; a violation ends the run at once."""
         try:
             for call in self._calls[name]:
                 call(*args)
@@ -190,7 +190,7 @@ class EndToEndRun:
             self.loop.halt(violation)
 
     def shards(self) -> list[tuple[int, GroupShard]]:
-        """Return the active shards with their partitions."""
+        """Return the group shards of the active coordinators, each with its partition."""
         found = []
         if self.host.broker is not None and self.host.is_up:
             for index, coordinator in enumerate(self.host.broker.groups._coordinators):
@@ -201,7 +201,7 @@ class EndToEndRun:
         return found
 
     def has_buffered_records(self, index: int) -> bool:
-        """Return True if the shard has applied records that are not in its log yet."""
+        """Return True if the shard of partition `index` has applied records that are not in its log yet."""
         assert self.host.broker is not None
         coordinator = self.host.broker.groups._coordinators[index]
         assert coordinator is not None
@@ -215,7 +215,7 @@ class EndToEndRun:
         return sorted(found.items())
 
     def places(self, topics: tuple[str, ...]) -> list[TopicPartition]:
-        """Return the broker's partitions of these topics."""
+        """Return those partitions of the topics that exist on the broker."""
         assert self.host.broker is not None
         topics_by_name = self.host.broker.catalogue.topics.by_name
         return [
@@ -226,7 +226,7 @@ class EndToEndRun:
         ]
 
     def look(self, place: TopicPartition) -> None:
-        """Read on in a log, and pass new records to the invariants."""
+        """Read the new records of a partition's log, and pass them to the invariants."""
         for offset, value in self.mirror.look(place):
             for call in self._calls["came"]:
                 call(place, offset, value)
@@ -238,7 +238,7 @@ class EndToEndRun:
                 self.look(place)
 
     def check_when_loaded(self, check: Callable[[], None]) -> None:
-        """Run a check when all coordinators of this life are active."""
+        """Call `check` once all group coordinators of this life of the broker are active."""
         self._when_loaded.append(check)
 
     @property
@@ -247,7 +247,8 @@ class EndToEndRun:
         return self._disk_failed or self.host.disk_failed or self.host.disk_is_offline
 
     def was_paused(self, client_id: str, since_s: float) -> bool:
-        """Return True if a client's host was paused since then."""
+        """Return True if a client's host is paused, or was resumed less than 10 s before `since_s` or
+        later."""
         name = client_id.partition(".")[0]
         return name in self.paused_since or self.resumed_at.get(name, 0.0) + 10.0 > since_s
 
@@ -295,7 +296,7 @@ class EndToEndRun:
                     check()
 
     def _ready(self) -> None:
-        """Compare everything with what clients know, at the start of a life of the broker."""
+        """Begin a life of the broker: read all logs again, and compare them with what clients know."""
         self._note("broker", f"is ready in life {self.host.lives}")
         self.mirror = Mirror(self.host.disk, DATA)
         self._when_loaded.clear()
@@ -325,7 +326,7 @@ class EndToEndRun:
     # --- report ---
 
     def describe(self, violation: Violation) -> str:
-        """Return a violation with everything that is needed to analyse it."""
+        """Return a violation as text, with everything that is needed to analyse it."""
         rows = [
             violation.message,
             f"seed {self.seed}, step {self.loop.steps}, {self.loop.now:.3f} s",
@@ -399,7 +400,7 @@ class EndToEndRun:
 
 
 def groups_option(*, transactions: bool, share: bool) -> str:
-    """Return the command line option for such clients."""
+    """Return the command line option that adds these clients to a run."""
     kinds = (("transactional", transactions), ("share", share))
     names = "+".join(kind for kind, is_requested in kinds if is_requested)
     return f" --groups {names}" if names else ""
@@ -414,7 +415,8 @@ def run_end_to_end(
     transactions: bool = False,
     share: bool = False,
 ) -> EndToEndReport:
-    """Run once. Raises `Violation`, whose text ends with the command that reproduces it.
+    """Run once and return the report. Raises `Violation`, whose text ends with the command that reproduces
+    it.
 
     `trace` receives a line for each step; `fault_free`: the same clients without faults; `transactions` adds
     transactional clients, `share` share groups."""
@@ -435,7 +437,7 @@ def run_end_to_end(
 
 
 class _Listener(logging.Handler):
-    """Reports every exception that the broker logs."""
+    """A log handler that reports every exception that the broker logs to the invariants."""
 
     def __init__(self, runs: list[EndToEndRun]) -> None:
         super().__init__(logging.ERROR)
@@ -449,13 +451,16 @@ class _Listener(logging.Handler):
 
 
 def _ignoring_killed_hosts(hook: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Return the hook without the errors of killed hosts: an interrupted cleaning leaves files behind."""
+    """Return an unraisable hook that ignores the errors of killed hosts and passes others to `hook`.
+
+    An interrupted cleaning leaves open files behind, whose finalizers raise them."""
     return lambda runs: None if isinstance(runs.exc_value, PowerCut) else hook(runs)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[list[EndToEndRun]]:
-    """Collect garbage only when the run does, and send log records to the run only."""
+    """Context manager of a run: log records go to the runs in the yielded list only, and garbage is collected
+    only when a run does it."""
     runs: list[EndToEndRun] = []
     log, listener = logging.getLogger("konvene"), _Listener(runs)
     before = log.level, log.propagate, gc.isenabled()

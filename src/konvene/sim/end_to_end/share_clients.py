@@ -38,7 +38,7 @@ KINDS = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a share consumer works."""
+    """How a share consumer processes and acknowledges records."""
 
     explicit: bool = False
     terms: FetchTerms = field(default_factory=FetchTerms)
@@ -52,7 +52,7 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a seed draws for share groups."""
+    """The share groups of a run: their settings, topics and members, as drawn from the seed."""
 
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings by group."""
@@ -72,7 +72,9 @@ class Shared:
 def draw_shared(
     chance: Random, topics: tuple[str, ...], session_ms: int, *, transactions: bool = False
 ) -> Shared:
-    """Draw the share groups of a run; if some clients transact, some groups read their output."""
+    """Draw the share groups of a run.
+
+    If the run has transactional clients, some groups read their output."""
     groups: dict[str, dict[str, str]] = {}
     reads: dict[str, tuple[str, ...]] = {}
     habits: dict[str, Habits] = {}
@@ -110,7 +112,7 @@ def _habits(chance: Random) -> Habits:
 
 
 def _settings(chance: Random, session_ms: int) -> dict[str, str]:
-    """Draw broker settings; the limits of configured values are lifted."""
+    """Draw broker settings of share groups, with low minimums."""
     settings = {
         "group.share.min.session.timeout.ms": 1_000,
         "group.share.session.timeout.ms": session_ms,
@@ -137,7 +139,7 @@ def _settings(chance: Random, session_ms: int) -> dict[str, str]:
 
 
 async def share(client: Client, cluster: Cluster) -> None:
-    """Read and acknowledge until the client is to leave."""
+    """Read and acknowledge records as a share consumer until the client is to leave."""
     spec = client.spec
 
     async def acknowledged(

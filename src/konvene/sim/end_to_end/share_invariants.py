@@ -56,7 +56,8 @@ LATE_S = 1.0
 
 
 class Contents:
-    """The markers, and the committed and aborted offsets, of a transactional log on disk."""
+    """The content of a transactional log on disk: offsets of markers, and of committed and aborted
+    records."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._reader = LogReader(disk, folder)
@@ -84,7 +85,8 @@ class Contents:
 
 
 class EndToEndLedger(DeliveryLedger):
-    """The ledger of a share partition over all lives of the broker, with the contents of its log."""
+    """The ledger of one share partition over all lives of the broker. It reads the partition's log from
+    disk."""
 
     def __init__(self, run: EndToEndRun, key: SharePartitionKey, topic: str) -> None:
         super().__init__(key, self._report, Counter())
@@ -111,14 +113,14 @@ class EndToEndLedger(DeliveryLedger):
         return self.contents.refresh()
 
     def is_unreadable(self, offset: int) -> bool:
-        """Return True if the offset has no record that the group can read."""
+        """Return True if the group cannot read a record at this offset: it is a marker, or aborted."""
         contents = self.contents
         return contents is not None and (
             offset in contents.markers or (self.read_committed and offset in contents.aborted)
         )
 
     def is_done(self, offset: int) -> bool:
-        """Return True if the record is acknowledged, given up or not readable."""
+        """Return True if the record is acknowledged, at its delivery limit or not readable."""
         given_up = self.delivery_counts.get(offset, 0) >= self.terms.delivery_count_limit
         return offset in self.final_offsets or given_up or self.is_unreadable(offset)
 
@@ -161,7 +163,7 @@ class RecordsHaveOneOwner(Invariant):
     def _make_share_partitions(
         self, node: NodeServices, share_coordinators: ShareCoordinators
     ) -> SharePartitions:
-        """Return recording share partitions for a broker that is about to start."""
+        """Return the share partitions for a broker that is about to start; they report to the ledgers."""
 
         def ledger_of(key: SharePartitionKey) -> DeliveryLedger:
             if key not in self.ledgers:
@@ -281,8 +283,10 @@ class AcknowledgedRecordsAreNotRedelivered(Invariant):
             self._confirmed.append((self.run.loop.now, client.client_id, topic_id, place.partition, offsets))
 
     def settled(self) -> None:
-        """Compare confirmations once the clock has moved: a client may see its response before this
-        invariant."""
+        """Check that each confirmation which a caller received was in a response.
+
+        It is checked once the clock has moved, because a caller may see a response before this invariant
+        does."""
         while self._confirmed and self._confirmed[0][0] < self.run.loop.now:
             _, client_id, topic_id, index, offsets = self._confirmed.popleft()
             for offset in offsets:
@@ -409,7 +413,7 @@ class ShareStateIsStored(Invariant):
 
 
 def _written(state: SharePartitionState | None) -> SharePartitionState | None:
-    """Return the state without its update count, which restarts where the log was truncated."""
+    """Return the state without its number of updates, which restarts where the log was truncated."""
     return None if state is None else state._replace(updates=0)
 
 
@@ -432,7 +436,7 @@ def ledgers(run: EndToEndRun) -> dict[SharePartitionKey, EndToEndLedger]:
 
 
 def serving(run: EndToEndRun) -> Iterator[SharePartitionServer]:
-    """Yield the loaded share partitions."""
+    """Yield the loaded share partitions of the broker; none while it is down."""
     broker = run.host.broker
     if broker is not None and run.host.is_up and run.parameters.share.groups:
         for served in broker.share_partitions.served.values():
@@ -457,7 +461,8 @@ def has_buffered_records_of(coordinator: Coordinator) -> bool:
 
 
 def unread(run: EndToEndRun) -> list[str]:
-    """Return the partitions that share groups have not read to the end, as text with their positions."""
+    """Return the partitions that share groups have not read to the end, as text with the groups'
+    positions."""
     broker, unfinished = run.host.broker, []
     if broker is None:
         return ["there is no broker"] if run.parameters.share.groups else []

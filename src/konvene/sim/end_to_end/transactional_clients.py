@@ -37,7 +37,7 @@ PARTITIONS = 2
 
 
 async def transact(client: Client, cluster: Cluster) -> None:
-    """Run the client until it is to leave."""
+    """Consume, transform and produce in transactions until the client is to leave."""
     t, spec = client.world.timeouts, client.spec
     member = MemberSettings(
         session_timeout_ms=t.session_ms, rebalance_timeout_ms=t.rebalance_ms,
@@ -112,7 +112,7 @@ class ExactlyOnce(Invariant):
     """For each record that was read in transactions there is one committed record in the output."""
 
     def _committed(self) -> dict[bytes, int]:
-        """Return how often each value occurs in committed transactions."""
+        """Return how often each value occurs in committed transactions of the output topic."""
         counts: dict[bytes, int] = {}
         for index in range(PARTITIONS):
             open_values: dict[int, list[bytes]] = {}
@@ -128,7 +128,7 @@ class ExactlyOnce(Invariant):
         return counts
 
     def settled(self) -> None:
-        """Check from time to time that no value occurs twice."""
+        """Check, at every 40th check of the run, that no value occurs twice."""
         if self.run.parameters.transactors and self.run.checks % 40 == 0 and not self.run.host.disk.dead:
             self._at_most_once()
 

@@ -39,7 +39,8 @@ Respond = Callable[[Struct | Errors], None]
 
 
 class Administration:
-    """A request of an administrator. It has no response if a coordinator fails in between."""
+    """One request of an administrator, through all of its steps. If a coordinator fails over in between, it
+    is never answered."""
 
     def __init__(
         self, node: ShareNode, client: Process, request: Any, version: int, respond: Respond
@@ -92,8 +93,10 @@ class Administration:
     def _check_altered(
         self, requests: tuple[Initialize, ...], answer: AlterShareGroupOffsetsResponse
     ) -> None:
-        """Check that confirmed alterations are stored. Members or another administrator may have moved the
-        start offset since, and the topic may have been deleted."""
+        """Check that confirmed alterations are stored.
+
+        An offset may differ if members or another administrator have moved the start offset since, or if the
+        topic was deleted."""
         rejected = any(p.error_code for topic in answer.responses for p in topic.partitions)
         runtime = self.node.runtime
         if rejected or not runtime.is_active:
@@ -127,7 +130,8 @@ class Administration:
     # --- groups ---
 
     def delete_groups(self) -> None:
-        """Delete one group after another, the state of its share partitions first."""
+        """Delete the groups of the request one after another, each after the state of its share
+        partitions."""
         names = list(self.request.groups_names)
 
         def delete_next(answers: Any) -> None:

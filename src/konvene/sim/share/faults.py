@@ -44,7 +44,8 @@ def log_beginning_is_deleted(world: World) -> None:
 
 
 def alteration_request(world: World, group: str) -> Struct:
-    """Return a request to alter offsets of a random topic, to anywhere in the log or slightly beyond it."""
+    """Return a request to alter the offsets of a random topic, to any offset up to slightly beyond the
+    log."""
     topic, random = world.random.choice(list(world.topics.by_name.values())), world.random
     indexes = random.sample(range(topic.partitions), random.randint(1, topic.partitions))
     partitions = tuple(
@@ -58,7 +59,8 @@ def alteration_request(world: World, group: str) -> Struct:
 
 
 def deletion_request(world: World, group: str) -> Struct:
-    """Return a request to delete the offsets of subscribed and unknown topics."""
+    """Return a request to delete a group's offsets of random topics, of which some are not subscribed or
+    unknown."""
     names = world.random.choice([(ORDERS,), (EXTRA,), (ORDERS, EXTRA), ("nowhere", EXTRA)])
     rows = tuple(delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names)
     return delete_offsets.DeleteShareGroupOffsetsRequest(group_id=group, topics=rows)

@@ -11,7 +11,7 @@ from konvene.sim.world.event import InvariantViolation
 
 
 class ShareStateInvariant:
-    """A statement that holds after every event of the share coordinator."""
+    """Base class of statements that hold after every event of the share coordinator."""
 
     def check(self, event: StateEvent) -> None:
         """Check an event. Raises `InvariantViolation`."""

@@ -42,7 +42,7 @@ FINAL = (GAP, ACCEPT, REJECT)
 
 
 class Entry:
-    """State of a record."""
+    """State of one record in a ledger: its owner, delivery count, lock and pending acknowledgement."""
 
     __slots__ = ("ack_type", "count", "lock_end_ms", "lock_expired", "member_id", "state")
 
@@ -62,7 +62,7 @@ class Entry:
 
 
 class DeliveryLedger:
-    """The ledger of one share partition; violations are reported to `on_violation`."""
+    """The ledger of one share partition. `on_violation` receives violations."""
 
     def __init__(
         self, key: SharePartitionKey, on_violation: Callable[[InvariantViolation], None], counts: Counter[str]
@@ -103,7 +103,7 @@ class DeliveryLedger:
     # --- decisions ---
 
     def loaded(self, owner: object, read: StateAnswer, start: int) -> None:
-        """Record that a share partition loaded its state: no record is acquired."""
+        """Record that a share partition loaded its state from `read`: no record is acquired then."""
         self._apply_alteration(read)
         self.owner = owner
         self.entries, self._pending = {}, {}
@@ -124,9 +124,10 @@ class DeliveryLedger:
                 return
 
     def _apply_alteration(self, read: StateAnswer) -> None:
-        """Check the loaded state against the alteration, and drop the acknowledgements from its offset on.
+        """Check the loaded state against a pending alteration of the start offset, and apply that.
 
-        A share partition that read its state before the alteration is replaced soon."""
+        Acknowledgements from the altered offset on are dropped. A share partition that read its state before
+        the alteration is replaced soon."""
         alteration = self.alteration
         if alteration is None or read.state_epoch < alteration.state_epoch:
             return
@@ -145,8 +146,10 @@ class DeliveryLedger:
         self, owner: object, member: str, rows: Sequence[Acquired], *, now_ms: int, mode: AcquireMode,
         max_records: int, ends: tuple[int, int], cut_from: int = 0,
     ) -> None:  # fmt: skip
-        """Record that a member acquired `rows`. `ends` are the start and end offset of the log; `cut_from` is
-        the number of offsets in the fetched batches if aborted records were removed from them."""
+        """Record that a member acquired `rows`.
+
+        `ends` are the start and end offset of the log. `cut_from` is the number of offsets in the fetched
+        batches if aborted records were removed from them, else 0."""
         if owner is not self.owner and rows:
             self._violate("RecordsAreAcquiredOnce", f"{member} got {rows} from a replaced share partition")
         total = 0
@@ -208,7 +211,8 @@ class DeliveryLedger:
     def acknowledged(
         self, owner: object, member: str, acks: Iterable[Acknowledged], change: Change | None, now_ms: int
     ) -> None:
-        """Record that an acknowledgement of a member was accepted, and is written unless it only renews."""
+        """Record that an acknowledgement of a member was accepted. `change` is its write; None if it only
+        renews."""
         if owner is not self.owner:
             self._violate("OnlyOwnersAcknowledge", f"a replaced share partition accepted one of {member}")
             return
@@ -247,7 +251,7 @@ class DeliveryLedger:
             )
 
     def released(self, member: str, change: Change | None) -> None:
-        """Record that all records of a member are released."""
+        """Record that all records of a member are released, by the write `change` if the state changes."""
         self.last_released = member
         offsets = [o for o, e in self.entries.items() if e.state == ACQUIRED and e.member_id == member]
         for offset in offsets:
@@ -255,7 +259,7 @@ class DeliveryLedger:
         self._record_write(change, member, offsets)
 
     def expired(self, now_ms: int) -> None:
-        """Expire all locks that are over, also of records with a pending write."""
+        """Expire all locks that end by `now_ms`, also of records with a pending write."""
         for entry in self.entries.values():
             if 0 <= entry.lock_end_ms <= now_ms and entry.state in (ACQUIRED, WRITING):
                 if entry.state == ACQUIRED:
@@ -271,7 +275,8 @@ class DeliveryLedger:
         return None
 
     def difference(self, rows: Iterable[InFlight]) -> str | None:
-        """Return the first record in `rows` with another member than in this ledger, as text, or None."""
+        """Return, as text, the first record in `rows` whose owner is another one in this ledger; None without
+        one."""
         for row in rows:
             if row.state is not RecordState.ACQUIRED:
                 continue
@@ -318,7 +323,7 @@ class DeliveryLedger:
             entry.state, entry.member_id, entry.lock_end_ms = DONE, "", -1
 
     def _free(self, entry: Entry) -> None:
-        """Make a record available again, or done if its delivery count is at the limit."""
+        """Make a record available again; if its delivery count is at the limit it is done."""
         given_up = entry.count >= self.terms.delivery_count_limit
         entry.state, entry.member_id, entry.lock_end_ms, entry.ack_type = (
             DONE if given_up else AVAILABLE,

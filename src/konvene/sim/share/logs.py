@@ -21,7 +21,7 @@ NO_PRODUCER = -1
 
 
 class ReadLog:
-    """The log of a partition, as far as a share partition uses it."""
+    """The log of a partition, with the methods that a share partition uses."""
 
     def __init__(self) -> None:
         self.start_offset = self.end_offset = 0
@@ -40,7 +40,7 @@ class ReadLog:
     def grow(
         self, records: int, size: int = MAX_BATCH_RECORDS, draw: Callable[[], int] = lambda: NO_PRODUCER
     ) -> list[int]:
-        """Append batches of up to `size` records until there are `records` in all.
+        """Append batches of up to `size` records until the log has had `records` records in all.
 
         `draw` returns the producer id of each batch. Return the producers whose transactions began."""
         begun: list[int] = []
@@ -87,7 +87,7 @@ class ReadLog:
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
 
     def read(self, offset: int, max_bytes: int, *, upto: int, min_one: bool = True) -> bytes:
-        """Return whole batches from the one with this offset on. Raises `OffsetOutOfRange`."""
+        """Return whole batches, beginning with the one that contains `offset`. Raises `OffsetOutOfRange`."""
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not in {self!r}")
         index = bisect_right(self._bases, offset) - 1
@@ -107,7 +107,7 @@ class ReadLog:
 
 
 class ReadPartition:
-    """A partition with this node as leader."""
+    """A partition that share groups read. This node is its leader."""
 
     leader_epoch = 0
 
@@ -128,7 +128,8 @@ class ReadPartition:
         return self.log.end_offset
 
     def at_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return None: every record has timestamp 0."""
+        """Return None, as for a partition without a record at or after the timestamp: all have timestamp
+        0."""
         return None
 
     def grow(self, records: int, draw: Callable[[], int] = lambda: NO_PRODUCER) -> list[int]:

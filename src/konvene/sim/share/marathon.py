@@ -45,7 +45,7 @@ _BASE = read_header(build([Record(offset, 0, None, None, ()) for offset in range
 
 
 class SharePartitionRun:
-    """Run of one share partition from its first record to its last."""
+    """A run of one share partition and its coordinator from the first record to the last."""
 
     def __init__(self, seed: int, counts: Counter[str]) -> None:
         self.random = Random(seed)
@@ -172,8 +172,9 @@ class SharePartitionRun:
                 self._mark(max(batch.first_offset, 0), batch.last_offset, DONE)
 
     def _drop_acquired(self, matches: Callable[[int, int], bool], *, restarted: bool = False) -> None:
-        """Drop the acquired batches that match by member and lock end; their records become available or
-        done."""
+        """Drop the acquired batches that `matches`, given their member and lock end.
+
+        Their records become available again, or done if their delivery count is at the limit."""
         kept = []
         for member, row, end_ms in self.acquired:
             if not matches(member, end_ms):
@@ -187,7 +188,9 @@ class SharePartitionRun:
         self.owners[first : last + 1] = bytes((owner,)) * (last - first + 1)
 
     def _write(self, change: Change | None) -> bool:
-        """Write a change; False if the write failed. Writes fail at random if the change can be undone."""
+        """Write a change to the share coordinator; return False if the write failed.
+
+        Writes fail at random if the change can be undone."""
         while change is not None:
             fails = change.ticket.can_fail and self.random.random() < 0.01
             error = Errors.COORDINATOR_NOT_AVAILABLE

@@ -56,7 +56,9 @@ MAX_EXPIRY_DELAY_MS = 1_000
 
 
 class _GroupCoordinator:
-    """Passes completions to a group coordinator, unless it or the share partitions failed over meanwhile."""
+    """A group coordinator as work for it sees it: receives completions.
+
+    They are dropped if the coordinator or the share partitions failed over meanwhile."""
 
     def __init__(self, deliveries: Deliveries, runtime: GroupRuntime) -> None:
         self._deliveries = deliveries
@@ -73,7 +75,8 @@ class _GroupCoordinator:
 
 
 class ShareNode(CoordinatorNode[ShareStateRuntime]):
-    """Share coordinator and share partitions of the simulated broker, with a ledger per share partition."""
+    """The part of the simulated broker that serves share groups: share coordinator, share partitions and
+    ledgers."""
 
     log_name = "share state"
     log: StateLog
@@ -154,7 +157,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         self.runtime.load()
 
     def step(self) -> None:
-        """Schedule the disk and closed connections, and check locks, after a step of the world.
+        """After a step of the world, schedule the sync of the log and the closing of connections, and check
+        locks.
 
         Raises the first failure."""
         runtime, world = self.runtime, self.world
@@ -252,7 +256,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
     # --- partitions ---
 
     def get(self, topic: str, index: int) -> ReadPartition | None:
-        """Return a partition, as the broker's `partitions`; None if it does not exist."""
+        """Return a partition; None if it does not exist. The broker's `partitions` have the same method."""
         known = self.world.topics.by_name.get(topic)
         if known is None or not 0 <= index < known.partitions:
             return None
@@ -281,7 +285,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
                     self.world.event_queue.after(takes_ms, partition.end_transaction, producer_id, committed)
 
     def _producer(self) -> int:
-        """Return the producer id of the next batch."""
+        """Return the producer id of the next batch: that of a transaction, or `NO_PRODUCER`."""
         share, random = self.world.options["transactional"], self.world.random
         return random.randrange(3) if share and random.random() < share else NO_PRODUCER
 
@@ -298,7 +302,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
             log.lose_beginning(random.randint(log.start_offset, log.end_offset))
 
     def topics_changed(self) -> None:
-        """Notify all coordinators and the share partitions of deleted topics, as the broker does."""
+        """Notify all coordinators and the share partitions of topics that were deleted, as the broker
+        does."""
         ids = {topic.id for topic in self.world.topics.by_id.values()}
         deleted, self._ids = sorted(self._ids - ids), ids
         for topic_id in deleted:

@@ -29,7 +29,7 @@ class LogBounds(Protocol):
 
 
 class RecordingPartition(SharePartition):
-    """Reports every decision to its ledger."""
+    """A share partition that reports every decision to its ledger."""
 
     __slots__ = ("ledger", "log")
 
@@ -40,7 +40,7 @@ class RecordingPartition(SharePartition):
 
     @property
     def _is_current(self) -> bool:
-        """Whether this is the latest load of the share partition; writes of earlier ones are not reported."""
+        """Whether this is the latest load of the share partition; only its decisions are reported."""
         return self.ledger.owner is self
 
     def _report_start(self) -> None:
@@ -113,7 +113,7 @@ class RecordingPartition(SharePartition):
 
 
 class RecordingServer(SharePartitionServer):
-    """Reports the responses to acknowledgements to the ledger."""
+    """A share partition server that reports the responses to acknowledgements to the ledger."""
 
     __slots__ = ()
 
@@ -131,10 +131,10 @@ class RecordingServer(SharePartitionServer):
 
 
 class RecordingSharePartitions(SharePartitions):
-    """Creates share partitions that report to ledgers.
+    """The share partitions of a broker, which report to ledgers.
 
-    `book_of` returns the ledger of each, which outlives it; `on_member_removed` is called with the group id
-    and the member id of each removed member."""
+    `ledger_of` returns the ledger of a share partition, which outlives it; `on_member_removed` is called with
+    the group id and the member id of each removed member."""
 
     def __init__(
         self,

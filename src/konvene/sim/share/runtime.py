@@ -31,8 +31,9 @@ States = Mapping[SharePartitionKey, SharePartitionState]
 
 
 def in_log(state: SharePartitionState) -> SharePartitionState:
-    """Return what a log that was cut still holds of a state: a snapshot holds all of it, except the highest
-    epochs ever seen and the number of updates."""
+    """Return what a truncated log restores of a state.
+
+    A snapshot holds all of it, except the highest epochs ever seen and the number of updates."""
     return state._replace(highest_state_epoch=0, highest_leader_epoch=0, updates=0)
 
 
@@ -42,7 +43,7 @@ def _decode(key: Any, value: Any) -> Any:
 
 @dataclass(slots=True)
 class StateEvent:
-    """One thing that happened to the share coordinator; `kind` as in `konvene.sim.world.event.Event`."""
+    """A decision or a load of the share coordinator; `kind` as in `konvene.sim.world.event.Event`."""
 
     kind: str
     runtime: ShareStateRuntime
@@ -59,7 +60,7 @@ class StateEvent:
 
 
 class ShareStateRuntime(ShardRuntime[StateEvent, States]):
-    """A share coordinator, its log and its shadow.
+    """A share coordinator in virtual time, with its log and a shadow: a shard that replays only the log.
 
     It does not raise its failure; its owner reads `failure` after each step."""
 
@@ -113,7 +114,7 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
         self.end_event()
 
     def _delete_records(self, effect: Effect) -> None:
-        """Delete the beginning of the log; SH10: the rest replays to the current state."""
+        """Delete the beginning of the log. SH10: check that the rest replays to the current state."""
         assert effect.verb == DELETE_RECORDS
         removed = self.log.lose_beginning(effect.subject)
         positions = self._release_positions

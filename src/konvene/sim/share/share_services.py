@@ -37,7 +37,7 @@ Connection = tuple[str, int, int]
 
 
 class _Loop:
-    """The event loop of one life of the share partitions; its callbacks do not run after `alive` is reset."""
+    """The event loop of one life of the share partitions; its callbacks run only while `alive`."""
 
     def __init__(self, node: ShareNode) -> None:
         self.alive = True
@@ -56,7 +56,7 @@ class _Loop:
 
 
 class _States(ShareCoordinators):
-    """The broker's request queue of share coordinators, with a single coordinator."""
+    """The broker's share coordinators, of which there is one: that of the share node."""
 
     def __init__(self, services: NodeServices, share_node: ShareNode) -> None:
         super().__init__(services)
@@ -68,7 +68,7 @@ class _States(ShareCoordinators):
 
 
 class _DeadLetters:
-    """Completes the copy of each dead letter after a delay."""
+    """A dead letter queue that completes the copy of each dead letter after a delay."""
 
     def __init__(self, node: ShareNode, loop: _Loop) -> None:
         self._node = node
@@ -99,7 +99,7 @@ class _Catalogue:
 
 
 class _Settings:
-    """The simulated broker's settings."""
+    """The settings of the simulated broker and of its groups."""
 
     def __init__(self, node: ShareNode) -> None:
         self.node = node
@@ -112,7 +112,7 @@ class _Settings:
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """The settings of each group; the same object until the broker settings change."""
+        """The settings of each group; the same object until the broker's settings change."""
         if self._config is not self.config:
             world, self._config = self.node.world, self.config
             settings = {"share.auto.offset.reset": "earliest"}

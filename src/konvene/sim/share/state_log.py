@@ -17,7 +17,7 @@ from konvene.sim.journal import Batch, Journal, Log, _Header
 
 
 class StateLog(Log):
-    """A log whose beginning can be deleted."""
+    """A log in which records have offsets and whose beginning can be deleted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class StateLog(Log):
 
 
 class StateJournal(Journal):
-    """The log as the share coordinator uses it."""
+    """The interface through which the share coordinator appends to its log."""
 
     log: StateLog
 

@@ -1,7 +1,7 @@
 """Transactions in the simulated world: the transaction coordinator, the logs of an output topic, and a
 ledger.
 
-runtime     the broker's coordinator on the shard of transactions, observed
+runtime     the transaction coordinator in virtual time
 logs        partitions of the output topic, with the producer state of the log layer
 node        partition verification, appends, and the delivery of transaction markers
 producer    a transactional producer of a simulated client

@@ -34,7 +34,7 @@ LAST_GIVEN = 32_766
 
 
 class TransactionInvariant:
-    """A statement that holds after every event of the transaction coordinator."""
+    """Base class of statements that hold after every event of the transaction coordinator."""
 
     def check(self, event: Event) -> None:
         """Check an event. Raises `InvariantViolation`."""
@@ -169,7 +169,7 @@ def _adds(was: Transaction | None, request: Any) -> Errors:
 
 
 def _expected(was: Transaction | None, request: Any, version: int) -> Errors:
-    """Return Kafka's answer to an EndTxn."""
+    """Return the error code with which Kafka answers an EndTxn, for the transaction before it."""
     newer, same = version >= NEWER, "COMPLETE_COMMIT" if request.committed else "COMPLETE_ABORT"
     if was is None:
         return Errors.INVALID_PRODUCER_ID_MAPPING

@@ -46,7 +46,7 @@ Writer = tuple[str, int, int]
 
 
 class Output(NamedTuple):
-    """An output record: its transaction, and the range of input records that it was made of."""
+    """The value of an output record: its transaction, and the range of input records that it was made of."""
 
     label: str
     key: OffsetKey
@@ -64,7 +64,7 @@ class Output(NamedTuple):
 
 
 class Ledger:
-    """The ledger of all transactions of a world. Its methods raise `InvariantViolation`."""
+    """The ledger of all transactions of a simulated world. Its methods raise `InvariantViolation`."""
 
     def __init__(self, world: World, node: Transactions) -> None:
         self._world = world
@@ -141,7 +141,10 @@ class Ledger:
             self.outputs.setdefault(output.label, {})[output.key] = (output.begin, output.end)
 
     def _check_not_ended(self, label: str, partition: TopicPartition, *, was_open: bool) -> None:
-        """Check that a transaction has no result yet. Late records are ended by a marker under way."""
+        """Check that a transaction has no result yet.
+
+        It may have one if the transaction `was_open` in this partition: the marker for these records is under
+        way."""
         if label in self.results and not was_open:
             why = f"{label} wrote to {partition} after its end: {self._result(label)}"
             raise InvariantViolation("TransactionsAreAtomic", why)
@@ -271,7 +274,7 @@ class Ledger:
         self._next_offsets[key] = end
 
     def _truncate(self, end: int) -> None:
-        """Undo the offsets of batches that the log of the group coordinator lost."""
+        """Undo the offsets that were committed in batches which the log of the group coordinator lost."""
         while self._undo and self._undo[-1][0] > end:
             _, key, before = self._undo.pop()
             if before is None:
@@ -282,7 +285,7 @@ class Ledger:
     # --- liveness ---
 
     def left_open(self) -> list[str]:
-        """Return the transactions that are open in a log or not complete, as text."""
+        """Return, as text, the transactions that are open in a log or not complete."""
         unfinished = [
             f"{t!r}"
             for t in self._node.runtime.core.transactions.values()
@@ -297,7 +300,7 @@ class Ledger:
 
 
 def _was_open(event: GroupEvent) -> bool:
-    """Return True if the producer had an open transaction in the log before the batch of the event."""
+    """Return True if the producer had an open transaction in the log before the event's batch."""
     assert event.batch is not None
     assert event.batch.producer is not None
     known = event.runtime.log.producers.by_id.get(event.batch.producer.producer_id)

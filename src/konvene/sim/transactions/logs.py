@@ -14,7 +14,7 @@ from konvene.shard.contract import Ending
 
 
 class Written(NamedTuple):
-    """A batch of records, or a marker."""
+    """A batch in an output log: records of a producer, or a marker."""
 
     header: BatchHeader
     values: tuple[bytes, ...] = ()
@@ -38,7 +38,7 @@ class OutputLog:
         return known is not None and known.transaction_start is not None and known.epoch == epoch
 
     def open_of(self, producer_id: int) -> tuple[bytes, ...]:
-        """Return the values of the open transaction of a producer."""
+        """Return the values that the open transaction of a producer has in this log."""
         known = self.producers.by_id.get(producer_id)
         if known is None or known.transaction_start is None:
             return ()
@@ -50,8 +50,9 @@ class OutputLog:
         )
 
     def append(self, data: bytes, *, sequence_zero: bool) -> tuple[int, bool]:
-        """Append a batch of a producer; return its offset, and False if it is a duplicate. Raises
-        `Refused`."""
+        """Append a batch of a producer and return its offset; the second value is False for a duplicate.
+
+        `sequence_zero`: an unknown producer must begin with sequence 0. Raises `Refused`."""
         header = read_header(data)._replace(base_offset=self.end_offset)
         known = self.producers.check(header, origin=Origin.CLIENT, sequence_zero=sequence_zero)
         if known is not None:

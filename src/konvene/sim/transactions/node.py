@@ -87,7 +87,7 @@ Respond = Callable[[Struct | Errors], None]
 
 
 class Transactions(CoordinatorNode[TransactionRuntime]):
-    """Transaction coordinator and output topic of the simulated broker, with a ledger."""
+    """The part of the simulated broker that serves transactions: coordinator, output topic and ledger."""
 
     log_name = "transactions"
 
@@ -110,7 +110,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         return f"<{self.runtime!r}, {self.ledger!r}>"
 
     def start(self) -> list[Process]:
-        """Load the coordinator; return the clients that are no members."""
+        """Load the coordinator; return those clients of transactions that are not group members."""
         world = self.world
         if world.options["worn"]:
             # Producers whose epochs are almost exhausted.
@@ -162,7 +162,9 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         self.start_sync()
 
     def retained_batches(self) -> int:
-        """Return how many batches survive: without fsync, written ones were acknowledged."""
+        """Return how many batches that are not durable survive a failover.
+
+        All written ones do if the topics are not synced, as they were acknowledged."""
         if self.world.config["konvene.log.fsync.topics"]:
             return 0
         return max(0, self.log.written - self.log.durable)
@@ -173,8 +175,9 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         return isinstance(request, ABOUT_TRANSACTIONS)
 
     def must_arrive_in_order(self, request: Struct, version: int) -> bool:
-        """Return True if a request from a closed connection must not arrive: before KIP-890 its epoch does
-        not identify its transaction."""
+        """Return True if a request must be dropped when its connection was closed before it arrives.
+
+        Before KIP-890 the epoch of a late request does not tell its transaction from the next one."""
         if not self.handles(request) or isinstance(request, InitProducerIdRequest | ProduceRequest):
             return False
         if isinstance(request, EndTxnRequest):
@@ -222,8 +225,10 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         adds: bool,
         then: Callable[[Errors], None],
     ) -> None:
-        """Let the coordinator verify that a partition was added, or add it; call `then` with the result,
-        after a delay."""
+        """Let the coordinator verify that a partition was added to a transaction; with `adds`, let it add the
+        partition.
+
+        `then` is called with the error code after a delay."""
         transactional_id, producer_id, epoch = writer
         request = AddPartitionsToTxnRequest(
             transactions=(
@@ -330,12 +335,12 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
             runtime.inform(ProducerIdFetched(effect.subject, self._fresh_id()))
 
     def group_event(self, event: GroupEvent) -> None:
-        """Record an event of the group coordinator."""
+        """Pass an event of the group coordinator to the ledger."""
         self.ledger.group_event(event)
 
 
 class MarkerDelivery:
-    """Delivery of the markers that end a transaction to all of its partitions."""
+    """Delivery of the markers of one transaction to all of its partitions."""
 
     def __init__(self, node: Transactions, runtime: TransactionRuntime, markers: MarkersToWrite) -> None:
         self.node = node

@@ -47,7 +47,7 @@ Script = Generator[Any, Any, Any]
 
 
 class Aborted(Exception):
-    """The transaction has to be aborted, because of `error`."""
+    """Raised in a script when the transaction has to be aborted because of `error`."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -55,7 +55,7 @@ class Aborted(Exception):
 
 
 class Producer:
-    """Producer of the client `owner`; `stops` is called with a fatal error."""
+    """Transactional producer of the client `owner`; `on_fatal_error` is called with an error that ends it."""
 
     def __init__(
         self, owner: Process, transactional_id: str, on_fatal_error: Callable[[Errors], None]
@@ -84,14 +84,14 @@ class Producer:
         return self._script is None and self.id >= 0
 
     def label(self) -> str:
-        """Return the label of the next transaction."""
+        """Return a label for the next transaction, which is unique in the run."""
         self._count += 1
         return f"{self.owner.name}.{self.owner.life}#{self._count}"
 
     # --- scripts ---
 
     def play(self, script: Script) -> None:
-        """Run a script."""
+        """Run a script, which replaces the current one."""
         self._script = script
         self._resume(script, None)
 
@@ -155,7 +155,7 @@ class Producer:
         commit: TxnOffsetCommitRequest,
         done: Callable[[Errors | None], None],
     ) -> Script:
-        """Run a transaction with records by output partition, and offsets.
+        """Run a transaction that writes `values` by output partition, and the offsets of `commit`.
 
         `done` is called with NONE if it was committed, with the error if it failed, and with None if the
         application aborted it."""
@@ -183,7 +183,7 @@ class Producer:
         yield from self.begin()
 
     def _work(self, values: dict[int, list[bytes]], commit: TxnOffsetCommitRequest) -> Script:
-        """Write the records and the offsets of a transaction; return True to commit it."""
+        """Write the records and the offsets of a transaction; return False if the application aborts it."""
         conditions, random = self.world.conditions, self.world.random
         if self.is_old and values:
             topic = AddPartitionsToTxnTopic(name="output", partitions=tuple(values))

@@ -25,7 +25,7 @@ Transactions = Mapping[str, Transaction]
 
 @dataclass(slots=True)
 class Event:
-    """One thing that happened to the transaction coordinator; `kind` as in `sim.world.event.Event`."""
+    """A decision or a load of the transaction coordinator; `kind` as in `sim.world.event.Event`."""
 
     kind: str
     runtime: TransactionRuntime
@@ -55,7 +55,8 @@ class Event:
 
 
 class TransactionRuntime(ShardRuntime[Event, Transactions]):
-    """A transaction coordinator, its log and its shadow."""
+    """A transaction coordinator in virtual time, with its log and a shadow: a shard that replays only the
+    log."""
 
     name = "transactions"
     refuses_completions = True
@@ -114,7 +115,10 @@ class TransactionRuntime(ShardRuntime[Event, Transactions]):
             self.ended = self.kept
 
     def note_responses(self, event: Event) -> None:
-        """A decision with `when_written` may be answered before it is durable, and so may what follows it."""
+        """Record up to which batch the log must be durable before the response of an event may be sent.
+
+        A decision with `when_written` needs no sync of its own batch; what follows it need not wait for it
+        either."""
         outcome, end = event.outcome, len(self.log.batches)
         when_written = outcome is not None and outcome.when_written
         if event.batch is not None and not when_written:
@@ -128,7 +132,7 @@ class TransactionRuntime(ShardRuntime[Event, Transactions]):
 
 
 def as_logged(transaction: Transaction | None, transaction_version: int) -> Transaction | None:
-    """Return the fields of a transaction that its record of this version has."""
+    """Return a transaction without the fields that its record lacks in this `transaction.version`."""
     if transaction is None:
         return None
     logged = replace(transaction, last_producer_epoch=NO_EPOCH)
