@@ -45,34 +45,34 @@ def fetch(session: ShareSession, wanted: list[Unit], acks: Any = None, **more: A
 def test_session_sends_all_partitions_first_and_then_changes() -> None:
     session = ShareSession("g", "m")
     assert described(fetch(session, [(A, 0), (B, 1), (A, 2)])) == "epoch 0 1-0 1-2 2-1"
-    session.went_on()
+    session.advance_epoch()
     assert described(fetch(session, [(A, 0), (B, 1), (A, 2)])) == "epoch 1"
-    session.went_on()
+    session.advance_epoch()
     assert described(fetch(session, [(A, 0), (B, 0)])) == "epoch 2 2-0 not 1-2 not 2-1"
 
 
 def test_acknowledged_partition_is_not_added_to_the_session() -> None:
     session = ShareSession("g", "m")
     fetch(session, [(A, 0)])
-    session.went_on()
+    session.advance_epoch()
     acks = {(A, 0): {4: ACCEPT}, (B, 0): {7: RELEASE}}
     assert described(fetch(session, [(A, 0)], acks)) == "epoch 1 1-0 (4-4:1) 2-0 (7-7:2) not 2-0"
-    session.went_on()
+    session.advance_epoch()
     assert described(fetch(session, [(A, 0)])) == "epoch 2"
 
 
 def test_lost_session_reopens_with_all_wanted_partitions() -> None:
     session = ShareSession("g", "m")
     fetch(session, [(A, 0), (A, 1)])
-    session.went_on()
-    session.is_lost()
+    session.advance_epoch()
+    session.reset()
     assert described(fetch(session, [(A, 1)])) == "epoch 0 1-1"
 
 
 def test_epoch_wraps_to_one() -> None:
     session = ShareSession("g", "m")
     session.epoch = 2**31 - 1
-    session.went_on()
+    session.advance_epoch()
     assert session.epoch == 1
 
 
@@ -80,7 +80,7 @@ def test_no_request_without_changes() -> None:
     session = ShareSession("g", "m")
     assert session.fetch([], {}, TERMS) is None
     fetch(session, [(A, 0)])
-    session.went_on()
+    session.advance_epoch()
     assert session.fetch([(A, 0)], {}, TERMS, records=False) is None
     assert described(fetch(session, [], records=False)) == "epoch 1 not 1-0"
 
@@ -88,7 +88,7 @@ def test_no_request_without_changes() -> None:
 def test_renewal_fetches_no_records() -> None:
     session = ShareSession("g", "m")
     fetch(session, [(A, 0)])
-    session.went_on()
+    session.advance_epoch()
     plain, renewing = (fetch(session, [(A, 0)], {(A, 0): {1: kind}}) for kind in (ACCEPT, RENEW))
     assert (plain.max_wait_ms, plain.max_bytes, plain.max_records, plain.is_renew_ack) == (
         500, TERMS.max_bytes, 500, False,
@@ -106,7 +106,7 @@ def test_renewal_fetches_no_records() -> None:
 
 def test_closing_request_may_acknowledge() -> None:
     session = ShareSession("g", "m")
-    session.went_on()
+    session.advance_epoch()
     assert described(session.acknowledge({(A, 1): {3: ACCEPT, 4: ACCEPT}})) == "epoch 1 1-1 (3-4:1)"
     assert described(session.acknowledge({}, closes=True)) == "epoch -1"
 

@@ -93,7 +93,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         return {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
 
     def due_ms(self, key: Any) -> int | None:
-        """Milliseconds until a timer expires; None if it is not armed."""
+        """Return the time in ms until a timer expires; None if it is not armed."""
         at = self.coordinator.deadlines.get(key)
         return None if at is None else round(at * 1000) - self.event_queue.now_ms
 

@@ -93,7 +93,7 @@ def test_without_members_or_topics_the_assignment_is_empty() -> None:
 
 def test_balanced_members_need_no_search_for_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search takes seconds in a large group; it is skipped if all loads differ by less than two."""
-    monkeypatch.setattr(assignors, "_path_to_less", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr(assignors, "_cheapest_moves", lambda *_: pytest.fail("searched"))
     members = {f"m{i:03}": Subscription(("orders",)) for i in range(100)}
     given = ASSIGNORS["cooperative-sticky"].assign({"orders": TopicInfo(250)}, members)
     assert sorted(map(len, given.values())) == [2] * 50 + [3] * 50

@@ -22,8 +22,8 @@ TP = TopicPartition("t", 0)
 
 def transaction_state(state: State, version: int = 2) -> TransactionState:
     producer = TransactionState("id")
-    producer.identified(ProducerIdentity(7, 0))
-    producer.speaks(version)
+    producer.set_identity(ProducerIdentity(7, 0))
+    producer.set_version(version)
     producer.state = state
     if state in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
         producer.error = KafkaError(Errors.MESSAGE_TOO_LARGE)
@@ -77,14 +77,14 @@ def test_an_invalid_state_transition_is_an_assertion_error() -> None:
 def test_coordinator_errors_are_abortable_or_fatal(code: Errors, state: State) -> None:
     producer = transaction_state(State.IN_TRANSACTION)
     error = KafkaError(code)
-    assert producer.refused(error) is error
+    assert producer.handle_error(error) is error
     assert (producer.state, producer.error) == (state, error)
 
 
 @pytest.mark.parametrize("code", [Errors.PRODUCER_FENCED, Errors.INVALID_PRODUCER_EPOCH])
 def test_two_error_codes_mean_producer_fenced(code: Errors) -> None:
     producer = transaction_state(State.COMMITTING)
-    error = producer.refused(KafkaError(code, about="committing"))
+    error = producer.handle_error(KafkaError(code, about="committing"))
     assert isinstance(error, ProducerFenced)
     assert str(error) == "committing: PRODUCER_FENCED"
     assert producer.state is State.FATAL_ERROR
@@ -105,7 +105,7 @@ def test_two_error_codes_mean_producer_fenced(code: Errors) -> None:
 )
 def test_errors_of_records_are_abortable_or_fatal(error: ClientError, state: State) -> None:
     producer = transaction_state(State.IN_TRANSACTION)
-    producer.lost(error)
+    producer.handle_lost_records(error)
     assert producer.state is state
     with pytest.raises(TransactionFailed if state is State.ABORTABLE_ERROR else type(error)):
         producer.call("commit_transaction")
@@ -114,10 +114,10 @@ def test_errors_of_records_are_abortable_or_fatal(error: ClientError, state: Sta
 def test_the_first_error_is_kept_unless_a_fatal_one_follows() -> None:
     producer = transaction_state(State.IN_TRANSACTION)
     first = KafkaError(Errors.MESSAGE_TOO_LARGE)
-    producer.lost(first)
-    producer.lost(KafkaError(Errors.INVALID_RECORD))
+    producer.handle_lost_records(first)
+    producer.handle_lost_records(KafkaError(Errors.INVALID_RECORD))
     assert producer.error is first
-    producer.lost(KafkaError(Errors.PRODUCER_FENCED))
+    producer.handle_lost_records(KafkaError(Errors.PRODUCER_FENCED))
     assert producer.state is State.FATAL_ERROR
 
 
@@ -125,44 +125,44 @@ def test_only_version_1_requests_a_new_epoch_after_an_error() -> None:
     """With version 2 the response to each EndTxn has a new epoch."""
     for version, bump in ((0, True), (1, True), (2, False)):
         producer = transaction_state(State.IN_TRANSACTION, version)
-        producer.lost(KafkaError(Errors.MESSAGE_TOO_LARGE))
+        producer.handle_lost_records(KafkaError(Errors.MESSAGE_TOO_LARGE))
         assert producer.bump is bump
 
 
 def test_an_upgrade_to_version_2_requests_a_new_epoch() -> None:
     """Otherwise the broker could add a partition of the last transaction to the next one."""
     producer = transaction_state(State.COMMITTING, version=1)
-    producer.speaks(1)
+    producer.set_version(1)
     assert not producer.bump
-    producer.speaks(2)
+    producer.set_version(2)
     assert producer.bump and not producer.adds_partitions
 
 
 def test_sequences_start_at_0_with_each_epoch() -> None:
     producer = transaction_state(State.IN_TRANSACTION)
-    producer.written(TP, 5)
-    producer.written(TP, 2)
-    producer.identified(ProducerIdentity(7, 0))
+    producer.advance_sequence(TP, 5)
+    producer.advance_sequence(TP, 2)
+    producer.set_identity(ProducerIdentity(7, 0))
     assert producer.next_sequence(TP) == 7
-    producer.identified(ProducerIdentity(7, 1))
+    producer.set_identity(ProducerIdentity(7, 1))
     assert producer.next_sequence(TP) == 0
 
 
 def test_sequences_wrap_to_0() -> None:
     producer = transaction_state(State.IN_TRANSACTION)
-    producer.written(TP, 0x7FFF_FFFE)
-    producer.written(TP, 1)
+    producer.advance_sequence(TP, 0x7FFF_FFFE)
+    producer.advance_sequence(TP, 1)
     assert producer.next_sequence(TP) == 0x7FFF_FFFF
-    producer.written(TP, 3)
+    producer.advance_sequence(TP, 3)
     assert producer.next_sequence(TP) == 2
 
 
 def test_the_end_of_a_transaction_resets_its_state() -> None:
     producer = transaction_state(State.IN_TRANSACTION, version=1)
-    producer.added([TP])
-    producer.lost(KafkaError(Errors.MESSAGE_TOO_LARGE))
+    producer.add_partitions([TP])
+    producer.handle_lost_records(KafkaError(Errors.MESSAGE_TOO_LARGE))
     producer.move(State.ABORTING)
-    producer.ended()
+    producer.reset()
     assert (producer.state, producer.error, producer.started, producer.bump, producer.enlisted) == (
         State.READY, None, False, False, set()
     )  # fmt: skip

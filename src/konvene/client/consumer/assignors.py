@@ -195,12 +195,12 @@ def _sticky(topics: Topics, members: Members, owner: Mapping[TopicPartition, str
     rank = {m: i for i, m in enumerate(order)}
     for tp in unassigned:
         held[min(consumers[tp.topic], key=lambda m: (len(held[m]), rank[m]))].add(tp)
-    while _even_out(order, rank, consumers, held, owner):
+    while _move_one(order, rank, consumers, held, owner):
         pass
     return {m: sorted(held[m]) for m in members}
 
 
-def _even_out(
+def _move_one(
     order: list[str], rank: Mapping[str, int], consumers: Mapping[str, list[str]],
     held: dict[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> bool:  # fmt: skip
@@ -211,7 +211,7 @@ def _even_out(
     for giver in sorted(order, key=lambda m: (-len(held[m]), rank[m])):
         if len(held[giver]) < least + 2:
             return False
-        path = _path_to_less(giver, rank, consumers, held, owner)
+        path = _cheapest_moves(giver, rank, consumers, held, owner)
         if path:
             for source, target, tp in path:
                 held[source].remove(tp)
@@ -220,7 +220,7 @@ def _even_out(
     return False
 
 
-def _path_to_less(
+def _cheapest_moves(
     giver: str, rank: Mapping[str, int], consumers: Mapping[str, list[str]],
     held: Mapping[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> list[tuple[str, str, TopicPartition]]:  # fmt: skip

@@ -95,7 +95,7 @@ class Consumer(AsyncCloseable):
         if auto_offset_reset not in (*_RESET, "none"):
             raise Misconfigured(f"auto.offset.reset is earliest, latest or none, not {auto_offset_reset}")
         self.group_protocol = protocol_of(group_protocol)
-        refuse_settings(self.group_protocol, _given(assignors, member, group_remote_assignor))
+        refuse_settings(self.group_protocol, _protocol_specific(assignors, member, group_remote_assignor))
         self.cluster = cluster
         self.group_id = group_id
         self.auto_offset_reset = auto_offset_reset
@@ -218,7 +218,7 @@ class Consumer(AsyncCloseable):
                 await self._commit_once(self.group_id, rows)
                 break
             except KafkaError as error:
-                if not await self._is_renewed(error, epoch, patience):
+                if not await self._has_newer_epoch(error, epoch, patience):
                     raise
         self._commit_later()
 
@@ -237,7 +237,7 @@ class Consumer(AsyncCloseable):
                     member_epoch=epoch if in_group else -1,
                 )  # fmt: skip
             except KafkaError as error:
-                if not await self._is_renewed(error, epoch, patience):
+                if not await self._has_newer_epoch(error, epoch, patience):
                     raise
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -304,7 +304,7 @@ class Consumer(AsyncCloseable):
     def _commit_later(self) -> None:
         self._commit_at = asyncio.get_running_loop().time() + self.auto_commit_interval_ms / 1000
 
-    async def _is_renewed(self, error: KafkaError, epoch: int, patience: Patience) -> bool:
+    async def _has_newer_epoch(self, error: KafkaError, epoch: int, patience: Patience) -> bool:
         """Return True if a commit with `epoch` that failed with `error` can be retried with a newer member
         epoch.
 
@@ -431,7 +431,7 @@ class Consumer(AsyncCloseable):
             self._committed.pop(tp, None)
 
 
-def _given(
+def _protocol_specific(
     assignors: Sequence[str | Assignor] | None, member: MemberSettings | None, remote_assignor: str | None
 ) -> set[str]:
     """Return the Kafka names of the given settings that exist in one group protocol only."""

@@ -135,7 +135,7 @@ class MembershipMachine(ABC, Generic[Owned]):
     @property
     @abstractmethod
     def _has_unsent_changes(self) -> bool:
-        """Return True if a field other than the owned set has changed since the last heartbeat."""
+        """Whether a field other than the owned set has changed since the last heartbeat."""
 
     @abstractmethod
     def _leave_request(self, epoch: int) -> Any:
@@ -184,7 +184,7 @@ class MembershipMachine(ABC, Generic[Owned]):
 
     @property
     def _is_up_to_date(self) -> bool:
-        """Return True if nothing has to be sent before the heartbeat interval is over."""
+        """Whether nothing has to be sent before the heartbeat interval is over."""
         return self._sent_owned_version is not None and self._is_acknowledged and not self._has_unsent_changes
 
     # calls of the application

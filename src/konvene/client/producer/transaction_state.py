@@ -148,13 +148,13 @@ class TransactionState:
 
     # what came of it
 
-    def identified(self, producer: ProducerIdentity) -> None:
+    def set_identity(self, producer: ProducerIdentity) -> None:
         """Set the producer id and epoch; a different id or epoch resets all sequences."""
         if producer != self.producer:
             self._sequences.clear()
         self.producer = producer
 
-    def speaks(self, version: int) -> None:
+    def set_version(self, version: int) -> None:
         """Set the `transaction.version` level of the next transaction.
 
         A change to the second generation needs a new epoch."""
@@ -162,33 +162,34 @@ class TransactionState:
             self.bump = True
         self.version = version
 
-    def ended(self) -> None:
+    def reset(self) -> None:
         """Reset the state after the end of the transaction."""
         self.move(State.READY)
         self.error = None
         self.started = self.bump = False
         self.enlisted.clear()
 
-    def added(self, partitions: Iterable[TopicPartition]) -> None:
+    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         self.enlisted.update(partitions)
         self.started = True
 
     def next_sequence(self, tp: TopicPartition) -> int:
         return self._sequences.get(tp, 0)
 
-    def written(self, tp: TopicPartition, count: int) -> None:
+    def advance_sequence(self, tp: TopicPartition, count: int) -> None:
         """Advance the sequence of a partition; it wraps around to 0."""
         self._sequences[tp] = (self.next_sequence(tp) + count) & _LAST_SEQUENCE
 
     # errors
 
-    def lost(self, error: ClientError) -> None:
-        """Handle the failure of a batch that may or may not be in the log: the epoch must be bumped."""
+    def handle_lost_records(self, error: ClientError) -> None:
+        """Update the state after a batch failed, which may or may not be in the log: the epoch must be
+        bumped."""
         self._fail(error, is_fatal=_is_fatal(error, _FATAL))
         self.bump = self.bump or (self.adds_partitions and self.state is not State.FATAL_ERROR)
 
-    def refused(self, error: ClientError, *, abortable: bool | None = None) -> ClientError:
-        """Handle an error or timeout of a coordinator; return the error to raise.
+    def handle_error(self, error: ClientError, *, abortable: bool | None = None) -> ClientError:
+        """Update the state after an error or timeout of a coordinator; return the error to raise.
 
         `abortable` is whether an abort resolves it; None: the error code decides. After a timeout the epoch
         must be bumped, so that the late request does not join the next transaction."""

@@ -113,7 +113,7 @@ class TransactionalProducer(Producer):
         Waits until an open transaction of the previous producer is completed."""
         self._transaction.call("init_transactions")
         await self._identify(ProducerIdentity())
-        self._transaction.speaks(self._level)
+        self._transaction.set_version(self._level)
         self._transaction.move(State.READY)
 
     def begin_transaction(self) -> None:
@@ -136,7 +136,7 @@ class TransactionalProducer(Producer):
             self._transaction.started = True
             await self._commit_offsets(metadata, offsets)
         except ClientError as error:
-            raise self._transaction.refused(error) from None
+            raise self._transaction.handle_error(error) from None
 
     async def commit_transaction(self) -> None:
         """Wait for all records, then commit. Raises `TransactionFailed` if a record could not be written."""
@@ -192,7 +192,7 @@ class TransactionalProducer(Producer):
             )
         except ClientError as error:
             raise self._final(error) from None
-        self._transaction.identified(ProducerIdentity(response.producer_id, response.producer_epoch))
+        self._transaction.set_identity(ProducerIdentity(response.producer_id, response.producer_epoch))
 
     async def _end(self, *, committed: bool) -> None:
         transaction = self._transaction
@@ -210,11 +210,11 @@ class TransactionalProducer(Producer):
                 raise self._final(error, abortable=None if committed else False) from None
             transaction.started = False
             if response.producer_id >= 0:
-                transaction.identified(ProducerIdentity(response.producer_id, response.producer_epoch))
-        transaction.speaks(self._level)
+                transaction.set_identity(ProducerIdentity(response.producer_id, response.producer_epoch))
+        transaction.set_version(self._level)
         if transaction.bump:
             await self._identify(transaction.producer)
-        transaction.ended()
+        transaction.reset()
 
     async def _commit_offsets(self, group: ConsumerGroupMetadata, offsets: Offsets) -> None:
         """Send TxnOffsetCommit until all partitions are committed; raise a final error of one of them."""
@@ -269,7 +269,7 @@ class TransactionalProducer(Producer):
         """Return the error to raise after a failed request.
 
         A retriable error means that the call timed out and may be repeated; others change the state."""
-        return error if error.retriable else self._transaction.refused(error, abortable=abortable)
+        return error if error.retriable else self._transaction.handle_error(error, abortable=abortable)
 
     # hooks of Producer
 
@@ -312,7 +312,7 @@ class TransactionalProducer(Producer):
         if code:
             error = KafkaError(code, about=f"adding partitions to the transaction of {self.transactional_id}")
             raise self._final(error, abortable=code != Errors.INVALID_TXN_STATE)
-        self._transaction.added(partitions)
+        self._transaction.add_partitions(partitions)
 
     def _version(self, connection: Connection) -> int:
         return self._bounded(connection, "Produce")
@@ -328,12 +328,12 @@ class TransactionalProducer(Producer):
         return code == Errors.DUPLICATE_SEQUENCE_NUMBER
 
     def _written(self, tp: TopicPartition, count: int) -> None:
-        self._transaction.written(tp, count)
+        self._transaction.advance_sequence(tp, count)
 
     def _failed(self, tp: TopicPartition, rows: list[Waiting], error: BaseException) -> None:
         """Fail the futures of a batch. The commit raises the error as well."""
         if isinstance(error, ClientError):
-            self._transaction.lost(error)
+            self._transaction.handle_lost_records(error)
         _fail_futures(rows, error)
 
 

@@ -208,7 +208,7 @@ class ShareMachine:
             for ack in (*node.flight, *node.waiting):
                 self._finish(ack, error)
             node.flight, node.waiting = [], []
-            node.session.is_lost()
+            node.session.reset()
             node.is_stale = node.busy is not None
         self._waiting.clear()
         self._renewed = []
@@ -234,7 +234,7 @@ class ShareMachine:
         """Return the requests to send now, by broker id. `fetching`: whether the caller waits for records."""
         self._give_up(now_ms)
         out: list[tuple[int, ShareFetchRequest | ShareAcknowledgeRequest]] = []
-        for node_id in self._in_turn():
+        for node_id in self._round_robin():
             node = self._node(node_id)
             if node.busy or now_ms < node.not_before_ms:
                 continue
@@ -265,29 +265,29 @@ class ShareMachine:
         acks = _merged(node.waiting)
         wanted = [unit for unit, leader in self.leaders.items() if leader == node_id]
         node.closes = not node.session.is_new and (
-            self._closing or (fetching and not wanted and not self._owes(node_id))
+            self._closing or (fetching and not wanted and not self._has_open_records(node_id))
         )
         if node.closes or (acks and not fetching):
             return node.session.acknowledge(acks, closes=node.closes)
         if not fetching:
             return None
-        return node.session.fetch(wanted, acks, self.terms, records=self._may_bring(node_id))
+        return node.session.fetch(wanted, acks, self.terms, records=self._may_fetch_from(node_id))
 
-    def _in_turn(self) -> list[int]:
+    def _round_robin(self) -> list[int]:
         """Return all broker ids in round-robin order: the one that was fetched from last is last."""
         nodes = {*self._nodes, *self.leaders.values()}
         return sorted(nodes, key=lambda node_id: (node_id <= self._last_fetched, node_id))
 
-    def _may_bring(self, node_id: int) -> bool:
+    def _may_fetch_from(self, node_id: int) -> bool:
         """Return True if a ShareFetch to this broker may request records.
 
-        With a record limit only one broker at a time may, and only when no records wait for `take`."""
+        With a record limit only one broker at a time may, and only while no records wait for `take`."""
         if not self.terms.record_limit:
             return True
         others = (node.busy for each, node in self._nodes.items() if each != node_id)
         return ShareFetchRequest not in others and not self._waiting
 
-    def _owes(self, node_id: int) -> bool:
+    def _has_open_records(self, node_id: int) -> bool:
         """Return True if undelivered or held records of this broker require that its session stays open."""
         return any(each.node == node_id for batch in self._waiting for each in batch) or any(
             each.node == node_id for held in self._held.values() for each in held.values()
@@ -326,14 +326,14 @@ class ShareMachine:
         if response.acquisition_lock_timeout_ms > 0:
             self.lock_ms = response.acquisition_lock_timeout_ms
         if node.closes:
-            node.session.is_lost()
+            node.session.reset()
         elif response.error_code:
-            self._refused(node_id, node, flight, response, now_ms)
+            self._handle_request_error(node_id, node, flight, response, now_ms)
             return
         else:
-            node.session.went_on()
+            node.session.advance_epoch()
             node.failures = 0
-        self._judge(node, flight, response, is_fetch=is_fetch, now_ms=now_ms)
+        self._complete_acknowledgements(node, flight, response, is_fetch=is_fetch, now_ms=now_ms)
         if is_fetch and not node.closes:
             for topic in response.responses:
                 for row in topic.partitions:
@@ -351,7 +351,7 @@ class ShareMachine:
             self.complaints.append(error)
         self._pause(node, now_ms)
 
-    def _refused(
+    def _handle_request_error(
         self, node_id: int, node: _Node, flight: list[Acknowledgement], response: Any, now_ms: int
     ) -> None:
         """Handle a response whose error concerns the whole request: fail or requeue all its
@@ -363,16 +363,16 @@ class ShareMachine:
             self._lose_session(node_id, node)
         else:
             if not node.session.is_new:
-                node.session.went_on()
+                node.session.advance_epoch()
             if code in _MOVED:
                 self.outdated |= {unit for unit, leader in self.leaders.items() if leader == node_id}
             elif not error.retriable:
                 self.complaints.append(error)
         ended = KafkaError(Errors.NETWORK_EXCEPTION, "the share session is over")
         for ack in flight:
-            self._conclude(node, ack, ended if code in _SESSION_LOST else error)
+            self._complete_or_retry(node, ack, ended if code in _SESSION_LOST else error)
 
-    def _judge(
+    def _complete_acknowledgements(
         self, node: _Node, flight: list[Acknowledgement], response: Any, *, is_fetch: bool, now_ms: int
     ) -> None:
         """Complete the acknowledgements in `flight` with the errors of their partitions in the response."""
@@ -391,11 +391,11 @@ class ShareMachine:
             error = KafkaError(code, message, about=f"group {self.group_id}") if code else None
             if code in _MOVED and ack.unit in self.leaders:
                 self.outdated.add(ack.unit)
-            again = not self._conclude(node, ack, error) or again
+            again = not self._complete_or_retry(node, ack, error) or again
         if again:
             self._pause(node, now_ms)
 
-    def _conclude(self, node: _Node, ack: Acknowledgement, error: ClientError | None) -> bool:
+    def _complete_or_retry(self, node: _Node, ack: Acknowledgement, error: ClientError | None) -> bool:
         """Complete an acknowledgement and return True, or queue it again if a retry can help."""
         final = error is None or not error.retriable or node.closes or node.session.is_new
         if final or (isinstance(error, KafkaError) and error.code in _MOVED):
@@ -437,7 +437,7 @@ class ShareMachine:
 
     def _lose_session(self, node_id: int, node: _Node) -> None:
         """Drop the undelivered records of this broker; other members may have them."""
-        node.session.is_lost()
+        node.session.reset()
         self._waiting = deque(batch for batch in self._waiting if batch[0].node != node_id)
 
     def _pause(self, node: _Node, now_ms: int) -> None:

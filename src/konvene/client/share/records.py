@@ -56,7 +56,7 @@ def unpack(unit: Unit, node: int, data: Buffer, acquired: Sequence[AcquiredRecor
             if header.is_control or taken[at].first_offset > header.last_offset:
                 continue
             try:
-                got = _of_batch(unit, node, header, batch, taken, at, found)
+                got = _decode_batch(unit, node, header, batch, taken, at, found)
             except CodecError as damage:
                 error = damage
                 settled |= _rejected(header, taken)
@@ -70,7 +70,7 @@ def unpack(unit: Unit, node: int, data: Buffer, acquired: Sequence[AcquiredRecor
     return Unpacked(delivered, settled, error)
 
 
-def _of_batch(
+def _decode_batch(
     unit: Unit, node: int, header: BatchHeader, batch: memoryview, taken: Sequence[AcquiredRecords], at: int,
     found: list[int],
 ) -> list[Delivered]:  # fmt: skip

@@ -121,11 +121,11 @@ class ShareSession:
             topics=tuple(_acknowledge_topics(acks)),
         )
 
-    def went_on(self) -> None:
+    def advance_epoch(self) -> None:
         """Advance the session epoch after a successful request."""
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
-    def is_lost(self) -> None:
+    def reset(self) -> None:
         """Reset the session, which the broker may not have any more: the next request opens a new one."""
         self.epoch, self.units = OPENS, frozenset()
 

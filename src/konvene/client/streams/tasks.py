@@ -37,8 +37,7 @@ class Task(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[bool, int, str, int]:
-        """Return a key that sorts subtopologies numerically if their names are numbers, as they nearly always
-        are."""
+        """Key that sorts subtopologies numerically if their names are numbers, as they nearly always are."""
         name = self.subtopology
         number = int(name) if name.isascii() and name.isdigit() else -1
         return number < 0, number, name, self.partition

@@ -162,9 +162,9 @@ class History:
                 elif row.error_code in REJECTED_COMMIT_ERRORS:
                     attempts.remove(attempt)
                 if len(attempts) > MANY:
-                    self.commits[place] = self._that_matter(attempts)
+                    self.commits[place] = self._readable_attempts(attempts)
 
-    def _that_matter(self, attempts: list[Attempt]) -> list[Attempt]:
+    def _readable_attempts(self, attempts: list[Attempt]) -> list[Attempt]:
         """Return those commits that a pending or later read may still return."""
         oldest = next(iter(self.open)).began if self.open else self.clock
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < oldest), default=0)
