@@ -36,7 +36,8 @@ class Batch(NamedTuple):
 
 
 class Log:
-    """The log of a partition. The first `durable` batches survive every crash."""
+    """The log of a coordinator's partition, as a list of batches. The first `durable` ones survive every
+    crash."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []

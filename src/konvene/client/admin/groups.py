@@ -95,7 +95,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A classic or consumer group."""
+    """The state of a classic or consumer group, as its coordinator describes it."""
 
     group_id: str
     type: str
@@ -112,7 +112,7 @@ class GroupDescription(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset."""
+    """An offset that a group committed for a partition, with its metadata."""
 
     offset: int
     leader_epoch: int

@@ -55,7 +55,7 @@ class ShareMemberDescription(NamedTuple):
 
 
 class ShareGroupDescription(NamedTuple):
-    """A share group."""
+    """The state of a share group, as its coordinator describes it."""
 
     group_id: str
     state: str

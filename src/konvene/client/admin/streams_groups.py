@@ -124,7 +124,9 @@ class Placement(NamedTuple):
 
 
 class StreamsGroupDescription(NamedTuple):
-    """A streams group. `state` is one of `GroupState`, such as NOT_READY, or a newer one."""
+    """The state of a streams group, as its coordinator describes it.
+
+    `state` is one of `GroupState`, such as NOT_READY, or a newer one."""
 
     group_id: str
     state: str

@@ -331,7 +331,7 @@ class Consumer(AsyncCloseable):
             await task
 
     async def _fetch(self, wanted: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """Fetch one round into `_ready`."""
+        """Fetch once from every leader, and queue the records in `_ready`."""
         try:
             answers = await fetch(
                 self.cluster, wanted, max_wait_ms=timeout_ms, isolation_level=self.isolation_level, lane=self

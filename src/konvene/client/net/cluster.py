@@ -65,7 +65,7 @@ class TopicPartition(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker."""
+    """Address of a broker in the cluster."""
 
     id: int
     host: str
@@ -99,7 +99,7 @@ class Topic(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """The last metadata response."""
+    """Brokers, controller and topics of a cluster, from the last metadata response."""
 
     cluster_id: str | None = None
     controller_id: int = -1
@@ -138,9 +138,10 @@ class Patience:
 
 
 class Cluster:
-    """A Kafka cluster. Use as `async with Cluster("localhost:9092") as cluster`.
+    """Connections to the brokers of a Kafka cluster, and its metadata.
 
-    `connect` replaces how connections are opened, for simulations."""
+    Use as `async with Cluster("localhost:9092") as cluster`. `connect` replaces how connections are opened,
+    for simulations."""
 
     def __init__(
         self, bootstrap: str | Sequence[tuple[str, int]], settings: ClientSettings | None = None, *,

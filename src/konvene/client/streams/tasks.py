@@ -111,7 +111,9 @@ def _format_tasks(tasks: Tasks) -> str:
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the coordinator creates for the application. 0 leaves the number to the coordinator."""
+    """A topic that the coordinator creates for the application.
+
+    If `partitions` or `replication_factor` is 0 the coordinator chooses the number."""
 
     name: str
     partitions: int = 0

@@ -42,7 +42,7 @@ def compare(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
 
 
 def format_table(without: Outcome, with_warmups: Outcome) -> list[str]:
-    """Return the lines of the table."""
+    """Return the lines of a table that compares the figures."""
     lines = [f"{'':<32}{'without':>10}{'with':>10}"]
     for label, name in ROWS:
         before, after = getattr(without, name), getattr(with_warmups, name)

@@ -198,7 +198,9 @@ class Run:
         self.observe_target()
 
     def beat(self, thread: Thread, *, lost: bool = False) -> None:
-        """Send a heartbeat, and another one at once if the client does not wait for the interval."""
+        """Send a heartbeat of a member, and another one at once if it has to acknowledge a new assignment.
+
+        `lost`: the first one does not reach the coordinator."""
         self._beat(thread, lost=lost)
         if thread.machine.state is MemberState.ACKNOWLEDGING:
             self._beat(thread)

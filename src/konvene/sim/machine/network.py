@@ -290,7 +290,7 @@ class Network:
                 if size:
                     self._send(pipe, bytes(waiting[:size]))
                 self._send(pipe, End(was_reset()))
-                self._unknown(pipe)
+                self._reset_sender(pipe)
                 waiting.clear()
                 break
             self._send(pipe, bytes(waiting[:size]))
@@ -327,7 +327,7 @@ class Network:
                 pipe,
             )
         else:
-            self._unknown(pipe)
+            self._reset_sender(pipe)
 
     def _deliver(self, pipe: Pipe) -> None:
         """Deliver the next piece of a pipe, if the receiving host is alive."""
@@ -336,7 +336,7 @@ class Network:
             pipe.under_way -= len(item)
         if dst.lost:
             if not isinstance(item, End):
-                self._unknown(pipe)
+                self._reset_sender(pipe)
             return
         if isinstance(item, End):
             pipe.ends = item
@@ -349,7 +349,7 @@ class Network:
         if not pipe.deaf and type(dst._protocol) is not asyncio.Protocol:
             dst.take()
 
-    def _unknown(self, pipe: Pipe) -> None:
+    def _reset_sender(self, pipe: Pipe) -> None:
         """Reset the sender of a pipe, because the receiving host does not have the connection."""
         src = pipe.src
         if not src.lost and src.host.alive:

@@ -195,7 +195,7 @@ def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Disable the coordinator's log, which reports every injected append failure."""
+    """Context manager that disables the coordinator's log, which reports every injected append failure."""
     log = logging.getLogger("konvene.coordinator")
     before = log.disabled
     log.disabled = True

@@ -168,7 +168,7 @@ def _fewer_options(lines: list[str], invariant: str) -> list[str]:
 
 
 def _in_blocks(lines: list[str], invariant: str) -> list[str]:
-    """Return settings first, then the conversation as one block."""
+    """Return the lines of a scenario in two blocks: the settings, then the conversation."""
     settings = [line for line in lines if line.startswith("config ")]
     rest = [line for line in lines if not line.startswith("config ")]
     return [f"# Found by the simulator: {invariant}.", *settings, "", *rest]

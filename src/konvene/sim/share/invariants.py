@@ -31,7 +31,7 @@ class ShareStateInvariant:
 
 class ShareStateIsStored(ShareStateInvariant):
     """SH10, G1, G3: snapshots and updates, replayed in order, are the current state; and a restart loads the
-    same state, except for what a log that was cut does not hold."""
+    same state, except for what the log lacks after its beginning was deleted."""
 
     def after(self, event: StateEvent) -> None:
         shadow = event.runtime.shadow.states
@@ -113,7 +113,7 @@ class ShareWritesAreKept(ShareStateInvariant):
 
 class ShareBatchesAreInARow(ShareStateInvariant):
     """SH10: the state batches are disjoint, ordered, and not below the start; and the number of updates since
-    the last snapshot is bounded. In a log that was cut, updates before the cut may count too."""
+    the last snapshot is bounded. If the beginning of the log was deleted, deleted updates may count too."""
 
     def after(self, event: StateEvent) -> None:
         for key, now in event.after.items():
@@ -150,7 +150,7 @@ class ShareStateBegins(ShareStateInvariant):
 
 
 def share_state_invariants() -> list[ShareStateInvariant]:
-    """Return new instances of all invariants."""
+    """Return new instances of all invariants of the share coordinator."""
     return [invariant() for invariant in INVARIANTS]
 
 

@@ -328,7 +328,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
             self.failure = violation
 
     def check_removed_member(self, group_id: str, member_id: str) -> None:
-        """SH12: a member that was removed has no records."""
+        """SH12: check that a member that was removed has no records."""
         for served in self.deliveries.share_partitions.of_group(group_id):
             ledger = self.ledger(served.key)
             offset = ledger.first_offset_of(member_id)
@@ -337,12 +337,13 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
                 self.report_violation(InvariantViolation("RemovedMembersOwnNoRecords", why))
 
     def orphans(self) -> list[str]:
-        """SH13: return the share partitions with state of deleted topics."""
+        """SH13: return the share partitions that still have state although their topic is deleted."""
         existing = self.world.topics.by_id
         return [str(key) for key in self.runtime.core.states if key.topic_id not in existing]
 
     def _check_locks(self) -> None:
-        """SH2: expired locks are released, and the owners of records are those of the ledger."""
+        """SH2: check that expired locks are released, and that the owners of records are those of the
+        ledger."""
         now_ms = self.world.event_queue.now_ms
         for key, served in self.deliveries.share_partitions.served.items():
             if not served.loaded:

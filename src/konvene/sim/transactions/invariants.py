@@ -294,7 +294,7 @@ def _state(transaction: Transaction | None) -> str:
 
 
 def transaction_invariants() -> list[TransactionInvariant]:
-    """Return new instances of all invariants."""
+    """Return new instances of all invariants of the transaction coordinator."""
     return [invariant() for invariant in INVARIANTS]
 
 

@@ -157,7 +157,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         self.ledger.transaction_event(event)
 
     def step(self) -> None:
-        """Schedule the disk after a step of the world. Raises the first failure."""
+        """After a step of the world, schedule the sync of the log. Raises the first failure."""
         self.runtime.finish()
         self.start_sync()
 

@@ -124,7 +124,8 @@ class Producer:
     # --- transactions ---
 
     def begin(self) -> Script:
-        """Initialize the producer id, which fences other producers; with an epoch, request the next one."""
+        """Request a producer id, which fences other producers; a producer that has an epoch requests its next
+        one."""
         version = self.world.random.choice([4, 5] if self.id < 0 else [3, 4, 5])
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
