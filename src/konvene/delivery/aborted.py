@@ -1,7 +1,9 @@
-"""Records of aborted transactions, which groups with `read_committed` never receive.
+"""Archives records of aborted transactions, which groups with `read_committed` never receive.
 
-They are acquired with their batch and archived at once. Nothing is written: reading them again finds
-them aborted again. Transaction markers are delivered like records, and members acknowledge them as gaps."""
+They are acquired with the rest of their batch and archived at once. Nothing is written: when they are read
+again, they are archived again. Transaction markers are delivered like records; members acknowledge them as
+gaps.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ Range = tuple[int, int]
 
 
 def aborted_ranges(headers: Iterable[BatchHeader], aborted: Iterable[tuple[int, int]]) -> list[Range]:
-    """Return the offset ranges of batches in aborted transactions, each given as producer id, first
-    offset."""
+    """Return the offset ranges of the batches that belong to aborted transactions.
+
+    `aborted` has the producer id and the first offset of each aborted transaction."""
     waiting = sorted(aborted, key=lambda transaction: -transaction[1])
     open_ids: dict[int, None] = {}
     ranges: list[Range] = []
@@ -40,7 +43,7 @@ def aborted_ranges(headers: Iterable[BatchHeader], aborted: Iterable[tuple[int, 
 def split_aborted(
     acquired: Sequence[Acquired], ranges: Sequence[Range]
 ) -> tuple[list[Acquired], list[Range]]:
-    """Return the parts outside of the aborted ranges and those within, both in order."""
+    """Split acquired records into those outside of the aborted `ranges` and those within, both in order."""
     kept: list[Acquired] = []
     dropped: list[Range] = []
     at = 0
@@ -61,7 +64,7 @@ def split_aborted(
 
 
 def archive(window: Window, dropped: Iterable[Range]) -> None:
-    """Archive offsets that were just acquired."""
+    """Archive these ranges, which were just acquired, and remove their locks."""
     for first, last in dropped:
         for cell in window.between(first, last):
             part = window.cut_out(cell, max(cell.first, first), min(cell.last, last))

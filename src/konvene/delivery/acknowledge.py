@@ -41,14 +41,15 @@ NO_RENEWALS = "Renewing acquisition locks is not enabled for the group."
 
 
 def released_state(cell: Cell, terms: Terms) -> RecordState:
-    """Return the state of released records: available, or archived at the delivery count limit."""
+    """Return the state of records after a release: available, or final at the delivery count limit."""
     if cell.count < terms.delivery_count_limit:
         return AVAILABLE
     return ARCHIVING if terms.dead_letters else ARCHIVED
 
 
 def add_dead_letter(change: PendingChange, cell: Cell, cause: str) -> None:
-    """Note that these records are to be copied to the dead letter topic before they are archived."""
+    """Add the cell's records to those that `change` copies to the dead letter topic before they are
+    archived."""
     dead_letters = change.dead_letters
     if dead_letters:
         first, last, count, previous_cause = dead_letters[-1]
@@ -61,7 +62,10 @@ def add_dead_letter(change: PendingChange, cell: Cell, cause: str) -> None:
 def acknowledge(
     window: Window, terms: Terms, member_id: str, acks: Sequence[Acknowledged]
 ) -> tuple[PendingChange, list[Range]]:
-    """Return the change to write, and the ranges whose locks are renewed. Raises `DeliveryError`."""
+    """Apply a request's acknowledgements to the window.
+
+    Return the change to write, and the offset ranges whose locks the caller has to renew. Raises
+    `DeliveryError`."""
     change = PendingChange(member_id)
     renewed: list[Range] = []
     try:
@@ -77,7 +81,7 @@ def acknowledge(
 
 
 def _check(ack: Acknowledged) -> None:
-    """Check a batch that did not come over the wire, where the same was checked before."""
+    """Raise INVALID_REQUEST for malformed acknowledge types. Those of a Kafka request were checked before."""
     types, count = ack.types, len(ack.types)
     if not types or min(types) < GAP or max(types) > RENEW:
         raise DeliveryError(Errors.INVALID_REQUEST, f"Invalid acknowledge type: {list(types)}")
@@ -93,7 +97,7 @@ def _apply(
     change: PendingChange,
     renewed: list[Range],
 ) -> None:
-    """Apply one batch of a request."""
+    """Apply one acknowledged range of a request; adds to `change` and `renewed`."""
     cells = window.cells
     at = _first_cell(window, ack)
     first, last, types = ack
@@ -111,7 +115,7 @@ def _apply(
 
 
 def _first_cell(window: Window, ack: Acknowledged) -> int:
-    """Return the index of the first cell of the batch. Raises `DeliveryError` as Kafka does."""
+    """Return the index of the first cell of the acknowledged range. Raises `DeliveryError` as Kafka does."""
     cells = window.cells
     first, last, _ = ack
     at = window.floor(first)
@@ -128,7 +132,7 @@ def _first_cell(window: Window, ack: Acknowledged) -> int:
 
 
 def _check_owner(cell: Cell, member_id: str) -> None:
-    """Check that the member has acquired these records and that no write of their state is pending."""
+    """Raise INVALID_RECORD_STATE unless the member has acquired these records."""
     if cell.state is not ACQUIRED:
         message = BATCH_NOT_ACQUIRED if cell.batch is None else OFFSET_NOT_ACQUIRED
     elif cell.member_id != member_id:
@@ -139,7 +143,8 @@ def _check_owner(cell: Cell, member_id: str) -> None:
 
 
 def _runs_of_type(ack: Acknowledged, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the runs of offsets between these two that have the same acknowledge type."""
+    """Yield (first, last, type) of the runs between `first` and `last` that have the same acknowledge
+    type."""
     types, base = ack.types, ack.first_offset
     if len(types) == 1:
         yield first, last, types[0]
@@ -155,7 +160,7 @@ def _runs_of_type(ack: Acknowledged, first: int, last: int) -> Iterator[tuple[in
 def _acknowledge_cell(
     window: Window, terms: Terms, cell: Cell, ack_type: int, change: PendingChange, renewed: list[Range]
 ) -> None:
-    """Apply an acknowledge type to a whole cell."""
+    """Apply one acknowledge type to all records of a cell; adds to `change` or `renewed`."""
     if ack_type == RENEW:
         if not terms.renew:
             raise DeliveryError(Errors.INVALID_RECORD_STATE, NO_RENEWALS)

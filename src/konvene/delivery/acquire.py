@@ -1,12 +1,12 @@
-"""Acquisition of records by a member, of the batches that were read: new records and released ones.
+"""Acquisition by a member of records that were read from the log: new ones and released ones.
 
 Whole batches of the log are acquired, even if they have more records than were requested; in the mode
 RECORD_LIMIT (KIP-1206) the excess of a batch stays available. Records that were delivered often are acquired
 in smaller and smaller parts, and for the last delivery one by one, so that one bad record does not take its
-batch with it. Offsets that the log no longer has, since it was compacted, are archived.
+batch with it. Offsets that compaction removed from the log are archived.
 
-All decisions follow Kafka's `SharePartition.acquire`, except for gaps: Kafka remembers where the first of
-them begins and forgets them all when something is read behind them; here each gap is known until it is read.
+All decisions follow Kafka's `SharePartition.acquire`, except for gaps. Kafka remembers where the first gap
+begins, and forgets all gaps when something is read behind them; here each gap is remembered until it is read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ MIN_THROTTLE = 2
 
 
 def throttle_threshold(limit: int) -> int:
-    """Return the delivery count from which on a batch is acquired in parts."""
+    """Return the delivery count from which on a batch is acquired in parts; `limit` is that of all
+    deliveries."""
     return max(MIN_THROTTLE, -(-limit // 2))
 
 
 class Acquisition:
-    """One call of `SharePartition.acquire`."""
+    """The parameters and results of one `SharePartition.acquire` call."""
 
     __slots__ = (
         "acquired", "batch_size", "count", "first", "headers", "is_limited", "last", "limit", "lock_end_ms",
@@ -63,7 +64,7 @@ class Acquisition:
         self.count = 0
 
     def run(self, fetch_offset: int, max_records: int, max_locks: int) -> None:
-        """Acquire records into `acquired`. `fetch_offset` is the offset that the log was read from."""
+        """Acquire records and list them in `acquired`. The batches were read from `fetch_offset`."""
         window = self.window
         self.max_records = min(max_records, max_locks - window.in_flight)
         if self.max_records <= 0:
@@ -81,7 +82,7 @@ class Acquisition:
     # --- offsets in the window ---
 
     def _acquire_window(self) -> None:
-        """Acquire from the cells and gaps that the batches cover."""
+        """Acquire available records and gaps that the read batches cover."""
         window, first = self.window, self.first
         cells = window.cells
         at = window.find(first)
@@ -102,7 +103,7 @@ class Acquisition:
             self._acquire_gaps(first, min(self.last, window.end_offset))
 
     def _acquire_gaps(self, first: int, last: int) -> bool:
-        """Acquire gaps between these offsets, as long as more records may be acquired; return if there were
+        """Acquire the gaps between two offsets until `max_records` are reached; return True if there were
         any."""
         found = False
         for begin, end in tuple(self.window.gaps):
@@ -113,7 +114,8 @@ class Acquisition:
         return found
 
     def _acquire_batch(self, cell: Cell) -> None:
-        """Acquire a cell that is a whole batch, completely if possible, else a part."""
+        """Acquire a cell that was never split: all of it, or a part if it is throttled or exceeds the
+        limits."""
         if cell.state is not AVAILABLE or cell.change is not None:
             return
         throttled = cell.count >= self.throttle
@@ -130,7 +132,7 @@ class Acquisition:
         self.count += cell.last - cell.first + 1
 
     def _acquire_split_batch(self, batch: Batch) -> None:
-        """Acquire from a batch that was split into several cells."""
+        """Acquire available records of a batch that was split into several cells."""
         max_count = 0
         for cell in self.window.between(max(self.first, batch.first), min(self.last, batch.last)):
             if cell.state is AVAILABLE and cell.change is None and cell.count > max_count:
@@ -142,7 +144,8 @@ class Acquisition:
             self._acquire_part(batch)
 
     def _acquire_part(self, batch: Batch) -> int:
-        """Acquire available records of a batch, as many as may be at once; return their number."""
+        """Acquire some of a batch's available records, throttled by their delivery counts; return their
+        number."""
         window, cells = self.window, self.window.cells
         left = self.max_records - self.count
         got, cap = 0, -1
@@ -194,7 +197,7 @@ class Acquisition:
     # --- offsets beyond the window ---
 
     def _acquire_new(self, first: int, last: int) -> None:
-        """Acquire offsets that are not in the window, up to the end of a batch of the log."""
+        """Acquire offsets that are not in the window yet, rounded up to the end of a batch of the log."""
         max_records = self.max_records - self.count
         if max_records < last - first + 1:
             last = min(last, self._batch_end(first + max_records - 1))
@@ -226,7 +229,7 @@ class Acquisition:
         self.count += last - first + 1
 
     def _batch_end(self, offset: int) -> int:
-        """Return the last offset of the log's batch with this offset; the offset itself if there is none."""
+        """Return the last offset of the batch that contains `offset`, or `offset` if none does."""
         headers = self.headers
         at = bisect_right(headers, offset, key=_base_offset) - 1
         return max(offset, headers[at].last_offset) if at >= 0 else offset
@@ -237,7 +240,9 @@ def _base_offset(header: BatchHeader) -> int:
 
 
 def archive_missing(window: Window, fetch_offset: int, base_offset: int) -> bool:
-    """Archive offsets that the log does not have although they were requested; return if anything changed."""
+    """Archive offsets from `fetch_offset` up to `base_offset`, the first that the log returned.
+
+    Return True if anything changed."""
     if fetch_offset >= base_offset or fetch_offset >= window.frontier:
         return False
     is_changed = bool(window.gaps) and window.close_gaps(fetch_offset, base_offset - 1)

@@ -1,8 +1,9 @@
-"""The types between a share partition and the shell that serves it.
+"""The types between a share partition and the broker code that serves it (the shell).
 
-A share partition decides at once and writes afterwards: a decision returns a `Change`, which the shell has
-the share coordinator write, and then reports the result to the partition (`finished`). Until then no member
-can acquire the records of the change. Times are milliseconds of a monotonic clock."""
+A share partition decides at once and writes afterwards. A decision returns a `Change`; the shell sends it to
+the share coordinator, and reports the result to the partition (`SharePartition.finished`). Until then no
+member can acquire the records of the change. Times are milliseconds of a monotonic clock.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +35,14 @@ class AcknowledgeType(IntEnum):
 
 
 class AcquireMode(IntEnum):
-    """How a ShareFetch limits what it acquires (KIP-1206)."""
+    """How strictly a ShareFetch limits the records that it acquires (KIP-1206)."""
 
     BATCH_OPTIMIZED = 0
     RECORD_LIMIT = 1
 
 
 class Terms(NamedTuple):
-    """The delivery configs of a group, as of now."""
+    """The delivery configs of a share group, such as lock duration and delivery count limit."""
 
     lock_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -53,7 +54,7 @@ class Terms(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Offsets that a member acquired, both ends included."""
+    """A range of offsets that a member acquired, both ends included."""
 
     first_offset: int
     last_offset: int
@@ -61,7 +62,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Acknowledged offsets: one acknowledge type for all, or one for each."""
+    """A range of acknowledged offsets; `types` has one acknowledge type for all of them, or one for each."""
 
     first_offset: int
     last_offset: int
@@ -69,7 +70,7 @@ class Acknowledged(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Records to be copied to the group's dead letter topic before they are archived."""
+    """A range of records to be copied to the group's dead letter topic before they are archived."""
 
     first_offset: int
     last_offset: int
@@ -79,7 +80,7 @@ class DeadLetter(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What has to be written of a decision. `ticket` is only for the partition itself."""
+    """The result of a decision that has to be written. `ticket` is opaque to the shell."""
 
     start_offset: int
     delivery_complete_count: int
@@ -89,7 +90,7 @@ class Change(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """Delivered records that are not acknowledged or archived, as operators see them."""
+    """A range of delivered records that are neither acknowledged nor archived, as operators see it."""
 
     first_offset: int
     last_offset: int
@@ -97,13 +98,13 @@ class InFlight(NamedTuple):
     member_id: str
     delivery_count: int
     acquired_ms: int
-    """When they were acquired; -1 if they are not."""
+    """When the records were acquired; -1 if they are not acquired now."""
     lock_end_ms: int
     """When the acquisition lock ends; -1 if there is none."""
 
 
 class DeliveryError(Exception):
-    """A rejected request of a member; nothing has changed."""
+    """The partition rejected a member's request and changed nothing."""
 
     def __init__(self, error: Errors, message: str = "") -> None:
         super().__init__(message or error.name)

@@ -1,7 +1,8 @@
-"""Load a share partition's window from its written state, with the gaps in it.
+"""Loads a share partition's window from its written state, and finds the gaps in it.
 
-A former leader may have delivered records and written nothing of them, but written later ones: then the
-earlier ones are missing in the state. They are gaps, which are read again."""
+A former leader may have delivered records without writing their state, and then written that of later ones.
+Offsets that the state lacks in between are gaps: they are read and delivered again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from konvene.share_state.requests import StateBatch
 
 
 def load_window(start_offset: int, batches: Iterable[StateBatch]) -> Window:
-    """Build the window of a written state. Raises ValueError if the state contradicts itself."""
+    """Return the window of a written state. Raises ValueError if batches overlap or are out of order."""
     window = Window(start_offset)
     known = start_offset
     gaps = []
@@ -38,7 +39,9 @@ def load_window(start_offset: int, batches: Iterable[StateBatch]) -> Window:
 
 
 def pending_dead_letters(window: Window, limit: int) -> tuple[DeadLetter, ...]:
-    """Return the records that may not have been copied to the dead letter topic, with the likely cause."""
+    """Return the archiving records, which have to be copied to the dead letter topic, with the likely cause.
+
+    A former leader may have copied them already. `limit` is the delivery count limit."""
     change = PendingChange()
     for cell in window.cells:
         if cell.state is RecordState.ARCHIVING:

@@ -1,7 +1,8 @@
-"""The acquisition locks of a share partition, ordered by their end.
+"""The acquisition locks of a share partition, ordered by the time when they end.
 
-A cell has the end of its lock; this heap has the order. Entries of removed or renewed locks stay in the heap
-until they reach its front or are too many: so locking is cheap, and unlocking costs nothing."""
+A cell stores the end of its lock; the heap stores the order. An entry whose lock was removed or renewed stays
+in the heap until it reaches the front, or a sweep removes it: so locking is cheap and unlocking is free.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ MIN_SWEEP_SIZE = 64
 
 
 class Locks:
-    """A heap of acquisition locks."""
+    """A priority queue of locked cells, the lock that ends first in front."""
 
     __slots__ = ("_heap", "_number", "_sweep_size")
 
@@ -36,7 +37,7 @@ class Locks:
             self._sweep()
 
     def first_end_ms(self) -> int | None:
-        """Return when the first lock ends, None if there is none."""
+        """Return the time when the first lock ends, None without locks."""
         heap = self._heap
         while heap:
             end_ms, _, cell = heap[0]
@@ -46,7 +47,7 @@ class Locks:
         return None
 
     def ended(self, now_ms: int) -> Iterator[Cell]:
-        """Remove and yield the cells whose lock has ended."""
+        """Remove the locks that have ended at `now_ms` and yield their cells."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             end_ms, _, cell = heappop(heap)
@@ -55,7 +56,7 @@ class Locks:
                 yield cell
 
     def _sweep(self) -> None:
-        """Drop outdated entries; the next sweep is due when they may be as many as the locks."""
+        """Drop entries of removed or renewed locks; the next sweep is due after about as many more."""
         self._heap = [entry for entry in self._heap if entry[2].lock_end_ms == entry[0]]
         heapify(self._heap)
         self._sweep_size = MIN_SWEEP_SIZE + 2 * len(self._heap)

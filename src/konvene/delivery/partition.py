@@ -55,7 +55,7 @@ UNCHANGED = -1
 
 
 class SharePartition:
-    """The state of one share partition."""
+    """The delivery state machine of one share partition: its window, locks and pending writes."""
 
     __slots__ = (
         "_unwritten_end", "_window", "counts", "dead_letters", "key", "leader_epoch", "state_epoch", "terms",
@@ -86,7 +86,7 @@ class SharePartition:
 
     @property
     def end_offset(self) -> int:
-        """The last offset of the window; of an empty one, the next offset to read."""
+        """The last offset of the window; if the window is empty, the next offset to read."""
         return self._window.end_offset
 
     @property
@@ -96,7 +96,7 @@ class SharePartition:
 
     @property
     def can_acquire(self) -> bool:
-        """Return whether a fetch can acquire anything: available records, gaps, or new ones."""
+        """True if a fetch can acquire anything: available records, gaps, or new ones."""
         window = self._window
         if window.free or window.gaps or not window.cells:
             return True
@@ -104,7 +104,7 @@ class SharePartition:
 
     @property
     def lock_end_ms(self) -> int | None:
-        """When the first lock ends; None if there is none."""
+        """The time when the first acquisition lock ends; None without locks."""
         return self._window.locks.first_end_ms()
 
     @property
@@ -114,7 +114,7 @@ class SharePartition:
 
     @property
     def in_flight_records(self) -> int:
-        """Number of all offsets in the window, as Kafka counts them."""
+        """Number of offsets from the start to the end of the window, as Kafka counts them."""
         return self._window.in_flight
 
     @property
@@ -129,7 +129,7 @@ class SharePartition:
     # --- decisions ---
 
     def load(self, read: StateAnswer, leader_epoch: int, start_offset: int) -> None:
-        """Load the written state. Raises ValueError if it contradicts itself.
+        """Load the written state. Raises ValueError if its batches overlap or are out of order.
 
         `start_offset` is that of the state, or where the group starts if it has never read this partition."""
         self._window = load_window(start_offset, read.batches)
@@ -150,10 +150,11 @@ class SharePartition:
         batch_size: int,
         now_ms: int,
     ) -> Acquisitions:
-        """Acquire records for a member, of batches that were read from `fetch_offset`.
+        """Acquire records for a member from `headers`, the batches that were read from `fetch_offset`.
 
-        `aborted`: aborted transactions (producer id, first offset) if the group reads committed records.
-        There is a change only if the start offset moves and no acknowledgement will write that."""
+        `aborted` has (producer id, first offset) of aborted transactions if the group reads committed
+        records. Return the acquired ranges, and a change if the start offset moved although nothing was
+        acquired."""
         if max_records <= 0 or not headers:
             return (), None
         window = self._window
@@ -176,8 +177,8 @@ class SharePartition:
     def acknowledge(self, member_id: str, acks: Sequence[Acknowledged], now_ms: int) -> Change | None:
         """Apply a member's acknowledgements; return the change to write, if any. Raises `DeliveryError`.
 
-        Acknowledgements of records before the start offset succeed, as in Kafka, but only once that start
-        offset is written."""
+        Acknowledgements of records before the start offset succeed, as in Kafka. If that start offset is not
+        written yet, a change without batches is returned, so that the response waits for it."""
         window = self._window
         pending, renewed = acknowledge(window, self.terms, member_id, acks)
         for first, last in renewed:
@@ -192,7 +193,7 @@ class SharePartition:
         return None
 
     def release(self, member_id: str) -> Change | None:
-        """Release the records of a member that left or whose session ended."""
+        """Release all records that a member has acquired, when it left or its session ended."""
         window = self._window
         if member_id not in window.held:
             return None
@@ -203,7 +204,7 @@ class SharePartition:
         return self._change(pending)
 
     def expire(self, now_ms: int) -> Change | None:
-        """Release the records whose lock has ended. They are available at once, written or not."""
+        """Release the records whose lock has ended. They stay released even if the write of that fails."""
         window = self._window
         pending = PendingChange(can_fail=False)
         expired = sorted(window.locks.ended(now_ms), key=_first_offset)
@@ -218,7 +219,8 @@ class SharePartition:
     def log_start_moved(self, offset: int) -> Change | None:
         """Drop all records before the log's new start offset.
 
-        That is written with the next change, or now if no member has acquired records."""
+        Return a change to write it if no member has acquired records; else the next change will include
+        it."""
         window = self._window
         if offset <= window.start_offset:
             return None
@@ -228,9 +230,11 @@ class SharePartition:
         return None if was_empty or window.held else self._change(PendingChange(can_fail=False))
 
     def finished(self, change: Change, error: Errors) -> Change | None:
-        """Handle the result of writing a change; return the next change to write, if any.
+        """Commit or undo a change according to the result of its write; return the next change to write, if
+        any.
 
-        That one may have nothing but dead letters, of decisions that stay although they were not written."""
+        A decision that stays although its write failed, such as the end of a lock, is followed by a change
+        with its dead letters only."""
         pending: PendingChange = change.ticket
         follow = None
         if not error:
@@ -247,7 +251,7 @@ class SharePartition:
         return follow
 
     def archived(self, letter: DeadLetter) -> Change | None:
-        """Archive the records of a dead letter, which was copied or cannot be."""
+        """Archive the records of a dead letter once it was copied, or if it cannot be."""
         window = self._window
         pending = PendingChange(can_fail=False)
         for cell in window.between(letter.first_offset, letter.last_offset):
@@ -290,7 +294,9 @@ class SharePartition:
             acknowledged[ack_type] += records
 
     def _undo(self, pending: PendingChange) -> Change | None:
-        """Give the records back to the member; release those whose lock has ended meanwhile."""
+        """Give the records of a failed change back to its member.
+
+        Return a change that releases those whose lock has ended meanwhile, if any."""
         window = self._window
         released = PendingChange(can_fail=False)
         for cell in pending.cells:
@@ -309,7 +315,8 @@ def _first_offset(cell: Cell) -> int:
 
 
 def _as_batches(cells: Iterable[Cell]) -> tuple[StateBatch, ...]:
-    """Return cells as written: neighbours with the same state and delivery count are one batch."""
+    """Return cells as state batches; adjacent cells with the same state and delivery count become one
+    batch."""
     row: list[StateBatch] = []
     for cell in cells:
         if row:

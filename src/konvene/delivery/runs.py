@@ -1,8 +1,9 @@
-"""The elements of a share partition's window: runs of offsets with the same state.
+"""The elements of a share partition's window: runs of consecutive offsets with the same state.
 
 Kafka keeps a state for each offset of a batch as soon as two of them differ. Here offsets stay together while
-they are alike, and are split where they begin to differ: a batch of 500 records of which one was released is
-three cells and not 500 states."""
+their states are equal, and are split where they begin to differ: a batch of 500 records of which one was
+released is three cells and not 500 states.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +11,11 @@ from konvene.delivery.contract import DeadLetter, RecordState
 
 NO_MEMBER = ""
 NO_LOCK, LAPSED = -1, -2
-"""Values of `lock_end_ms` without a lock, and for a lock that ended while a change of the records was
-written."""
+"""Values of `lock_end_ms`: no lock; a lock that ended while a change of the records was being written."""
 
 
 class Batch:
-    """Offsets that were acquired together and then split."""
+    """The offset range of a batch that was acquired as a whole and then split into several cells."""
 
     __slots__ = ("first", "last")
 
@@ -28,9 +28,9 @@ class Batch:
 
 
 class Cell:
-    """A run of offsets in one state.
+    """A run of consecutive offsets in one state; `count` is their delivery count.
 
-    `batch` is None while the cell is a whole batch. `change` is the pending write of its state: until it is
+    `batch` is None while the cell is a whole batch. `change` is the pending write of its state: until that is
     finished the state is not final, and no member can acquire the records."""
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Cell:
 
 
 class PendingChange:
-    """The subject of one change, from the decision to the result of its write."""
+    """What one change affects: its cells and counts, from the decision to the result of its write."""
 
     __slots__ = ("acknowledged", "archived", "can_fail", "cells", "dead_letters", "member_id")
 

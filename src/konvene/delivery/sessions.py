@@ -29,7 +29,9 @@ Member = tuple[str, str]
 
 
 class SessionError(Exception):
-    """A request that matches no session. Nothing has changed, except that a replaced session was removed."""
+    """The request matches no session, has a wrong epoch, or exceeds a limit.
+
+    No session has changed, except that one that the request would have replaced is removed."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -44,7 +46,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class ShareSession:
-    """The partitions of one member, in the order in which they are served."""
+    """A share session: the partitions of one member, in the order in which they are served."""
 
     __slots__ = ("connection", "epoch", "is_open", "member", "must_report")
 
@@ -63,7 +65,7 @@ class ShareSession:
 
 
 class SessionFetch:
-    """One ShareFetch of a session."""
+    """One ShareFetch request of a session, from its beginning to its response."""
 
     __slots__ = ("_epoch", "_session", "partitions")
 
@@ -80,7 +82,8 @@ class SessionFetch:
 
     @property
     def is_final(self) -> bool:
-        """Return whether the caller has to remove the session, and release its records, after responding."""
+        """True for the session's last request: after responding, the caller removes the session and releases
+        its records."""
         return self._epoch == FINAL_EPOCH
 
     @property
@@ -91,11 +94,11 @@ class SessionFetch:
     def answer(
         self, found: Mapping[TopicIdPartition, tuple[bool, bool]]
     ) -> tuple[Errors, tuple[TopicIdPartition, ...]]:
-        """Return the error and the partitions of the response.
+        """Return the error code and the partitions of the response.
 
-        `found`: whether each partition has records, and whether it has an error. A full response has all
-        partitions; an incremental one those with records or an error, and each partition once after it was
-        added or had an error. A request that was overtaken by a later one of the member fails."""
+        `found` has (has records, has error) of each fetched partition. A full response has all partitions. An
+        incremental one has those with records or an error, and once those that were added or had an error
+        before. INVALID_SHARE_SESSION_EPOCH if the member has sent a later request meanwhile."""
         if self._epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return Errors.NONE, tuple(found)
         if self._session.epoch != next_epoch(self._epoch):
@@ -146,7 +149,7 @@ class ShareSessions:
         acknowledges: bool = False,
         connection: object = None,
     ) -> SessionFetch:
-        """Begin a ShareFetch. Raises `SessionError`.
+        """Begin a ShareFetch: open, update or close the session. Raises `SessionError`.
 
         The first request of a session has all its partitions in `added_partitions`. A last request
         (`FINAL_EPOCH`) leaves the session open: call `remove` after responding."""
@@ -162,9 +165,9 @@ class ShareSessions:
         return SessionFetch(session, epoch)
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> None:
-        """Begin a ShareAcknowledge. Raises `SessionError`.
+        """Begin a ShareAcknowledge: check and advance the session's epoch. Raises `SessionError`.
 
-        With `FINAL_EPOCH` the session stays open as well: call `remove` after responding."""
+        A last request (`FINAL_EPOCH`) leaves the session open: call `remove` after responding."""
         if epoch == INITIAL_EPOCH:
             raise SessionError(Errors.INVALID_SHARE_SESSION_EPOCH)
         session = self._current_session((group_id, member_id), epoch)
@@ -223,7 +226,7 @@ class ShareSessions:
         added_partitions: tuple[TopicIdPartition, ...],
         forgotten: Iterable[TopicIdPartition],
     ) -> None:
-        """Add and remove partitions. Raises `SessionError` before anything changes."""
+        """Add and remove partitions of a session. Raises `SessionError` before anything changes."""
         must_report = session.must_report
         if added_partitions:
             added = dict.fromkeys(

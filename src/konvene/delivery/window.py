@@ -1,11 +1,13 @@
-"""The window of a share partition: the offsets that were read and are not all final.
+"""The window of a share partition: the offsets from the first that is not final to the last that was read.
 
-It reaches from `start_offset`, before which all is final, to `end_offset`, behind which nothing was read. In
-between are cells in order; offsets without a cell do not exist in the log, except for gaps: offsets that a
-former leader delivered without writing anything. They are read again.
+It reaches from `start_offset`, before which all records are final (acknowledged or archived), to
+`end_offset`, behind which nothing was read. In between are cells in the order of offsets. Offsets without a
+cell do not exist in the log, except for gaps: offsets that a former leader delivered without writing their
+state. Gaps are read again.
 
-Every change of a cell's state goes through `move`, which updates the sums; so nothing is ever recounted. An
-empty window has its end at its start, which then is the next offset to read, as in Kafka."""
+Every change of a cell's state goes through `move`, which updates the counters of the window; so nothing is
+ever recounted. An empty window has its end at its start, which then is the next offset to read, as in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ Gap = tuple[int, int]
 
 
 class Window:
-    """Cells and gaps in the order of offsets, with sums over them."""
+    """A sorted list of cells and gaps, with counters of their records by state."""
 
     __slots__ = (
         "_firsts", "_free_from", "cells", "complete", "end_offset", "free", "gaps", "held", "locks",
@@ -52,16 +54,16 @@ class Window:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of all offsets in the window, as Kafka counts."""
+        """Number of offsets from the start to the end of the window, as Kafka counts them."""
         return self.end_offset - self.start_offset + 1 if self.cells else 0
 
     @property
     def frontier(self) -> int:
-        """Return the first offset that was never read."""
+        """The first offset that was never read."""
         return self.end_offset + 1 if self.cells else self.end_offset
 
     def next_fetch_offset(self) -> int:
-        """Return the first offset that is available or in a gap; else the frontier."""
+        """Return the first offset that is available or in a gap, or the frontier if there is none."""
         offset = self.gaps[0][0] if self.gaps else self.frontier
         if self.free:
             cells = self.cells
@@ -73,7 +75,7 @@ class Window:
         return offset
 
     def find(self, offset: int) -> int:
-        """Return the index of the cell with this offset, or of the first one behind it."""
+        """Return the index of the cell that contains `offset`, or of the first cell behind it."""
         at = bisect_right(self._firsts, offset) - 1
         return at if at >= 0 and self.cells[at].last >= offset else at + 1
 
@@ -82,7 +84,8 @@ class Window:
         return bisect_right(self._firsts, offset) - 1
 
     def between(self, first: int, last: int) -> Iterator[Cell]:
-        """Yield the cells that overlap these offsets. They may be cut during the iteration."""
+        """Yield the cells that overlap the range from `first` to `last`. They may be cut during the
+        iteration."""
         at = self.find(first)
         while at < len(self.cells) and self.cells[at].first <= last:
             cell = self.cells[at]
@@ -94,7 +97,7 @@ class Window:
     def move(
         self, cell: Cell, state: RecordState, member_id: str = NO_MEMBER, change: PendingChange | None = None
     ) -> None:
-        """Move a cell to another state."""
+        """Change a cell's state, owner and pending change, and update the counters."""
         self._count(cell, -1)
         cell.state = state
         cell.member_id = member_id
@@ -118,7 +121,7 @@ class Window:
                 self._free_from = cell.first
 
     def add(self, cell: Cell) -> None:
-        """Add a cell for offsets without one, and advance the end of the window."""
+        """Insert a cell, close the gaps that it covers, and extend the window to include it."""
         first = cell.first
         if not self.cells or first > self.end_offset:
             at = len(self.cells)
@@ -136,7 +139,7 @@ class Window:
         self._count(cell, 1)
 
     def cut(self, cell: Cell, offset: int) -> Cell:
-        """Split a cell before this offset; return the new cell behind it."""
+        """Split a cell so that `offset` begins a new one, which is returned."""
         if cell.batch is None:
             cell.batch = Batch(cell.first, cell.last)
         rest = Cell(offset, cell.last, cell.state, cell.count, cell.member_id, cell.batch, cell.acquired_ms)
@@ -154,7 +157,8 @@ class Window:
         return rest
 
     def cut_out(self, cell: Cell, first: int, last: int) -> Cell:
-        """Return the part of a cell that these offsets cover, as a cell of its own."""
+        """Split a cell so that `first` to `last`, or as much of that as it has, is a cell of its own; return
+        that."""
         if first > cell.first:
             cell = self.cut(cell, first)
         if last < cell.last:
@@ -162,14 +166,14 @@ class Window:
         return cell
 
     def join(self, cell: Cell, right: Cell) -> None:
-        """Merge a cell with the one behind it, which has the same state."""
+        """Merge `right`, the next cell, which has the same state, into `cell`."""
         at = bisect_left(self._firsts, right.first)
         del self.cells[at], self._firsts[at]
         cell.last = right.last
         right.lock_end_ms = NO_LOCK
 
     def close_gaps(self, first: int, last: int) -> bool:
-        """Remove these offsets from the gaps; return whether there were any."""
+        """Remove the offsets from `first` to `last` from the gaps; return True if any gap had some."""
         remaining: list[Gap] = []
         for begin, end in self.gaps:
             if begin < first:
@@ -183,7 +187,7 @@ class Window:
     # --- advancing the start ---
 
     def settle(self) -> bool:
-        """Advance the start offset over final and missing offsets; return whether it moved."""
+        """Advance the start offset over final and missing offsets; return True if it moved."""
         cells, count = self.cells, 0
         stop = self.gaps[0][0] if self.gaps else self.end_offset + 1
         for cell in cells:
@@ -206,7 +210,7 @@ class Window:
         return self.start_offset != start
 
     def trim(self, offset: int) -> None:
-        """Drop everything before the log's new start offset."""
+        """Drop all cells and gaps before the log's new start offset."""
         self.close_gaps(self.start_offset, offset - 1)
         cells = self.cells
         count = bisect_left(self._firsts, offset)

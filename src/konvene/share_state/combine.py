@@ -1,11 +1,11 @@
 """Merges new state batches of a share partition into the stored ones.
 
-Where batches overlap, the higher delivery count wins, and among equal counts the higher state: an older
-message never reverts an acknowledgement. Equal neighbours are joined. Offsets below the start offset are
-dropped. The result equals that of Kafka's `PersisterStateBatchCombiner`.
+Where batches overlap, the higher delivery count wins, and among equal counts the higher state: an older write
+never reverts an acknowledgement. Adjacent batches with equal state and count are joined. Offsets below the
+start offset are dropped. The result equals that of Kafka's `PersisterStateBatchCombiner`.
 
-Stored batches are normalized (ordered, disjoint, without equal neighbours), so only the part that the new
-batches overlap is merged: a write costs the same with many stored batches as with few.
+Stored batches are normalized: ordered, disjoint, and no two adjacent ones have equal state and count. So only
+the part that the new batches overlap is merged: a write costs the same with many stored batches as with few.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Batches = tuple[StateBatch, ...]
 
 
 def combine(stored: Batches, new: Iterable[StateBatch], start_offset: int) -> Batches:
-    """Return both merged, from `start_offset` on (-1: all). `stored` has to be normalized."""
+    """Merge `new` into `stored`, which has to be normalized, and drop offsets below `start_offset` (-1:
+    none)."""
     stored = _drop_stored_below(stored, start_offset)
     fresh = drop_below(tuple(new), start_offset)
     if not fresh:
@@ -39,12 +40,13 @@ def combine(stored: Batches, new: Iterable[StateBatch], start_offset: int) -> Ba
 
 
 def normalized(batches: Batches) -> Batches:
-    """Return batches in any order, possibly overlapping, as normalized ones."""
+    """Return normalized batches equal to `batches`, which may be unordered and overlap."""
     return batches if is_normalized(batches) else _sweep(batches)
 
 
 def is_normalized(batches: Sequence[StateBatch]) -> bool:
-    """Return True if the batches are ordered, disjoint and without equal neighbours."""
+    """Return True if the batches are ordered and disjoint, and no adjacent ones have equal state and
+    count."""
     for before, after in pairwise(batches):
         gap = after.first_offset - before.last_offset
         if gap < 1 or (gap == 1 and before[2:] == after[2:]):
@@ -72,7 +74,7 @@ def _drop_stored_below(stored: Batches, start_offset: int) -> Batches:
 
 
 def _sweep(batches: Batches) -> Batches:
-    """Sweep over the offsets where a batch begins or ends; between two of them the strongest batch wins."""
+    """Normalize batches in any order: where they overlap, the highest (delivery count, state) wins."""
     boundaries: dict[int, list[tuple[tuple[int, int], int]]] = {}
     for first, last, state, count in batches:
         boundaries.setdefault(first, []).append(((count, state), 1))

@@ -30,7 +30,8 @@ NO_OFFSET = -1
 
 
 class SnapshotOffsets:
-    """The offset of the last snapshot of each share partition."""
+    """An index of the last snapshot's offset of each share partition: it tells which records can be
+    deleted."""
 
     __slots__ = ("_deleted_at", "_offsets")
 
@@ -40,7 +41,7 @@ class SnapshotOffsets:
         """The last record's offset, if that is a tombstone: records before it are superseded, it is not."""
 
     def note(self, key: SharePartitionKey, at: PositionedRecord) -> None:
-        """Record a snapshot or tombstone."""
+        """Update the index by a snapshot, or by a tombstone, which removes its share partition."""
         self._deleted_at = NO_OFFSET
         if at.record.value is not None:
             self._offsets[key] = at.offset
@@ -57,17 +58,17 @@ class SnapshotOffsets:
 
 
 class PrunedShard(Protocol):
-    """What pruning reads of a shard."""
+    """The attributes of a `ShareStateShard` that pruning reads."""
 
     snapshots: SnapshotOffsets
 
     @property
     def states(self) -> Mapping[SharePartitionKey, SharePartitionState]:
-        """The share partitions of the shard."""
+        """The state of each share partition of the shard."""
 
 
 def begin(shard: PrunedShard, context: Context) -> Outcome:
-    """Arm the timers after a load; topics may have been deleted without a tombstone here."""
+    """Arm the timers after a load; the one for orphans only if a share partition's topic no longer exists."""
     timers = (_rearm(SNAPSHOT_COLD, context), _rearm(PRUNE, context))
     if _orphans(shard, context):
         return Outcome(timers=(*timers, Arm(ORPHANS, 0)))
@@ -75,14 +76,16 @@ def begin(shard: PrunedShard, context: Context) -> Outcome:
 
 
 def prune(shard: PrunedShard, context: Context) -> Outcome:
-    """Delete superseded records."""
+    """Request the deletion of all superseded records (effect `DELETE_RECORDS`)."""
     before = shard.snapshots.superseded_before()
     effects = (Effect(DELETE_RECORDS, before),) if before else ()
     return Outcome(timers=(_rearm(PRUNE, context),), effects=effects)
 
 
 def snapshot_cold(shard: PrunedShard, context: Context) -> Outcome:
-    """Rewrite old snapshots, unless every snapshot is already a rewritten one."""
+    """Write new snapshots of share partitions whose last one is older than the configured interval.
+
+    Does nothing if all of the present snapshots were already written by this function."""
     timers = (_rearm(SNAPSHOT_COLD, context),)
     if all(state.create_timestamp != state.write_timestamp for state in shard.states.values()):
         return Outcome(timers=timers)
@@ -105,12 +108,12 @@ def _rewritten(state: SharePartitionState, now_ms: int) -> SharePartitionState:
 
 
 def topics_deleted(shard: PrunedShard, deleted: TopicsDeleted, context: Context) -> Outcome:
-    """Delete the state of share partitions of deleted topics."""
+    """Write tombstones for the share partitions of deleted topics."""
     return _delete(shard, [key for key in shard.states if key.topic_id in deleted.topic_ids], context)
 
 
 def delete_orphans(shard: PrunedShard, context: Context) -> Outcome:
-    """Delete the state of share partitions whose topic does not exist."""
+    """Write tombstones for share partitions whose topic does not exist."""
     return _delete(shard, _orphans(shard, context), context)
 
 
@@ -127,7 +130,7 @@ def _delete(shard: PrunedShard, keys: list[SharePartitionKey], context: Context)
 
 
 def _portion(shard: PrunedShard, keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
-    """Return the first keys, as many as fit into an outcome; at least one."""
+    """Return the first of `keys`: as many as one outcome can write, at least one."""
     portion: list[SharePartitionKey] = []
     size = 0
     for key in keys:

@@ -1,6 +1,7 @@
 """Requests to the share coordinator and their answers, for one share partition each.
 
-The APIs (InitializeShareGroupState and the others) carry many share partitions; handlers split them.
+The Kafka APIs (InitializeShareGroupState and the others) carry many share partitions in one request; their
+handlers split them into these.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Return Kafka's form, which is hashed to a partition of `__share_group_state`."""
+        """Return `group:topicId:partition`, as Kafka writes it; its hash selects the partition of
+        `__share_group_state`."""
         return f"{self.group_id}:{self.topic_id}:{self.partition}"
 
 
 class StateBatch(NamedTuple):
-    """Offsets, both ends included, with the same delivery state and count.
+    """A range of offsets, both ends included, with the same delivery state and count.
 
     Has the fields of `records.share_state.StateBatch`."""
 
@@ -36,12 +38,13 @@ class StateBatch(NamedTuple):
 
     @property
     def unknown_tags(self) -> tuple[tuple[int, bytes], ...]:
-        """Return no tagged fields, so that the value is encoded like the record's struct."""
+        """No tagged fields: lets the codec encode this tuple like the record's struct."""
         return ()
 
 
 class Initialize(NamedTuple):
-    """Initialize the state of a share partition with a start offset, -1 if unknown."""
+    """Request to initialize the state of a share partition with a start offset, -1 if unknown. Answered with
+    an `Answer`."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -49,14 +52,14 @@ class Initialize(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read the state as the share-partition leader of this epoch. Answered with a `StateAnswer`."""
+    """Request of the share-partition leader with this epoch for the state. Answered with a `StateAnswer`."""
 
     key: SharePartitionKey
     leader_epoch: int
 
 
 class Write(NamedTuple):
-    """Write delivery results. Answered with an `Answer`."""
+    """Request to write delivery results. Answered with an `Answer`."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -69,20 +72,20 @@ class Write(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete the state. Answered with an `Answer`."""
+    """Request to delete the state. Answered with an `Answer`."""
 
     key: SharePartitionKey
 
 
 class ReadSummary(NamedTuple):
-    """Read start offset and progress, for a group description. Answered with a `SummaryAnswer`."""
+    """Request for start offset and progress, for a group description. Answered with a `SummaryAnswer`."""
 
     key: SharePartitionKey
     leader_epoch: int
 
 
 class TopicsDeleted(NamedTuple):
-    """Notification that topics were deleted; the state of their partitions follows."""
+    """Notification that topics were deleted: the state of their partitions has to be deleted as well."""
 
     topic_ids: frozenset[Uuid]
 

@@ -1,11 +1,11 @@
 """The share coordinator's shard: the state behind one partition of `__share_group_state`.
 
-Requests and timers are rows of two tables. A request is about one share partition, and errors are part of
-its answer, in Kafka's words. Only `replay` changes the state.
+Tables map the type of each request and the key of each timer to a function. A request concerns one share
+partition; a rejection is an answer with an error and Kafka's message. Only `replay` changes the state.
 
 This log is not compacted: records superseded by a snapshot or tombstone are deleted at its start. The oldest
-snapshot therefore retains everything behind it; snapshots of idle share partitions are rewritten from time
-to time (`pruning.snapshot_cold`), and the state of deleted topics is removed with the topic or at load.
+snapshot therefore retains everything behind it; snapshots of idle share partitions are rewritten from time to
+time (`pruning.snapshot_cold`), and the state of deleted topics is removed with the topic or at load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UPDATES_PER_SNAPSHOT = 500
 
 
 class ShareStateShard:
-    """The states of the share partitions of one log partition, by key."""
+    """The states of all share partitions whose records are in one partition of the log."""
 
     __slots__ = ("ignored_records", "snapshots", "states", "updates_per_snapshot")
 
@@ -40,15 +40,16 @@ class ShareStateShard:
         return f"<share state shard: {len(self.states)} share partitions>"
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        """Handle a request or notification. Errors are part of the answer."""
+        """Return the records and the answer of a request or notification; a rejection is an answer too."""
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Handle an expired timer."""
+        """Return the outcome of an expired timer: pruning, or snapshots."""
         return TIMERS[key](self, context)
 
     def replay(self, record: Any) -> None:
-        """Apply a record; snapshots and tombstones come with their offset (`PositionedRecord`)."""
+        """Apply a record to the state. Snapshots and tombstones are wrapped with their offset
+        (`PositionedRecord`)."""
         if type(record) is PositionedRecord:
             self.snapshots.note(SharePartitionKey(*_key(record.record)), record)
             record = record.record

@@ -1,8 +1,8 @@
 """The state of one share partition, and its records.
 
-A snapshot contains the whole state; an update contains a change, and is merged. The highest epochs ever
-seen are kept beside those of the last record: after a re-initialization the snapshot has leader epoch 0,
-and older leaders remain fenced.
+A snapshot record contains the whole state; an update record contains a change, which is merged. The highest
+epochs ever seen are kept beside the current ones: re-initializing a share partition resets its leader epoch
+to 0, and older leaders must remain fenced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PositionedRecord(NamedTuple):
 
 
 class SharePartitionState(NamedTuple):
-    """Start offset of a share partition, and the delivery states of the records behind it."""
+    """The state of a share partition: epochs, start offset, and the delivery states of records behind it."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -64,7 +64,7 @@ def snapshot(key: SharePartitionKey, state: SharePartitionState, offset: int) ->
 
 
 def update(key: SharePartitionKey, state: SharePartitionState) -> Record:
-    """Return a change as an update record."""
+    """Return the update record of a change; `state.batches` has only the changed batches."""
     value = ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
         leader_epoch=state.leader_epoch,
@@ -89,9 +89,9 @@ def _snapshot_key(key: SharePartitionKey) -> ShareSnapshotKey:
 def after_snapshot(
     known: SharePartitionState | None, value: ShareSnapshotValue, updates_per_snapshot: int
 ) -> SharePartitionState:
-    """Return the state after replaying a snapshot.
+    """Return the state after replaying a snapshot; `known` is the state before, if any.
 
-    The count of updates restarts only if this snapshot was due because of it."""
+    The count of updates restarts only once it has reached `updates_per_snapshot`."""
     updates = known.updates if known is not None else 0
     return SharePartitionState(
         value.snapshot_epoch,
@@ -109,7 +109,7 @@ def after_snapshot(
 
 
 def after_update(known: SharePartitionState | None, value: ShareUpdateValue) -> SharePartitionState:
-    """Return the state after replaying an update."""
+    """Return the state after replaying an update; `known` is the state before, if any."""
     new = _batches(value)
     if known is None:
         return SharePartitionState(

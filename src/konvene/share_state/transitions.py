@@ -42,17 +42,18 @@ Rejection = tuple[Errors, str]
 
 
 class SharePartitionStates(Protocol):
-    """What the transitions read of a shard."""
+    """The attributes of a `ShareStateShard` that the transitions read."""
 
     updates_per_snapshot: int
 
     @property
     def states(self) -> Mapping[SharePartitionKey, SharePartitionState]:
-        """The share partitions of the shard."""
+        """The state of each share partition of the shard."""
 
 
 def initialize(shard: SharePartitionStates, request: Initialize, context: Context) -> Outcome:
-    """Initialize the state, or replace it; fenced epochs remain fenced."""
+    """Initialize the state of a share partition, or reset an existing one; epochs that were fenced stay
+    fenced."""
     key, state_epoch, start_offset = request
     known = shard.states.get(key)
     rejection = (
@@ -76,7 +77,7 @@ def initialize(shard: SharePartitionStates, request: Initialize, context: Contex
 
 
 def read(shard: SharePartitionStates, request: Read, context: Context) -> Outcome:
-    """Return the state to a share-partition leader; a new leader epoch is written."""
+    """Answer a share-partition leader with the state, and write its leader epoch if that is new."""
     key, leader_epoch = request
     rejection = _negative(key, (leader_epoch, NEGATIVE_LEADER_EPOCH))
     if rejection:
@@ -99,7 +100,7 @@ def read(shard: SharePartitionStates, request: Read, context: Context) -> Outcom
 
 
 def write(shard: SharePartitionStates, request: Write, context: Context) -> Outcome:
-    """Merge delivery results into the state."""
+    """Write delivery results; `replay` merges them into the state."""
     key, state_epoch, leader_epoch, start_offset, count, batches = request
     rejection = _negative(key, (leader_epoch, NEGATIVE_LEADER_EPOCH), (state_epoch, NEGATIVE_STATE_EPOCH))
     if rejection:
@@ -130,7 +131,7 @@ def write(shard: SharePartitionStates, request: Write, context: Context) -> Outc
 
 
 def read_summary(shard: SharePartitionStates, request: ReadSummary, context: Context) -> Outcome:
-    """Return the progress of a share partition; defaults, without an error, if there is no state."""
+    """Answer with the progress of a share partition, or with defaults and no error if it has no state."""
     key = request.key
     rejection = _negative(key) or _unknown_topic(key, context)
     if rejection:
@@ -171,7 +172,8 @@ def _record(
     written: SharePartitionState,
     context: Context,
 ) -> Any:
-    """Return an update record, or a snapshot of the merged state once enough updates precede it."""
+    """Return an update record with `written`, or a snapshot of the merged state if many updates precede
+    it."""
     if known.updates < shard.updates_per_snapshot:
         return update(key, written)
     merged = written._replace(
