@@ -1,7 +1,9 @@
-"""How a decision becomes an outcome, and how a rejection becomes an error code.
+"""Builds the outcome of a decision, and maps a rejection to the error code of the response.
 
-Every response of a transaction coordinator has an error code; errors raised here are caught in the module of
-the request. Old clients do not know PRODUCER_FENCED and get INVALID_PRODUCER_EPOCH instead."""
+Every response of a transaction coordinator has an error code: each request's function catches the
+`TransactionError` raised here. Old clients do not know PRODUCER_FENCED and get INVALID_PRODUCER_EPOCH
+instead.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from konvene.transactions.state import TRANSACTION_VERSION, Transaction, Transac
 
 
 def transaction_version(context: Context) -> int:
-    """Return the finalized level of the feature `transaction.version`."""
+    """Return the finalized level of the feature `transaction.version`, 0 if it has none."""
     return context.features.get(TRANSACTION_VERSION, 0)
 
 
@@ -25,7 +27,9 @@ def outcome_of(
     *,
     when_written: bool = False,
 ) -> Outcome:
-    """Return the outcome that writes these transactions."""
+    """Return the outcome that writes `transactions`, as records for the log and as soft snapshots.
+
+    With `when_written`, replies leave once the records are written, without waiting for the fsync."""
     level = transaction_version(context)
     return Outcome(
         replies,
@@ -38,28 +42,30 @@ def outcome_of(
 
 
 def records_need_no_fsync(context: Context) -> bool:
-    """Return whether transactions may be written without fsync, as records of the topics are by default.
+    """Return True if a response may precede the fsync, as for produced records by default.
 
-    If topics are configured to fsync, additions of partitions are as well."""
+    False with `konvene.log.fsync.topics`, as responses to Produce then wait for the fsync as well."""
     return not context.config["konvene.log.fsync.topics"]
 
 
 def check_record_version(client_transaction_version: int, context: Context) -> None:
-    """Raise UNSUPPORTED_VERSION for a newer client while records have version 0, which lacks its fields."""
+    """Raise UNSUPPORTED_VERSION for a client version above 0 while records have version 0, which lacks its
+    fields."""
     if client_transaction_version > 0 and transaction_version(context) < 1:
         raise TransactionError(Errors.UNSUPPORTED_VERSION)
 
 
 def fresh_producer_id(context: Context) -> int:
-    """Return the context's unused producer id. Raises CONCURRENT_TRANSACTIONS if there is none: clients
-    retry."""
+    """Return the unused producer id that the context supplies.
+
+    Raises CONCURRENT_TRANSACTIONS if it has none, so that the client retries."""
     if context.fresh_producer_id < 0:
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
     return context.fresh_producer_id
 
 
 def client_error(error: Errors, context: Context, fenced_since: int) -> Errors:
-    """Return the error for a client whose API knows PRODUCER_FENCED since version `fenced_since`."""
+    """Return `error`, but INVALID_PRODUCER_EPOCH for PRODUCER_FENCED before API version `fenced_since`."""
     if error is Errors.PRODUCER_FENCED and context.api_version < fenced_since:
         return Errors.INVALID_PRODUCER_EPOCH
     return error

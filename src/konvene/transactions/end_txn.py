@@ -1,7 +1,7 @@
-"""EndTxn: commit or abort a transaction, for a producer, a timeout or the next producer.
+"""EndTxn: commits or aborts a transaction, for a producer, after a timeout, or before the next producer.
 
-The response to a client with EndTxn 5 (each transaction has its own epoch), for the epoch of its last
-request, which makes it a retry, or for the current one:
+With EndTxn 5 each transaction has its own epoch. A request with the epoch before the current one is a retry.
+The response, by the transaction's state, the requested end, and whether the epoch is that of a retry:
 
                       abort, retry         abort, current   commit, retry        commit, current
     Empty             PRODUCER_FENCED      a new epoch      PRODUCER_FENCED      INVALID_TXN_STATE
@@ -58,7 +58,7 @@ EPOCH_BUMP = 2
 
 
 def end_txn(shard: TransactionShard, request: EndTxnRequest, context: Context) -> Outcome:
-    """Handle an EndTxn request."""
+    """Prepare the commit or abort that an EndTxn requests, or answer a retry or an error."""
     transaction = shard.transactions.get(request.transactional_id)
     try:
         if not request.transactional_id:
@@ -129,7 +129,7 @@ def _response(transaction: Transaction, context: Context) -> Reply:
 
 
 def prepare_without_bump(transaction: Transaction, committed: bool, context: Context) -> Transaction:
-    """Return the prepared end of a transaction, with the producer's epoch unchanged."""
+    """Return the transaction in PrepareCommit or PrepareAbort, with the producer's epoch unchanged."""
     return transaction.moved(
         PREPARE_COMMIT if committed else PREPARE_ABORT,
         next_producer_id=NO_PRODUCER_ID,
@@ -141,7 +141,10 @@ def prepare_without_bump(transaction: Transaction, committed: bool, context: Con
 def prepare_with_bump(
     transaction: Transaction, committed: bool, next_producer_id: int, context: Context
 ) -> Transaction:
-    """Return the prepared end of a transaction, or of none, with the producer's next epoch."""
+    """Return the transaction in PrepareCommit or PrepareAbort, with the producer's next epoch.
+
+    An abort is also possible without an open transaction. `next_producer_id` is -1 unless the epochs are
+    exhausted."""
     epoch = transaction.producer_epoch + 1
     if epoch > LAST_EPOCH and not committed:
         epoch = LAST_EPOCH
@@ -157,12 +160,12 @@ def prepare_with_bump(
 
 
 def needs_new_producer_id(transaction: Transaction, context: Context) -> bool:
-    """Return whether fencing the producer requires a new producer id."""
+    """Return True if fencing the producer by a higher epoch requires a new producer id first."""
     return transaction_version(context) >= EPOCH_BUMP and transaction.is_exhausted
 
 
 def fencing_abort(transaction: Transaction, next_producer_id: int, context: Context) -> Transaction:
-    """Return the prepared abort of an ongoing transaction that fences its producer by a new epoch."""
+    """Return an ongoing transaction in PrepareAbort, with a higher epoch that fences its producer."""
     if transaction_version(context) >= EPOCH_BUMP:
         return prepare_with_bump(transaction, False, next_producer_id, context)
     return replace(
@@ -173,7 +176,8 @@ def fencing_abort(transaction: Transaction, next_producer_id: int, context: Cont
 
 
 def complete(transaction: Transaction, now_ms: int) -> Transaction:
-    """Return the transaction after all markers of its prepared end were written."""
+    """Return a prepared transaction in CompleteCommit or CompleteAbort, after all its markers were
+    written."""
     state = COMPLETE_COMMIT if transaction.state is PREPARE_COMMIT else COMPLETE_ABORT
     rotates = transaction.next_producer_id != NO_PRODUCER_ID
     return transaction.moved(
@@ -187,7 +191,7 @@ def complete(transaction: Transaction, now_ms: int) -> Transaction:
 
 
 def marker_effect(transaction: Transaction) -> Effect:
-    """Return the effect that writes the markers of a prepared end."""
+    """Return the effect that writes the markers of a prepared transaction."""
     return Effect(
         WRITE_MARKERS,
         MarkersToWrite(
@@ -203,9 +207,9 @@ def _prepare_outcome(prepared: Transaction, context: Context, reply: Reply) -> O
 
 
 def markers_written(shard: TransactionShard, event: MarkersWritten, context: Context) -> Outcome:
-    """Complete the end of a transaction. An event of another end, or a repeated one, is ignored.
+    """Complete a prepared transaction whose markers are written. Ignores an event of another or earlier end.
 
-    No request waits for it, and if the record is lost, the markers are written again."""
+    No request waits for the Complete record, and if it is lost, the markers are written again."""
     transaction = shard.transactions.get(event.transactional_id)
     if (
         transaction is None

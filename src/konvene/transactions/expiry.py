@@ -1,8 +1,9 @@
-"""Timeouts: abort transactions that take too long, and delete transactional ids that are not used.
+"""Timeouts: aborts transactions that take too long, and deletes transactional ids that are not used.
 
 A transaction that is open for longer than its timeout is aborted, and its producer fenced. An id is deleted
 if it was not used for `transactional.id.expiration.ms` and has no open transaction. Both are checked
-periodically. A batch has at most `MAX_BATCH_BYTES`; the next one follows after `NEXT_BATCH_MS`."""
+periodically. One check writes at most about `MAX_BATCH_BYTES`, and continues after `NEXT_BATCH_MS`.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ _RECORD_BYTES = 64
 
 
 def next_check(key: tuple[str], context: Context) -> Arm:
-    """Return the timer of the next check, after a complete one."""
+    """Return the timer of the next periodic check, `TIMED_OUT` or `EXPIRED`."""
     return Arm(key, context.config[INTERVALS[key]])
 
 
 def abort_timed_out(shard: TransactionShard, context: Context) -> Outcome:
-    """Abort the transactions that exceeded their timeout."""
+    """Abort the transactions that exceeded their timeout, and fence their producers."""
     aborted: list[Transaction] = []
     effects: list[Effect] = []
     bytes_left = MAX_BATCH_BYTES
@@ -64,7 +65,9 @@ def abort_timed_out(shard: TransactionShard, context: Context) -> Outcome:
 
 
 def producer_id_fetched(shard: TransactionShard, event: ProducerIdFetched, context: Context) -> Outcome:
-    """Abort a timed-out transaction whose producer has no epochs left, unless it ended meanwhile."""
+    """Abort a timed-out transaction whose producer had no epochs left, with the new producer id.
+
+    Does nothing if the transaction has ended meanwhile."""
     transaction = shard.transactions.get(event.transactional_id)
     if transaction is None or not _is_timed_out(transaction, context.now_ms):
         return NOTHING
@@ -87,7 +90,7 @@ def _size(transaction: Transaction) -> int:
 
 
 def delete_expired(shard: TransactionShard, context: Context) -> Outcome:
-    """Delete the transactional ids that are not used."""
+    """Delete the transactional ids that were not used for `transactional.id.expiration.ms`."""
     latest_ms = context.now_ms - context.config["transactional.id.expiration.ms"]
     records: list[Record] = []
     bytes_left = MAX_BATCH_BYTES

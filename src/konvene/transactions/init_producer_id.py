@@ -1,4 +1,5 @@
-"""InitProducerId: give a transactional id to a producer, with an epoch that fences the one before.
+"""InitProducerId: assigns a producer id to a transactional id, with an epoch that fences the previous
+producer.
 
 A producer that starts sends no producer id: it gets the next epoch, and the former owner is fenced. If a
 transaction is open it is aborted first; the new producer has to retry, and then gets another epoch. A
@@ -35,7 +36,7 @@ FIRST_WITH_FENCED = 4
 
 
 def init_producer_id(shard: TransactionShard, request: InitProducerIdRequest, context: Context) -> Outcome:
-    """Handle an InitProducerId request with a transactional id."""
+    """Answer an InitProducerId with producer id and epoch, or abort an open transaction first."""
     try:
         timeout_ms = _timeout_ms(request, context)
         transaction = shard.transactions.get(request.transactional_id or "")
@@ -47,7 +48,7 @@ def init_producer_id(shard: TransactionShard, request: InitProducerIdRequest, co
 
 
 def needs_producer_id(shard: TransactionShard, request: InitProducerIdRequest) -> bool:
-    """Return whether the request can need an unused producer id."""
+    """Return True if the request can need an unused producer id."""
     if not request.transactional_id:
         return False
     transaction = shard.transactions.get(request.transactional_id)
@@ -55,7 +56,8 @@ def needs_producer_id(shard: TransactionShard, request: InitProducerIdRequest) -
 
 
 def _timeout_ms(request: InitProducerIdRequest, context: Context) -> int:
-    """Return the transaction timeout. Raises `TransactionError` for requests that no state allows."""
+    """Return the requested transaction timeout. Raises `TransactionError` for requests that are never
+    valid."""
     missing = (request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_EPOCH)
     if not request.transactional_id or missing[0] != missing[1]:
         raise TransactionError(Errors.INVALID_REQUEST)
@@ -112,7 +114,7 @@ def _initialize(
 
 
 def _is_known_owner(transaction: Transaction, producer_id: int, epoch: int) -> bool:
-    """Return whether the producer is the owner, or was until its epochs were exhausted."""
+    """Return True if the producer is the current owner, or was until its epochs were exhausted."""
     return (
         transaction.producer_epoch == NO_EPOCH
         or producer_id == transaction.producer_id
@@ -121,7 +123,9 @@ def _is_known_owner(transaction: Transaction, producer_id: int, epoch: int) -> b
 
 
 def _next_epoch(transaction: Transaction, expected: int | None) -> tuple[int, int]:
-    """Return the epoch and the last epoch. Raises PRODUCER_FENCED if another producer followed."""
+    """Return the producer's epoch and the one before, from which it may retry (-1: none).
+
+    `expected` is the epoch that the producer sent, if any. Raises PRODUCER_FENCED if that is outdated."""
     epoch = transaction.producer_epoch
     if transaction.is_exhausted:
         # The epochs are exhausted, and the producer has another epoch than the current one.

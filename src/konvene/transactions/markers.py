@@ -1,8 +1,9 @@
-"""The work of a transaction coordinator's shell: its effects, and the events that come back.
+"""The effects of a transaction coordinator, which the broker carries out, and the events that report them.
 
-When a transaction ends, its Prepare record is in the log. The shell writes a marker to each of its
+When a transaction ends, its Prepare record is in the log. The broker writes a marker to each of its
 partitions, and reports when all are durable; only then is the transaction complete. After a crash in between,
-`TransactionShard.load` requests the markers of every prepared transaction again."""
+`TransactionShard.load` requests the markers of every prepared transaction again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ id."""
 
 
 class MarkersToWrite(NamedTuple):
-    """The end of a transaction with its partitions, of which there may be none."""
+    """An ended transaction with the partitions that need a marker, of which there may be none."""
 
     transactional_id: str
     producer_id: int
@@ -30,7 +31,7 @@ class MarkersToWrite(NamedTuple):
 
 
 class MarkersWritten(NamedTuple):
-    """Event: all markers of this end are durable, or their partitions were deleted."""
+    """Event: all markers of an ended transaction are durable, or their partitions were deleted."""
 
     transactional_id: str
     producer_id: int
@@ -38,7 +39,7 @@ class MarkersWritten(NamedTuple):
 
 
 class ProducerIdFetched(NamedTuple):
-    """Event: an unused producer id for a transaction that timed out."""
+    """Event: an unused producer id was allocated for a transaction that timed out."""
 
     transactional_id: str
     producer_id: int

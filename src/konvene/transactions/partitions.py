@@ -1,11 +1,11 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: add partitions to a transaction, starting one with the first.
+"""AddPartitionsToTxn and AddOffsetsToTxn: add partitions to a transaction, starting it with the first one.
 
-Up to version 3 clients send it, for one transaction. From version 4 on brokers send it, for several at a
-time: to add partitions for clients with transaction version 2, or to verify that partitions were added
-(`verify_only`), which changes nothing. Each transaction is decided on its own. The version decides which kind
-of client it is; both may use the newer format.
+Clients send AddPartitionsToTxn up to version 3, for one transaction. Brokers send it from version 4 on, for
+several at a time: to add partitions for clients with transaction version 2, or to verify that partitions were
+added (`verify_only`), which changes nothing. Each transaction is decided on its own. The request's version
+tells which kind of client it is; both may use the newer format.
 
-Whether a partition exists is not checked here but by the sender.
+Whether a partition exists is checked by the sender, not here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TopicResults = tuple[AddPartitionsToTxnTopicResult, ...]
 
 
 def add_partitions(shard: TransactionShard, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
-    """Handle an AddPartitionsToTxn request in either format."""
+    """Add or verify the partitions of an AddPartitionsToTxn request in either format."""
     if context.api_version < FIRST_BETWEEN_BROKERS and not request.transactions:
         changed, results = _decide(shard, _single_entry(request), context, {})
         response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
@@ -73,7 +73,7 @@ def add_partitions(shard: TransactionShard, request: AddPartitionsToTxnRequest, 
 
 
 def _needs_no_fsync(shard: TransactionShard, changed: tuple[Transaction, ...], context: Context) -> bool:
-    """Return whether these records need no fsync before the response.
+    """Return True if the response need not wait for the fsync of these records.
 
     An old client has one epoch for all of its transactions. If a crash loses the completion of the last one,
     its markers are written again, and would end the next one as well. So the first record of the next
@@ -100,7 +100,9 @@ def _decide(
     context: Context,
     latest: dict[str, Transaction],
 ) -> tuple[tuple[Transaction, ...], TopicResults]:
-    """Return the changed transaction, if any, and the entry's part of the response."""
+    """Return the changed transaction, if any, and the topic results of one transaction in the request.
+
+    `latest` has the transactions that earlier entries of the request changed."""
     partitions = [(topic.name, index) for topic in entry.topics for index in topic.partitions]
     known = latest.get(entry.transactional_id) or shard.transactions.get(entry.transactional_id)
     changed: tuple[Transaction, ...] = ()
@@ -129,8 +131,9 @@ def _existing(transaction: Transaction | None, transactional_id: str) -> Transac
 def _verify(
     transaction: Transaction, entry: AddPartitionsToTxnTransaction, partitions: list[Partition]
 ) -> dict[Partition, Errors]:
-    """Return whether each partition was added. Raises `TransactionError` if the producer has no such
-    transaction."""
+    """Return NONE for each added partition, TRANSACTION_ABORTABLE for others.
+
+    Raises `TransactionError` if the producer has no such transaction."""
     if transaction.producer_id != entry.producer_id:
         raise TransactionError(Errors.INVALID_PRODUCER_ID_MAPPING)
     if transaction.producer_epoch != entry.producer_epoch:
@@ -150,7 +153,7 @@ def _add(
     client_transaction_version: int,
     context: Context,
 ) -> tuple[Transaction, ...]:
-    """Return the changed transaction; nothing if it has the partitions already."""
+    """Return the transaction with the partitions added; nothing if it has all of them already."""
     if transaction.is_ending:
         # Checked first: the client may have another producer id when this end is complete.
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)
@@ -188,7 +191,7 @@ def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: dict[Partition, E
 
 
 def add_offsets(shard: TransactionShard, request: AddOffsetsToTxnRequest, context: Context) -> Outcome:
-    """Handle an AddOffsetsToTxn request: add the partition with the group's committed offsets."""
+    """Add the partition of `__consumer_offsets` with the group's offsets to a transaction."""
     changed: tuple[Transaction, ...] = ()
     error = Errors.NONE
     try:

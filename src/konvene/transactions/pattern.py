@@ -41,7 +41,7 @@ class InvalidPattern(Exception):
 
 
 class Pattern:
-    """A compiled expression."""
+    """A compiled regular expression, as a nondeterministic automaton with a cache of transitions."""
 
     def __init__(self, text: str) -> None:
         """Compile an expression. Raises `InvalidPattern`."""
@@ -52,7 +52,7 @@ class Pattern:
         self._cache: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
     def matches(self, name: str) -> bool:
-        """Return whether the expression matches the whole name."""
+        """Return True if the expression matches the whole name."""
         current = self._first
         for char in name:
             after = self._cache.get((current, char))
@@ -73,7 +73,7 @@ class Pattern:
         return found
 
     def _closure(self, states: Iterable[int]) -> frozenset[int]:
-        """Return all states that are reachable without a character."""
+        """Return all states that are reachable from `states` without reading a character."""
         found: set[int] = set()
         pending = list(states)
         while pending:
@@ -85,7 +85,7 @@ class Pattern:
 
 
 class _Reader:
-    """Parse an expression from left to right into an automaton."""
+    """A parser that turns an expression, from left to right, into an automaton."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -158,7 +158,7 @@ class _Reader:
         return self._times(start, stop, made, least, most)
 
     def _times(self, start: int, stop: int, made: Fragment, least: int, most: int | None) -> Fragment:
-        """Repeat the part between two indexes, of which one copy is parsed already."""
+        """Return a fragment that repeats the part `text[start:stop]`, of which `made` is the first copy."""
         first = last = self._state()
         rest = self.at
         unused: Fragment | None = made
@@ -253,7 +253,7 @@ class _Reader:
         return self._letter(char).__eq__
 
     def _letter(self, char: str) -> str:
-        """Return the character that an escaped one stands for."""
+        """Return the character that `\\` and `char` stand for."""
         if char in _LETTERS:
             return _LETTERS[char]
         if char.isascii() and char.isalnum():

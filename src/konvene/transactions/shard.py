@@ -1,8 +1,8 @@
 """The transaction coordinator's shard, whose log is one partition of `__transaction_state`.
 
-Requests, timers and records are rows of three tables; each row is a plain function of its own module. Only
-`replay` changes the state. A decision is the state as soon as it is made, and its replies wait for the fsync;
-so there are no pending transitions besides those in the log: a prepared transaction waits for its markers.
+Tables map each type of request, timer and record to a function. Only `replay` changes the state. A decision
+takes effect as soon as it is made, and its replies wait for the fsync. So the only pending transitions are
+those in the log: a prepared transaction waits for its markers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from konvene.transactions.views import describe, list_transactions
 
 
 class TransactionShard:
-    """The transactional ids in one partition of the log."""
+    """The state of all transactional ids whose records are in one partition of the log."""
 
     __slots__ = ("ignored_records", "transactions")
 
@@ -50,12 +50,14 @@ class TransactionShard:
         return f"<transaction shard: {len(self.transactions)} transactional ids>"
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        """Handle a request or an event. Raises `TransactionError` if it is rejected; nothing has changed
+        """Return the records, replies and effects of a request or event.
+
+        Raises `TransactionError` if it is rejected without a response of its own; nothing has changed
         then."""
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Handle the expiry of a timer."""
+        """Return the outcome of an expired timer."""
         return TIMERS[key](self, context)
 
     def replay(self, record: Any) -> None:
@@ -85,7 +87,7 @@ class TransactionShard:
     def is_enlisted(
         self, transactional_id: str, producer_id: int, epoch: int, topic: str, partition: int
     ) -> bool:
-        """Return whether this producer, at this epoch, has an ongoing transaction with that partition."""
+        """Return True if this producer, at this epoch, has an ongoing transaction with that partition."""
         transaction = self.transactions.get(transactional_id)
         return (
             transaction is not None
@@ -96,7 +98,7 @@ class TransactionShard:
         )
 
     def needs_producer_id(self, request: Struct, api_version: int) -> bool:
-        """Return whether the decision can need an unused producer id (`Context.fresh_producer_id`).
+        """Return True if handling the request can need an unused producer id (`Context.fresh_producer_id`).
 
         Without one, such a request is answered with CONCURRENT_TRANSACTIONS, and the client retries."""
         needs = NEEDS_PRODUCER_ID.get(type(request))

@@ -1,4 +1,6 @@
-"""The types of transactions, and the states by their responses and exits.
+"""The state of a transaction and its log record.
+
+Each state, the error code with which it answers requests, and the states that may follow:
 
     state            AddPartitionsToTxn         EndTxn                     leaves for
     Empty            starts one                 INVALID_TXN_STATE (1)      Ongoing; Empty: another producer
@@ -92,7 +94,7 @@ PREDECESSORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The state of a transactional id."""
+    """The state of a transactional id, as an immutable value."""
 
     transactional_id: str
     producer_id: int
@@ -118,16 +120,17 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether there is no epoch left to assign to a producer."""
+        """True if no epoch is left to assign to a producer."""
         return is_exhausted(self.producer_epoch)
 
     @property
     def is_ending(self) -> bool:
-        """Return whether its end is decided and its markers are being written."""
+        """True if the transaction is prepared: its end is decided and its markers are being written."""
         return self.state is PREPARE_COMMIT or self.state is PREPARE_ABORT
 
     def moved(self, state: TransactionState, **changes: Any) -> Self:
-        """Return the transaction in another state. Raises `ValueError` if that transition is not allowed."""
+        """Return a copy in another state, with changed fields. Raises `ValueError` if the transition is not
+        allowed."""
         changed = changes.get
         changed_transaction = type(self)(  # Like `replace`, which takes twice as long.
             self.transactional_id,
@@ -153,7 +156,7 @@ class Transaction:
 
 
 class TransactionSnapshot(NamedTuple):
-    """A soft record, never in the log: the whole transaction."""
+    """A soft record, which is never written to the log: the whole transaction."""
 
     transaction: Transaction
 
@@ -167,13 +170,13 @@ def sorted_partitions(transaction: Transaction) -> tuple[Partition, ...]:
 
 
 def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the partitions of each topic, sorted."""
+    """Return (topic, partition numbers) pairs, sorted."""
     found = groupby(sorted(partitions), key=itemgetter(0))
     return [(topic, tuple(partition for _, partition in of_topic)) for topic, of_topic in found]
 
 
 def _schema(partitions: frozenset[Partition]) -> tuple[PartitionsSchema, ...]:
-    """Return the partitions as the log's schema has them."""
+    """Return the partitions in the schema of log records."""
     return tuple(PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic(partitions))
 
 
@@ -182,7 +185,7 @@ _cached_schema = lru_cache(maxsize=4096)(_schema)
 
 
 def to_record(transaction: Transaction, transaction_version: int) -> Record:
-    """Return the record of a transaction. Without partitions of a transaction they are null, as in Kafka."""
+    """Return the log record of a transaction. Its partitions are null in the state Empty, as in Kafka."""
     partitions = None
     if transaction.state is not EMPTY:
         partitions = (_cached_schema if len(transaction.partitions) < MAX_CACHED_PARTITIONS else _schema)(
@@ -206,7 +209,7 @@ def to_record(transaction: Transaction, transaction_version: int) -> Record:
 
 
 def from_record(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
-    """Return the transaction of a record. Raises `ValueError` for an unknown state."""
+    """Return the transaction that a log record describes. Raises `ValueError` for an unknown state."""
     state = STATES.get(value.transaction_status)
     if state is None:
         raise ValueError(f"unknown transaction status {value.transaction_status}")

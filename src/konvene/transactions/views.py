@@ -1,4 +1,6 @@
-"""DescribeTransactions and ListTransactions: the transactions of a coordinator, for operators."""
+"""DescribeTransactions and ListTransactions: answers about the transactions of one coordinator, for
+operators.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def describe(shard: TransactionShard, request: DescribeTransactionsRequest, context: Context) -> Outcome:
-    """Handle a DescribeTransactions request."""
+    """Answer a DescribeTransactions with the state of each requested transactional id."""
     found = tuple(described(shard.transactions.get(name), name) for name in request.transactional_ids)
     return Outcome((Reply(context.waiter, DescribeTransactionsResponse(transaction_states=found)),))
 
 
 def described(transaction: Transaction | None, transactional_id: str) -> Described:
-    """Return the description of one transactional id."""
+    """Return the description of one transactional id, or the error for an unknown one."""
     if not transactional_id:
         return Described(error_code=Errors.INVALID_REQUEST)
     if transaction is None:
@@ -48,7 +50,7 @@ def described(transaction: Transaction | None, transactional_id: str) -> Describ
 
 
 def list_transactions(shard: TransactionShard, request: ListTransactionsRequest, context: Context) -> Outcome:
-    """Handle a ListTransactions request for one partition of the log."""
+    """Answer a ListTransactions with the matching transactional ids of this partition of the log."""
     unknown = tuple(dict.fromkeys(name for name in request.state_filters if name not in BY_NAME))
     states = {BY_NAME[name] for name in request.state_filters if name in BY_NAME}
     pattern = _pattern(request.transactional_id_pattern)

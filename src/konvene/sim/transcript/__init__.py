@@ -1,1 +1,1 @@
-"""Transcripts: conversations with a coordinator as text, played and recorded."""
+"""Transcripts: scenarios and traces, which record and replay a coordinator's requests as text."""

@@ -73,7 +73,8 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _member(s: Scenario, client: Client, o: Options, version: int) -> str:
-    """Return the member id; from version 1 on the client generates it, and another one for `member=new`."""
+    """Return the member id to send; from version 1 on the client generates it, and a new one for
+    `member=new`."""
     member_id = o.get("member")
     if member_id is not None and member_id != "new":
         return name_or_none(member_id)
@@ -94,7 +95,7 @@ def _owned(s: Scenario, client: Client, text: str | None) -> tuple[TopicPartitio
 
 
 def _id(s: Scenario, topic: str) -> Uuid:
-    """Return the id of a topic by its name, or for `@NAME` the id that shows this name, known or not."""
+    """Return a topic's id by its name; for `@NAME`, the id that scenarios derive from this name."""
     return s.topic_id(topic[1:]) if topic.startswith("@") else s.id_of(topic)
 
 
@@ -103,8 +104,9 @@ def consumer_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def work(s: Scenario, plain: list[str], o: Options) -> None:
-    """Complete the requested background work, or let it fail; `group` and `does` select the next one of a
-    kind."""
+    """Complete the background work that the coordinator requested; with the word `fails`, let it fail.
+
+    The options `group` and `does` (type of the result) select the first matching piece of work only."""
     if plain not in ([], ["fails"]):
         raise ScenarioError(f"expected fails, not {plain[0]!r}", "")
     effects = [effect for effect in s.life.effects if effect.verb in (RESOLVE_REGEXES, COMPUTE_ASSIGNMENT)]
@@ -124,7 +126,7 @@ def _matches(work_item: Any, o: Options) -> bool:
 
 
 def _result_of(work_item: Any, *, fails: bool) -> Any:
-    """Return the result of background work; topics with the prefix `secret` may not be described."""
+    """Return the result of background work; topics with the prefix `secret` are not authorized."""
     if isinstance(work_item, RegexesToResolve):
         names = sorted(name for name in work_item.topics.by_name if not name.startswith(SECRET))
         found = {} if fails else matching(work_item.regexes, names)
@@ -134,12 +136,13 @@ def _result_of(work_item: Any, *, fails: bool) -> Any:
 
 
 def heavy(s: Scenario, plain: list[str], o: Options) -> None:
-    """Set the number of members and partitions above which targets are computed in the background."""
+    """Set the number of members and partitions above which target assignments are computed in the
+    background."""
     s.heavy = number({"N": plain[0]}, "N", 0)
 
 
 def kinds(s: Scenario, plain: list[str], o: Options) -> None:
-    """Check the invariants of these kinds of groups from here on."""
+    """Check the invariants of the named kinds of groups from here on."""
     s.life.invariant(plain)
 
 
@@ -147,7 +150,7 @@ def kinds(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def subscription(o: Options) -> bytes:
-    """Encode `reads=orders,audit` with `owns=orders:0-2`, `rack` and `data`."""
+    """Encode the options `reads`, `owns`, `rack` and `data` into a consumer's subscription metadata."""
     owned = () if o.get("owns", NONE) == NONE else tuple(ranges(o["owns"]))
     metadata = ConsumerProtocolSubscription(
         topics=tuple(o["reads"].split(",")),
@@ -159,7 +162,8 @@ def subscription(o: Options) -> bytes:
 
 
 def assignments(text: str, data: str | None) -> dict[str, bytes]:
-    """Encode `gives=ann:orders:0-2,bob:orders:3-5` and `data` into assignments by client."""
+    """Encode `gives=ann:orders:0-2,bob:orders:3-5` into assignment metadata by client, with user data
+    `data`."""
     by_client: dict[str, list[str]] = {}
     for part in text.split(","):
         client, _, indexes = part.partition(":")

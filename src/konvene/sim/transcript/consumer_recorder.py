@@ -21,7 +21,7 @@ Words = list[str]
 
 
 class TopicIds:
-    """Names of topic ids in a scenario."""
+    """A map of topic ids, also those of deleted topics, to the names that scenarios use for them."""
 
     def __init__(self, topics: Topics) -> None:
         self._names = {topic.id: topic.name for topic in topics.by_name.values()}
@@ -32,7 +32,7 @@ class TopicIds:
         return f"<topic ids: {len(self._names)}>"
 
     def topic_seen(self, name: str, topic_id: Uuid) -> bool:
-        """Note a topic's id; return True if the topic was recreated."""
+        """Add a topic's current id to the map; return True if the topic was recreated under a new id."""
         recreated = name in self._current_ids and self._current_ids[name] != topic_id
         if topic_id not in self._names:
             self._names[topic_id] = f"{name}-{next(self._recreated_serial)}" if recreated else name
@@ -40,25 +40,28 @@ class TopicIds:
         return recreated
 
     def name_of(self, topic_id: Uuid) -> str | None:
-        """Return the topic's name, or `@` and what its id shows if another topic has the name now; None if it
-        has none."""
-        name_of = self._names.get(topic_id)
+        """Return the topic's name, or `@NAME` for the id of a deleted topic.
+
+        None if the id has no name that a scenario can express."""
+        recorded_name = self._names.get(topic_id)
         for name, current_id in self._current_ids.items():
             if current_id == topic_id:
                 return name
-        if name_of is None:
+        if recorded_name is None:
             try:
-                name_of = bytes(topic_id).rstrip(b"-").decode("ascii")
+                recorded_name = bytes(topic_id).rstrip(b"-").decode("ascii")
             except UnicodeDecodeError:
                 return None
-        return f"@{name_of}" if name_of and name_of.isprintable() and not set(name_of) & set(",: =") else None
+        if not recorded_name or not recorded_name.isprintable() or set(recorded_name) & set(",: ="):
+            return None
+        return f"@{recorded_name}"
 
 
 def heartbeat(
     ids: TopicIds, client: Client, request: ConsumerGroupHeartbeatRequest, version: int
 ) -> Words | None:
-    """Return the command of a ConsumerGroupHeartbeat; None if it has no syntax."""
-    by_epoch = {epoch: name_of for name_of, epoch in EPOCHS.items() if epoch is not None}
+    """Return the words of the command that sends this heartbeat; None if a scenario cannot express it."""
+    by_epoch = {epoch: name for name, epoch in EPOCHS.items() if epoch is not None}
     action = by_epoch.get(request.member_epoch, "stay")
     words = ["consumer-heartbeat", client.name, action]
     words += [] if request.group_id == client.group else [f"group={request.group_id}"]
@@ -67,11 +70,11 @@ def heartbeat(
         words.append(f"member={quote(request.member_id) or NONE}")
     if action == "stay" and request.member_epoch != client.generation:
         words.append(f"epoch={request.member_epoch}")
-    owned_field = _subscription(request, action)
+    subscription = _subscription(request, action)
     owned = _owned(ids, request.topic_partitions)
-    if owned_field is None or owned is None:
+    if subscription is None or owned is None:
         return None
-    words += owned_field
+    words += subscription
     default = NONE if action == "join" else OMITTED
     words += [] if owned == default else [f"owns={owned}"]
     if request.rebalance_timeout_ms != (30_000 if action == "join" else -1):
@@ -102,18 +105,18 @@ def _subscription(request: ConsumerGroupHeartbeatRequest, action: str) -> Words 
     return words
 
 
-def _owned(ids: TopicIds, owned_field: Any) -> str | None:
-    """Return the value of `owns`; None if a partition or topic has no syntax."""
-    if owned_field is None:
+def _owned(ids: TopicIds, partitions: Any) -> str | None:
+    """Return the value of the option `owns`; None if a scenario cannot express a partition or topic."""
+    if partitions is None:
         return OMITTED
     words = []
-    for topic in owned_field:
-        name_of = ids.name_of(Uuid(topic.topic_id))
-        if name_of is None or not topic.partitions or min(topic.partitions) < 0:
+    for topic in partitions:
+        name = ids.name_of(Uuid(topic.topic_id))
+        if name is None or not topic.partitions or min(topic.partitions) < 0:
             return None
         for _, run in groupby(enumerate(topic.partitions), key=lambda pair: pair[1] - pair[0]):
             numbers = [partition for _, partition in run]
-            words.append(f"{name_of}:{numbers[0]}" + (f"-{numbers[-1]}" if len(numbers) > 1 else ""))
+            words.append(f"{name}:{numbers[0]}" + (f"-{numbers[-1]}" if len(numbers) > 1 else ""))
     return ",".join(words) or NONE
 
 

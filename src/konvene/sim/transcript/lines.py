@@ -1,7 +1,7 @@
-"""One line of text per record, explanation, effect and response, for scenarios, traces and people.
+"""Formats records, explanations, effects and responses as one line of text each, for scenarios and traces.
 
 Partitions are written as `orders:0-2,5`, with assignment epochs as `orders:0-2@7,5@8`; an empty list as `-`.
-A topic id is shown as the name that it was made from in scenarios.
+A topic id is shown as the name from which scenarios derived it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from konvene.share_state.requests import Initialize, SharePartitionKey
 
 
 def record_line(record: Any) -> str:
-    """Return a coordinator record as a line."""
+    """Format a coordinator record as one line."""
     if isinstance(record, InTransaction):
         return f"producer {record.producer_id} {record_line(record.record)}"
     if isinstance(record, TransactionEnded):
@@ -130,7 +130,7 @@ def _streams_group(value: rs.StreamsGroupMetadataValue) -> str:
 
 
 def _tasks_by_role(active: Iterable[Any], standby: Iterable[Any], warmup: Iterable[Any]) -> str:
-    """Return active tasks, then standby and warm-up tasks if there are any."""
+    """Format active tasks, then standby and warm-up tasks if there are any."""
     parts = [_tasks(active)]
     parts += [
         f"{role} {_tasks(tasks)}" for role, tasks in (("standby", standby), ("warm-up", warmup)) if tasks
@@ -207,7 +207,7 @@ MODERN = CONSUMER | STREAMS | SHARE
 
 
 def why_line(rebalance: Rebalance) -> str:
-    """Return the causes of a generation or group epoch as a line."""
+    """Format the causes of a new generation or group epoch as one line."""
     story = rebalance.value
     parts = ", ".join(
         " ".join(word for word in (c.kind, c.member_id, c.reason and f"({c.reason})") if word)
@@ -218,7 +218,7 @@ def why_line(rebalance: Rebalance) -> str:
 
 
 def effect_line(effect: Effect) -> str:
-    """Return requested background work as a line."""
+    """Format an effect, which is background work that a coordinator requested, as one line."""
     subject = effect.subject
     if isinstance(subject, RegexesToResolve):
         return f"{effect.verb} {subject.group_id} {' '.join(subject.regexes)}"
@@ -257,7 +257,7 @@ ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 
 
 def answer_line(answer: Any) -> str:
-    """Return a response with the fields that differ from their defaults."""
+    """Format a response as one line, with the fields that differ from their defaults."""
     if isinstance(answer, Errors):
         return answer.name
     if not isinstance(answer, Struct):
@@ -275,7 +275,8 @@ def answer_line(answer: Any) -> str:
 
 
 def _next_step(answer: Any) -> str:
-    """Return what the broker has to do next in a request of several steps."""
+    """Format the result of one step of an administrator's request: the next requests to the share
+    coordinator."""
     if answer is None:
         return "done"
     response = getattr(answer, "response", None)
@@ -299,7 +300,7 @@ def _value(value: Any) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Return bytes as text without line ends; consumer protocol metadata is decoded."""
+    """Format bytes as text without line ends; consumer protocol metadata is decoded."""
     if 0 <= int.from_bytes(data[:2], "big", signed=True) <= LATEST_VERSION and len(data) > 5:
         assignment, text = read_assignment(data), read_subscription(data)
         if assignment is not None and all(partitions for _, partitions in assignment.partitions):
@@ -337,7 +338,7 @@ def _no_epochs() -> Iterator[None]:
 
 
 def topic_name(topic_id: Uuid) -> str:
-    """Return the name that a topic id was made from, or the id."""
+    """Return the name from which a scenario derived this topic id, or else the id as text."""
     text = bytes(topic_id).decode("ascii", "replace").rstrip("-")
     return text if text.isprintable() and "\ufffd" not in text else str(topic_id)
 

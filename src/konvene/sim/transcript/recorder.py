@@ -1,11 +1,11 @@
 """Records a run of the simulator as a scenario, from the coordinator's point of view.
 
 Requests, elapsed time, and changes of log and cluster are enough to reproduce a bug; the network and the
-clients' reasons are left out. A client in a scenario remembers its member id and generation; a line has only
-what differs from that, so that it keeps its meaning when earlier lines are removed.
+reasons why clients act are left out. A client of a scenario remembers its member id and generation; a line
+contains only what differs from these, so that it keeps its meaning when earlier lines are removed.
 
-`consumer_recorder`, `share_recorder` and `streams_recorder` write the commands of these groups. What has no
-syntax (a negative partition, a fetch by topic id) becomes a comment.
+`consumer_recorder`, `share_recorder` and `streams_recorder` write the commands of these groups. What a
+scenario cannot express (a negative partition, a fetch by topic id) becomes a comment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ SHARE_RESULTS = (StateInitialized, StateDeleted, DeletedTopics)
 
 
 class Recorder:
-    """Collects `lines` as a world reports its events; they begin with `first`."""
+    """A writer of scenarios: collects a command in `lines` for each event of a world.
+
+    `first` has commands that precede the topics."""
 
     def __init__(
         self, settings: dict[str, str], topics: Topics, now_ms: int, first: Sequence[str] = ()
@@ -71,7 +73,7 @@ class Recorder:
     # --- events of the world ---
 
     def time(self, now_ms: int, wall_off_ms: int) -> None:
-        """Record the time that passed."""
+        """Record the virtual time that passed, and a step of the wall clock."""
         if now_ms > self._now_ms:
             self.lines.append(f"advance {now_ms - self._now_ms}")
             self._now_ms = now_ms
@@ -89,7 +91,7 @@ class Recorder:
         self.lines.append(f"topic {name}{recreate} partitions={partitions}")
 
     def event(self, event: Event) -> None:
-        """Record an event of the shard. Timers fire by themselves when time passes."""
+        """Record an event of the coordinator's shard. Timers need no command: they fire when time passes."""
         if event.news is not None:
             self._background_result(event)
             return
@@ -171,7 +173,8 @@ class Recorder:
         return share_heartbeat(client, request, version)
 
     def _share_state(self, client: Client, request: Any, version: int) -> Words | None:
-        """Record what an administrator's request waits for as a completed state change."""
+        """Return the `state` command that completes a state change for which an administrator's request
+        waits."""
         return state(self._topics, request)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:
@@ -217,7 +220,7 @@ class Recorder:
         return ["untopic", str(request.topics[0].name)]
 
     def _identity_words(self, client: Client, request: Any, version: int) -> Words:
-        """Return group, member and instance id as far as they differ from what the client would send."""
+        """Return options for group, member and instance id where they differ from the client's defaults."""
         words = [] if request.group_id == client.group else [f"group={request.group_id}"]
         if request.group_instance_id != client.instance:
             words.append(f"instance={request.group_instance_id or NONE}")

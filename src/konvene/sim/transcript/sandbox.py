@@ -1,8 +1,8 @@
 """A coordinator with a virtual clock and named clients, for scenarios and tests.
 
 Every event is checked against the invariants. Requests pass through the codec, so that the coordinator sees
-only what a client can send. `transcript` collects responses and lines in the order in which they became
-visible.
+only what a client can send. `transcript` collects responses and printed lines in the order in which clients
+could see them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ TraceEntry = tuple[str, Any]
 
 
 class Sandbox:
-    """A coordinator on an in-memory log. `kinds` selects the invariants; `watch` receives each event as
-    well."""
+    """A single coordinator on an in-memory log, driven step by step.
+
+    `kinds` names the kinds of groups whose invariants are checked; `watch` is called with each event."""
 
     def __init__(
         self,
@@ -89,11 +90,11 @@ class Sandbox:
         return self.shard.groups[group_id]
 
     def invariant(self, kinds: Sequence[str]) -> None:
-        """Hold everything against the invariants of these kinds of groups, from now on."""
+        """Check the invariants of these kinds of groups from now on."""
         self._check = observer(invariants_of(kinds))
 
     def set_config(self, *changes: tuple[str, str]) -> None:
-        """Change settings."""
+        """Change settings of the broker."""
         self.settings |= dict(changes)
         self.config, _ = BrokerConfig.load(overrides=list(self.settings.items()))
 
@@ -123,7 +124,7 @@ class Sandbox:
         return responses[0] if responses else None
 
     def own_id(self, client_id: str) -> str:
-        """Return a member id that a client generates."""
+        """Return a new member id that this client generates for itself."""
         return self._ids.generate_for_client(client_id)
 
     def look(self) -> None:
@@ -137,13 +138,14 @@ class Sandbox:
         self.look()
 
     def restart(self) -> None:
-        """Restart the coordinator; nothing of the log is lost."""
+        """Restart the coordinator; the whole log survives."""
         self.crash(keep=len(self.log.batches))
 
     def crash(self, keep: int = 0, change: Callable[[Log], None] = lambda log: None) -> None:
-        """Kill the coordinator and start another one, which has `keep` of the batches that were not durable.
+        """Kill the coordinator and start another one on its log.
 
-        `change` may modify the log in between."""
+        Of the batches that were not durable the first `keep` survive. `change` may modify the log before it
+        is loaded."""
         old = self.runtime
         old.die()
         self.effects.clear()
@@ -157,13 +159,13 @@ class Sandbox:
         self.look()
 
     def hold(self) -> None:
-        """Keep appends from becoming durable, so that responses wait."""
+        """Stop syncing the log: appends are not durable, and responses wait, until `durable`."""
         self.holds, self.runtime.journal.at_once = True, False
 
     def durable(self, but: int = 0) -> None:
         """Make all appends durable, now and later.
 
-        With `but`, that many batches stay behind, and later appends wait as well."""
+        With `but`, the last `but` batches stay unsynced, and later appends wait as well."""
         if not but:
             self.holds, self.runtime.journal.at_once = False, True
         self.runtime.complete_sync(but)
@@ -176,7 +178,7 @@ class Sandbox:
         self.look()
 
     def fire_timer(self, key: tuple[str, ...]) -> bool:
-        """Fire a timer before its deadline; return False if it is not armed."""
+        """Fire a timer now, before its deadline; return False if it is not armed."""
         fired = self.runtime.coordinator.fire_timer(key)
         self.look()
         return fired

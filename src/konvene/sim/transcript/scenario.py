@@ -1,12 +1,13 @@
-"""Scenarios: a conversation with a group coordinator as a text file, and a run rewrites what happened.
+"""Scenarios: text files of commands to a group coordinator, each block followed by its output.
 
     join ann protocols=range:orders
     ----
     record group g generation 0 []
     ann <- JoinGroup MEMBER_ID_REQUIRED generation_id=-1 member_id=ann-1
 
-A client remembers group, member id and generation from responses; commands can override them. Invariants are
-checked after every command, and a violation ends the scenario. `docs/scenarios.md` lists `COMMANDS`.
+Running a scenario rewrites the output. A client remembers group, member id and generation from responses;
+options of a command override them. Invariants are checked after every command, and a violation ends the
+scenario. `docs/scenarios.md` lists `COMMANDS`.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ DASHES = "----"
 
 
 class Scenario:
-    """Runs commands. `broken` is the exception that ended the scenario, such as a violated invariant."""
+    """An interpreter of commands. `broken` is the exception that ended the scenario, such as a violated
+    invariant."""
 
     def __init__(self) -> None:
         self.life = Sandbox()
@@ -105,9 +107,9 @@ class Scenario:
         self._recreated_count = 0
 
     def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
-        """Run commands and return the lines that they print. Raises ScenarioError.
+        """Run commands and return the lines that they print. Raises ScenarioError for a malformed command.
 
-        `line` is the line number of the first command. After a violated invariant nothing is run."""
+        `line` is the line number of the first command. After a violated invariant no command runs."""
         output: list[str] = []
         for at, text in enumerate(commands, line):
             if self.broken is None and text.strip() and not text.startswith("#"):
@@ -153,7 +155,7 @@ class Scenario:
         return self.clients.setdefault(name, Client(name))
 
     def ask(self, who: str, request: Struct, o: Options, version: int) -> None:
-        """Send a request, in the version that the options give."""
+        """Send a request in the version of the option `version`, or in the default `version`."""
         self.life.ask(who, request, number(o, "version", version))
 
     def id_of(self, topic: str) -> Uuid:
@@ -162,7 +164,7 @@ class Scenario:
         return known.id if known is not None else self.topic_id(topic)
 
     def topic_id(self, name: str, *, anew: bool = False) -> Uuid:
-        """Return an id that shows the topic's name; that of a recreated topic has a number as well."""
+        """Return the topic id that is derived from a name; with `anew`, from the name and a new number."""
         if anew:
             self._recreated_count += 1
             name = f"{name}-{self._recreated_count}"
@@ -170,7 +172,7 @@ class Scenario:
 
 
 def run_file(text: str) -> str:
-    """Return the file with the output of its commands; blocks without dashes get them."""
+    """Run a scenario file; return its text with the output of its commands after dashes."""
     scenario = Scenario()
     blocks, at = [], 1
     for block in text.strip("\n").split("\n\n"):
@@ -351,7 +353,8 @@ def topic(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _racks(o: Options, count: int) -> tuple[tuple[str, ...], ...]:
-    """Parse `racks=a,b+c`, the racks of each partition's replicas; the last ones apply to the rest."""
+    """Parse `racks=a,b+c`: the racks of the replicas of partition 0, 1, ...; further partitions are like the
+    last."""
     racks = [tuple(each.split("+")) for each in o["racks"].split(",")] if "racks" in o else []
     return tuple(racks[min(index, len(racks) - 1)] for index in range(count if racks else 0))
 
@@ -420,14 +423,15 @@ def show(s: Scenario, plain: list[str], o: Options) -> list[str]:
 
 
 class Command(NamedTuple):
-    """A command: its function, its words and its options."""
+    """A command of scenarios: its function, and the words and options that it accepts."""
 
     play: Callable[[Scenario, list[str], Options], list[str] | None]
     words: str = ""
     options: str = ""
 
     def read(self, text: str, words: list[str]) -> tuple[list[str], Options]:
-        """Split a line into words and options. Raises ScenarioError."""
+        """Split the words of a line into plain words and options. Raises ScenarioError for unexpected
+        ones."""
         pairs = [word.partition("=") for word in words if "=" in word]
         plain = [word for word in words if "=" not in word]
         known = self.options.split()

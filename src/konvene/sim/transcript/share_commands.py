@@ -1,6 +1,7 @@
 """Commands of scenarios about share groups: heartbeats, descriptions, administration, and share state.
 
-The command of an administrator starts a request and prints what has to be done; `state` completes it.
+An administrative command starts a request and prints the share state that has to change first; the command
+`state` completes it.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def share_forget(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def share_delete(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-delete GROUP`: delete all share state, which precedes `delete` of the group."""
+    """`share-delete GROUP`: delete all share state of a group; the group itself is then deleted by
+    `delete`."""
     s.life.ask("admin", BeginDeletion(plain[0]), 0)
 
 
@@ -123,10 +125,10 @@ def _keys(s: Scenario, o: Options, option: str) -> Iterator[SharePartitionKey]:
 
 
 def state(s: Scenario, plain: list[str], o: Options) -> None:
-    """Complete all requests to the share coordinator, or let them fail.
+    """Complete all pending requests to the share coordinator; with the word `fails`, let them fail.
 
-    With options it reports just what they list: state that has `begun` or `failed`, topics whose state is
-    `deleted`, or deleted topics."""
+    With options, report only what they list: share partitions whose state is initialized (`begun`) or not
+    (`failed`), topics whose state is `deleted`, or deleted topics (`gone`)."""
     if o:
         if "group" not in o and "gone" not in o:
             raise ScenarioError("expected group=NAME or gone=TOPIC", "")

@@ -1,7 +1,7 @@
 """Writes requests of share groups and results of the share coordinator as commands of a scenario.
 
 The share coordinator appears only by its results: which share partitions are initialized, which failed, which
-state is deleted. Fetches and acknowledgements do not reach the group coordinator and have no syntax: their
+state is deleted. Fetches and acknowledgements do not reach the group coordinator and are not recorded: their
 bugs are reproduced from the seed.
 """
 
@@ -26,8 +26,8 @@ Words = list[str]
 
 
 def heartbeat(client: Client, request: ShareGroupHeartbeatRequest, version: int) -> Words | None:
-    """Return the command of a ShareGroupHeartbeat; None if it has no syntax."""
-    by_epoch = {epoch: name_of for name_of, epoch in SHARE_EPOCHS.items() if epoch is not None}
+    """Return the words of the command that sends this heartbeat; None if a scenario cannot express it."""
+    by_epoch = {epoch: name for name, epoch in SHARE_EPOCHS.items() if epoch is not None}
     action = by_epoch.get(request.member_epoch, "stay")
     words = ["share-heartbeat", client.name, action]
     words += [] if request.group_id == client.group else [f"group={request.group_id}"]
@@ -66,14 +66,14 @@ def begin_deletion(request: BeginDeletion) -> Words:
 
 
 def state(ids: TopicIds, result: Any) -> Words | None:
-    """Return the command of a result of the share coordinator; None if it has no syntax."""
+    """Return the `state` command that reports this result; None if a scenario cannot express it."""
     if isinstance(result, StateInitialized):
         words = [f"group={result.group_id}"]
-        for name_of, keys in (("begun", result.done), ("failed", result.failed)):
+        for option, keys in (("begun", result.done), ("failed", result.failed)):
             listed = _listed(ids, keys)
             if listed is None:
                 return None
-            words += [f"{name_of}={listed}"] if listed else []
+            words += [f"{option}={listed}"] if listed else []
         return ["state", *words]
     if isinstance(result, StateDeleted):
         topic_names = _topics(ids, result.topics)
@@ -91,10 +91,10 @@ def state(ids: TopicIds, result: Any) -> Words | None:
 def _listed(ids: TopicIds, keys: Iterable[SharePartitionKey]) -> str | None:
     words = []
     for topic, partitions in groupby(keys, key=lambda key: key.topic_id):
-        name_of = ids.name_of(topic)
-        if name_of is None:
+        name = ids.name_of(topic)
+        if name is None:
             return None
-        words += [f"{name_of}:{key.partition}" for key in partitions]
+        words += [f"{name}:{key.partition}" for key in partitions]
     return ",".join(words)
 
 

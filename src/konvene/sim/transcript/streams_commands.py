@@ -109,7 +109,7 @@ def streams_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _member(s: Scenario, client: Client, o: Options) -> str:
-    """Return the member id that the client generates; another one for `member=new`."""
+    """Return the member id to send, which the client generates; a new one for `member=new`."""
     member_id = o.get("member")
     if member_id is not None and member_id != "new":
         return name_or_none(member_id)
@@ -128,7 +128,7 @@ def _owned(client: Client, role: str, o: Options, joins: bool) -> tuple[TaskIds,
 
 
 def task_ids(tasks: Tasks) -> tuple[TaskIds, ...]:
-    """Return tasks as requests have them."""
+    """Encode tasks, by subtopology id, as requests do."""
     return tuple(TaskIds(subtopology_id=name, partitions=tuple(indexes)) for name, indexes in tasks.items())
 
 
@@ -147,7 +147,7 @@ def _tags(o: Options) -> tuple[KeyValue, ...] | None:
 
 
 def _offsets(text: str | None) -> tuple[TaskOffset, ...] | None:
-    """Parse `0-3:17`, the offset of subtopology 0, partition 3."""
+    """Parse `0-3:17,...`: the offset of subtopology 0, partition 3, is 17."""
     if text is None:
         return None
     found = [] if text == NONE else partitions(text)
@@ -163,7 +163,7 @@ _PART = re.compile(r"([+~><!]?)([^+~><!&/]+)(?:/(\d+))?")
 
 
 def topology_of(text: str, epoch: int = 0) -> Topology:
-    """Parse a topology (see the top of this file). Raises ScenarioError."""
+    """Parse a topology in the syntax of the module's docstring. Raises ScenarioError."""
     return Topology(epoch=epoch, subtopologies=tuple(map(_subtopology, text.split("|"))))
 
 
@@ -192,9 +192,9 @@ def _subtopology(text: str) -> Subtopology:
     )
 
 
-def _infos(parts: list[tuple[str, str, str]], effects: str) -> tuple[TopicInfo, ...]:
+def _infos(parts: list[tuple[str, str, str]], role_sign: str) -> tuple[TopicInfo, ...]:
     return tuple(
-        TopicInfo(name=topic, partitions=int(count or 0)) for sign, topic, count in parts if sign == effects
+        TopicInfo(name=topic, partitions=int(count or 0)) for sign, topic, count in parts if sign == role_sign
     )
 
 
@@ -202,8 +202,8 @@ def _infos(parts: list[tuple[str, str, str]], effects: str) -> tuple[TopicInfo, 
 
 
 def streams_targets(s: Scenario, plain: list[str], o: Options) -> None:
-    """Set the target assignment of all members from here on; without any, use the broker's assignors
-    again."""
+    """Set the target assignment of all members from here on, by client; without options, use the broker's
+    assignors again."""
     s.life.task_assignors.clear()
     targets = {client: _target(text) for client, text in o.items()}
 
@@ -231,13 +231,14 @@ def streams_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def create(s: Scenario, plain: list[str], o: Options) -> None:
-    """Create the internal topics that groups wait for, or let that fail: `fails`, or `denied`
-    authorization."""
+    """Create the internal topics that groups wait for.
+
+    With the word `fails` or `denied` they are not created: an error, or no authorization."""
     if plain not in ([], ["fails"], ["denied"]):
         raise ScenarioError(f"expected fails or denied, not {plain[0]!r}", "")
-    effects = [effect.subject for effect in s.life.effects if effect.verb == CREATE_TOPICS]
+    requests = [effect.subject for effect in s.life.effects if effect.verb == CREATE_TOPICS]
     s.life.effects = [effect for effect in s.life.effects if effect.verb != CREATE_TOPICS]
-    for request in {item.group_id: item for item in effects}.values():
+    for request in {request.group_id: request for request in requests}.values():
         if not plain:
             s.life.topics = with_created(s.life.topics, request, s.topic_id)
         elif plain == ["fails"]:
@@ -250,7 +251,7 @@ def create(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def with_created(topics: Topics, request: TopicsToCreate, topic_id: TopicId) -> Topics:
-    """Return the topics with the requested ones added."""
+    """Return `topics` with the requested ones that do not exist added."""
     known = dict(topics.by_name)
     for item in request.topics:
         known.setdefault(item.name, Topic(item.name, topic_id(item.name), item.partitions))
@@ -262,14 +263,14 @@ def ends(s: Scenario, plain: list[str], o: Options) -> None:
 
     `group` and `member` select one request. End offsets that are not listed stay unknown."""
     end_offsets = {} if plain[0] == NONE else {(topic, p): int(end) for topic, p, end in partitions(plain[0])}
-    request = [effect for effect in s.life.effects if effect.verb == LOOK_UP_ENDS]
+    requested = [effect for effect in s.life.effects if effect.verb == LOOK_UP_ENDS]
     if "group" in o or "member" in o:
-        effects = (o.get("group"), o.get("member"))
-        request = [item for item in request if _is_of(item.subject, *effects)][:1]
-    s.life.effects = [effect for effect in s.life.effects if not any(effect is item for item in request)]
-    for item in request:
-        known = {key: end_offsets[key] for key in item.subject.partitions if key in end_offsets}
-        s.life.inform(EndsFound(item.subject, known))
+        selected = (o.get("group"), o.get("member"))
+        requested = [effect for effect in requested if _is_of(effect.subject, *selected)][:1]
+    s.life.effects = [effect for effect in s.life.effects if not any(effect is each for each in requested)]
+    for effect in requested:
+        known = {key: end_offsets[key] for key in effect.subject.partitions if key in end_offsets}
+        s.life.inform(EndsFound(effect.subject, known))
 
 
 def _is_of(request: EndsToLookUp, group_id: str | None, member_id: str | None) -> bool:

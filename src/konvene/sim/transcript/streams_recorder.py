@@ -1,7 +1,7 @@
 """Writes requests of streams groups as commands of a scenario (`streams_commands`).
 
-Configs of internal topics are left out: no decision depends on them. A topology without syntax (regular
-expressions, an epoch below 0, indexes out of range) becomes a comment.
+Configs of internal topics are left out: no decision depends on them. A topology that a scenario cannot
+express (regular expressions, an epoch below 0, indexes out of range) becomes a comment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIGNS = set("+><!&/|:, =-")
 
 
 def heartbeat(client: Client, request: StreamsGroupHeartbeatRequest, version: int) -> Words | None:
-    """Return the command of a StreamsGroupHeartbeat; None if it has no syntax."""
+    """Return the words of the command that sends this heartbeat; None if a scenario cannot express it."""
     by_epoch = {epoch: word for word, epoch in EPOCHS.items() if epoch is not None}
     action = by_epoch.get(request.member_epoch, "stay")
     joins = action == "join"
@@ -126,7 +126,7 @@ def _topology(topology: Topology | None, joins: bool) -> Words | None:
 
 
 def _part(item: Subtopology) -> str | None:
-    """Return one subtopology; None if it has no syntax."""
+    """Format one subtopology; None if a scenario cannot express it."""
     inner = item.repartition_source_topics
     everything = (tuple(range(len(item.source_topics))), tuple(range(len(inner))))
     groups = [(g.source_topics, g.repartition_source_topics) for g in item.copartition_groups]

@@ -32,7 +32,7 @@ HeartbeatResponses = (
 
 
 class ScenarioError(Exception):
-    """A malformed line. `line` counts from one; 0 if it is not from a file."""
+    """A line of a scenario is malformed. `line` is its number from 1; 0 if it is not from a file."""
 
     def __init__(self, why: str, text: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {why}: {text}" if line else f"{why}: {text}")
@@ -41,7 +41,8 @@ class ScenarioError(Exception):
 
 @dataclass
 class Client:
-    """State of a client. `generation` is the member epoch in modern protocols."""
+    """What a client of a scenario remembers of its responses. `generation` is the member epoch in modern
+    protocols."""
 
     name: str
     group: str = "g"
@@ -107,7 +108,7 @@ def name_or_none(text: str) -> str:
 
 
 def reason(o: Options) -> str | None:
-    """Return the option `reason`, with spaces for underscores."""
+    """Return the option `reason`, with underscores replaced by spaces."""
     return unquote(o["reason"]).replace("_", " ") if "reason" in o else None
 
 
@@ -121,7 +122,7 @@ def member(client: Client, o: Options) -> str:
 
 
 def partitions(text: str) -> list[tuple[str, int, str]]:
-    """Parse `topic-partition:offset,...`; offsets may be missing."""
+    """Parse `topic-partition:offset,...` into (topic, partition, offset text); an offset may be missing."""
     found = []
     for part in text.split(","):
         where, _, offset = part.partition(":")
@@ -133,7 +134,7 @@ def partitions(text: str) -> list[tuple[str, int, str]]:
 
 
 def ranges(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Parse `topic:0-2,topic:5` into topics with their partitions."""
+    """Yield (topic, partitions) pairs of a text such as `orders:0-2,audit:5`."""
     found: dict[str, tuple[int, ...]] = {}
     for part in text.split(","):
         topic, _, text_range = part.rpartition(":")
