@@ -1,7 +1,8 @@
-"""Kinds of simulated group members, each in a module of its own that is discovered by itself.
+"""Simulated group members. Each kind of group has a module here, which `kinds` discovers.
 
-A module of this package lists its kinds in `KINDS`: for each kind of group its name, the function that makes
-an honest member, and the one that makes a hostile client."""
+Such a module lists its kinds in `KINDS`: the name, the function that makes an honest member, and the one that
+makes a hostile client.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """A kind of group, as far as its members are concerned."""
+    """A kind of simulated group: how its members are made, and what they can do."""
 
     name: str
     honest: Callable[[World, str, str], Member]
     """Makes a member from its world, name and group."""
     hostile: Callable[[World, str, str], Process]
     assigned: bool = False
-    """Whether the coordinator assigns to at least some of the members."""
+    """Whether the coordinator computes the assignment of at least some of the members."""
     replaced_on_restart: bool = False
     """Whether a restarted member may be another object, with the other protocol."""
     transacts: bool = False
@@ -38,7 +39,7 @@ class Kind(NamedTuple):
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """Return all kinds by name."""
+    """Return the kinds of all modules in this package, by name."""
     found: dict[str, Kind] = {}
     for module in sorted(m.name for m in pkgutil.walk_packages(__path__, f"{__name__}.")):
         kinds_of_module = getattr(import_module(module), "KINDS", ())
@@ -65,6 +66,6 @@ def runs_applications(names: Sequence[str]) -> bool:
 
 
 def assigns(names: Sequence[str]) -> bool:
-    """Return True if the coordinator assigns to members of these kinds."""
+    """Return True if the coordinator computes the assignment of members of these kinds."""
     all_kinds = kinds()
     return any(name in all_kinds and all_kinds[name].assigned for name in names)

@@ -69,7 +69,7 @@ LOST_MEMBERSHIP = (Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION)
 
 
 class ClassicMember(Member):
-    """A member of a classic group. `state` is "out", "joining", "syncing" or "in"."""
+    """An honest member of a classic group. `state` is "out", "joining", "syncing" or "in"."""
 
     def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
         super().__init__(world, name, group)
@@ -86,7 +86,9 @@ class ClassicMember(Member):
         self._reset()
 
     def _assignors(self, policy: str) -> list[str]:
-        """Return the supported assignors, preferred first. All members have one in common."""
+        """Return the names of supported assignors, preferred first; policy "mixed" draws them.
+
+        All members have one in common."""
         random = self.world.random
         if policy != "mixed":
             return [policy]
@@ -98,11 +100,12 @@ class ClassicMember(Member):
         return ASSIGNORS[implementation_of(self.assignors[0])].cooperative
 
     def _subscribed_topics(self) -> tuple[str, ...]:
-        """Return the topics to subscribe to; with `aside`, only the one that is not just committed for."""
+        """Return the topics to subscribe to; with the option `aside`, not the topic that is only committed
+        for."""
         return (READ_TOPIC,) if self.world.options["aside"] else self.world.subscription()
 
     def _change_settings(self) -> None:
-        """Change settings, topics and assignors, as a deployment between two lives may."""
+        """Draw new timeouts, topics and assignors, as if a deployment had changed them between two lives."""
         options, random = self.world.options, self.world.random
         self.session_ms = options["session.ms"] * random.choice([1, 1, 2])
         self.rebalance_ms = options["rebalance.ms"] * random.choice([1, 1, 2])
@@ -139,7 +142,7 @@ class ClassicMember(Member):
         return self.owned
 
     def set_assigned(self, partitions: set[TopicPartition]) -> None:
-        """Replace the assigned partitions by exactly these."""
+        """Replace the assigned partitions."""
         self.own(partitions)
 
     # --- life ---
@@ -156,7 +159,7 @@ class ClassicMember(Member):
         self.join()
 
     def leave(self) -> None:
-        """Stop the member: commit, and leave the group unless it is static."""
+        """Commit, leave the group unless the member is static, and stop."""
         if not self.alive:
             return
         self._commit()
@@ -166,7 +169,7 @@ class ClassicMember(Member):
         self.die()
 
     def change_subscription(self) -> None:
-        """Subscribe to other topics and rejoin.
+        """Draw other topics to subscribe to, and rejoin.
 
         Java's consumer first revokes what it no longer subscribes to. A member that does not learns it from
         its next assignment, and takes some heartbeats to revoke."""
@@ -301,23 +304,24 @@ class ClassicMember(Member):
         self._move_to(assigned)
 
     def _move_to(self, assigned: set[TopicPartition]) -> None:
-        """Move to a new assignment; a cooperative member first revokes what it no longer has."""
+        """Apply a new assignment; a cooperative member first revokes what it is no longer assigned."""
         if not self.cooperative or self.assigned <= assigned:
             self.set_assigned(assigned)
             return
         self._revoke(lambda: self._revoked_then_rejoin(assigned))
 
     def _revoked_then_rejoin(self, assigned: set[TopicPartition]) -> None:
-        """Rejoin after a cooperative revocation, so that the others are assigned the revoked partitions."""
+        """Rejoin after a cooperative revocation, so that the revoked partitions are assigned to other
+        members."""
         self.set_assigned(assigned)
         self.join("need to revoke partitions and re-join")
 
     # --- revocation ---
 
     def _prepare_join(self, reason: str) -> None:
-        """Prepare for the next generation: an eager member revokes all partitions.
+        """Join the next generation, an eager member after it revoked all partitions.
 
-        During a revocation this is ignored; the next heartbeat reports the rebalance again."""
+        Does nothing during a revocation; the next heartbeat reports the rebalance again."""
         if self._revoking:
             return
         if self.cooperative or not self.assigned:
@@ -331,7 +335,7 @@ class ClassicMember(Member):
         self.join(reason)
 
     def _revoke(self, then: Any) -> None:
-        """Commit, then run the application's revocation callback, which may outlast the rebalance timeout."""
+        """Commit, run the application's revocation callback, which takes time, and call `then` at its end."""
         if self._revoking:
             return
         self._revoking = True
@@ -372,7 +376,7 @@ class ClassicMember(Member):
             self._lose_membership(keep_id=False)
 
     def _lose_membership(self, *, keep_id: bool) -> None:
-        """Lose the membership and all owned partitions, and rejoin."""
+        """Drop all owned partitions and rejoin; with `keep_id` under the same member id."""
         self.generation = -1
         if not keep_id:
             self._member_id = ""
@@ -386,7 +390,7 @@ class ClassicMember(Member):
             self.join()
 
     def _fatal(self, error: Errors) -> None:
-        """Stop because of an error from which a consumer does not recover; it may be restarted later."""
+        """Stop after a fatal error; the world may restart the member later."""
         self.world.log_event(self.name, f"stops: {error.name}", None)
         self.die()
         self.world.member_stopped(self)
@@ -428,7 +432,9 @@ class ClassicMember(Member):
     # --- the poll loop ---
 
     def _tick(self) -> None:
-        """Read, sometimes commit; a leader rejoins when partition counts changed since it assigned."""
+        """Run one iteration of the poll loop: read, sometimes commit.
+
+        A leader rejoins if partition counts changed since it assigned."""
         self.schedule(self.heartbeat_ms, self._tick)
         if self._revoking:
             return
@@ -450,7 +456,7 @@ class ClassicMember(Member):
             self.send_commit(request, lambda error: self._committed(request, error))
 
     def _commit_unread(self) -> None:
-        """Commit for a partition of a topic that the group does not read, as an application may."""
+        """Sometimes commit for a partition of a topic that the group does not read, as an application may."""
         topic, random = self.world.topics.by_name.get(UNREAD_TOPIC), self.world.random
         if topic is None or random.random() < 0.7:
             return
@@ -479,7 +485,7 @@ class ClassicMember(Member):
 
 
 def implementation_of(assignor: str) -> str:
-    """Return the name of the built-in assignor that implements this one."""
+    """Return the name of the built-in assignor that implements the assignor of this name."""
     return "range" if assignor == CUSTOM_ASSIGNOR else assignor
 
 

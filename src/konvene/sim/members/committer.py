@@ -1,7 +1,8 @@
-"""A client without membership that commits in transactions, while others commit for the same group without.
+"""A client that commits a group's offsets in transactions, without being a member.
 
-It races plain commits, expiry and deletion. Its offsets have no meaning; the only requirement is that all or
-none of a transaction's offsets become visible."""
+Other clients commit for the same group without transactions: it races their commits, expiry and deletion. Its
+offsets have no meaning; the only requirement is that all or none of a transaction's offsets become visible.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ INTERVAL_MS = 5_000
 
 
 class Committer(Process):
-    """Commits arbitrary offsets in transactions for a group without members."""
+    """A transactional client that commits arbitrary offsets for a group without members."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -61,7 +62,7 @@ class Committer(Process):
         producer.play(producer.transaction({}, request, self._transaction_ended))
 
     def _transaction_ended(self, error: Errors | None) -> None:
-        """Sometimes send an EndTxn with the opposite of the decided result."""
+        """Sometimes send another EndTxn, which requests the opposite of the transaction's result."""
         producer = self.producer
         if producer is not None and self.world.random.random() < 0.2 and not self.world.faults_disabled:
             self.schedule(1, self._send_opposite_end, error is not Errors.NONE)

@@ -51,7 +51,8 @@ REGEXES = ("orders.*", "[eo].*", ".*", "extra.*", "nothing")
 
 
 class ConsumerMember(Member):
-    """A member of a consumer group. `held` is what it owns by topic id, which the oracle checks."""
+    """An honest member of a consumer group. `held` has its owned partitions by topic id, which the oracle
+    checks."""
 
     def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
         super().__init__(world, name, group)
@@ -116,8 +117,8 @@ class ConsumerMember(Member):
         self._reset()
 
     def leave(self) -> None:
-        """Commit, and leave the group without waiting for the response; a static member usually for a
-        while."""
+        """Commit, and leave the group without waiting for the response; a static member may announce its
+        return."""
         if not self.alive:
             return
         self._commit()
@@ -146,14 +147,15 @@ class ConsumerMember(Member):
         self.topics, self.regex = self._subscription(self._subscribed_topics())
 
     def change_subscription(self) -> None:
-        """Subscribe to other topics; the next heartbeat reports them."""
+        """Draw other topics to subscribe to; the next heartbeat reports them."""
         subscription = self._subscribed_topics()
         self.topics, self.regex = self._subscription(
             self.world.random.choice([subscription, subscription[:1], subscription[-1:]])
         )
 
     def _subscribed_topics(self) -> tuple[str, ...]:
-        """Return the topics to subscribe to; with `aside`, only the one that is not just committed for."""
+        """Return the topics to subscribe to; with the option `aside`, not the topic that is only committed
+        for."""
         subscription = self.world.subscription()
         return subscription[:1] if self.world.options["aside"] else subscription
 
@@ -167,14 +169,14 @@ class ConsumerMember(Member):
     # --- joining ---
 
     def join(self) -> None:
-        """Send a heartbeat with epoch 0, owning nothing."""
+        """Join the group: send a heartbeat with epoch 0 and no owned partitions."""
         self.state, self._epoch, self._last_reported = "joining", JOIN, None
         self._target, self._must_acknowledge, self._reconciling = None, False, False
         self._heartbeat_now()
 
     def _fence(self) -> None:
-        """Handle FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID: drop all owned partitions and rejoin with epoch
-        0."""
+        """Drop all owned partitions and rejoin with epoch 0, after FENCED_MEMBER_EPOCH or
+        UNKNOWN_MEMBER_ID."""
         self._lose_all()
         self.join()
 
@@ -193,7 +195,7 @@ class ConsumerMember(Member):
     # --- heartbeats ---
 
     def _heartbeat_now(self) -> None:
-        """Send a heartbeat as soon as none is pending."""
+        """Send a heartbeat now, unless one is pending, instead of at the next interval."""
         self._heartbeat_serial += 1
         self._heartbeat(self._heartbeat_serial)
 
@@ -221,7 +223,9 @@ class ConsumerMember(Member):
         self.send(request, VERSION, lambda answer: self._handle_heartbeat(report, sent_at, answer))
 
     def _report(self) -> dict[str, Any]:
-        """Return all fields of a heartbeat. Owned partitions count as changed after each reconciliation."""
+        """Return all fields of a heartbeat, by name.
+
+        `topic_partitions` includes the number of reconciliations, so that it changes with each of them."""
         self._had_regex |= bool(self.regex)
         return {
             "rebalance_timeout_ms": self.rebalance_ms,
@@ -265,7 +269,7 @@ class ConsumerMember(Member):
     # --- reconciliation ---
 
     def _reconcile(self) -> None:
-        """Do the next step towards the assignment: revoke first, then take over new partitions."""
+        """Begin to reconcile the target assignment: revoke first, then take over new partitions."""
         if self._reconciling or self._target is None or self.state != "in":
             return
         by_id = self.world.topics.by_id
@@ -291,7 +295,7 @@ class ConsumerMember(Member):
             self.send_commit(request, lambda error: self._run_callback(next_partitions), 1_000)
 
     def _run_callback(self, next_partitions: set[TopicIdPartition]) -> None:
-        """Run the application's revocation callback, which may outlast the rebalance timeout."""
+        """Run the application's revocation callback, which may take longer than the rebalance timeout."""
         if not self._reconciling:
             return
         longest_ms = self.world.options["slow.callback"] * self.rebalance_ms
@@ -333,7 +337,7 @@ class ConsumerMember(Member):
         self.own({(by_id[topic].name, p) for topic, p in partitions if topic in by_id})
 
     def _poll_timeout(self, reconciliation: tuple[int, int], remaining_ms: int) -> None:
-        """Leave the group because `max.poll.interval.ms` passed; rejoin when the application is done."""
+        """Leave the group because `max.poll.interval.ms` passed; rejoin after `remaining_ms` more."""
         if not self._reconciling or reconciliation != self._reconciliation_id() or self.state != "in":
             return
         epoch = LEAVE if self.instance_id is None else LEAVE_STATIC
@@ -348,7 +352,7 @@ class ConsumerMember(Member):
             self.join()
 
     def _fatal(self, error: Errors | None) -> None:
-        """Stop on a fatal error; the member may be restarted later."""
+        """Stop after a fatal error; the world may restart the member later."""
         self.world.log_event(self.name, f"stops: {error!r}", None)
         self.die()
         self.world.member_stopped(self)
@@ -356,7 +360,8 @@ class ConsumerMember(Member):
     # --- the poll loop ---
 
     def _tick(self) -> None:
-        """Read, sometimes commit, and reconcile partitions whose topic became known."""
+        """Run one iteration of the poll loop: read, sometimes commit, reconcile partitions of topics that now
+        exist."""
         self.schedule(self.world.options["heartbeat.ms"], self._tick)
         if self._reconciling:
             return

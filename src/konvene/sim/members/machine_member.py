@@ -1,4 +1,4 @@
-"""A member whose heartbeats are built by one of the client's membership state machines."""
+"""Base class of members whose heartbeats are built by a state machine of `konvene.client`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class MachineMember(Member):
-    """Schedules the heartbeats of a state machine. A subclass sends them and handles the responses."""
+    """A member that sends the heartbeats of a state machine when they are due. A subclass sends and handles
+    them."""
 
     machine: ShareMembership | StreamsMembership | None
     """The membership; None before the first start and after a death."""
@@ -28,7 +29,7 @@ class MachineMember(Member):
         return "" if self.machine is None else self.machine.member_id
 
     def _schedule_heartbeat(self) -> None:
-        """Replace the timer of the next heartbeat by one for its current due time."""
+        """Set the heartbeat timer to the time when the state machine's next heartbeat is due."""
         if self._heartbeat_timer is not None:
             self._heartbeat_timer.cancel()
         due_ms = self.machine.due_ms if self.machine is not None else None

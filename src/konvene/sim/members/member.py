@@ -1,7 +1,8 @@
-"""An honest group member, as far as all kinds are alike: it reads partitions and commits its positions.
+"""The base class of honest group members: it reads partitions and commits its positions.
 
 Records are numbers: a partition's records are its offsets, so every value occurs once. The world's
-`OffsetOracle` observes everything that a member owns, reads, commits and fetches, and checks it."""
+`OffsetOracle` observes everything that a member owns, reads, commits and fetches, and checks it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class Member(Process):
 
     @property
     def is_stable(self) -> bool:
-        """Whether the client is a member and no change of its assignment is in progress."""
+        """True if the client is a member and no change of its assignment is in progress."""
         raise NotImplementedError
 
     @property
@@ -77,7 +78,7 @@ class Member(Process):
     # --- ownership ---
 
     def own(self, partitions: set[TopicPartition]) -> None:
-        """Replace the owned partitions by exactly these."""
+        """Replace the owned partitions, and fetch positions for the new ones."""
         removed = self.owned - partitions
         for tp in removed:
             self.positions.pop(tp, None)
@@ -89,7 +90,7 @@ class Member(Process):
         self.fetch_positions()
 
     def lose_all(self) -> None:
-        """Lose all owned partitions without a request."""
+        """Drop all owned partitions without a request to the coordinator."""
         if self.owned:
             self.own(set())
         self._fetching = False
@@ -135,7 +136,7 @@ class Member(Process):
     # --- reading and committing ---
 
     def read(self) -> None:
-        """Read some records of each partition."""
+        """Read some records of each partition that has a position; without faults, all of them."""
         random, oracle, ends = self.world.random, self.world.oracle, self.world.ends
         self._forget_recreated_topics()
         for tp in sorted(self.positions):
@@ -161,7 +162,7 @@ class Member(Process):
             self._topic_ids[name] = topic.id
 
     def commit_request(self, generation: int, instance_id: str | None) -> OffsetCommitRequest | None:
-        """Return a commit of all changed positions; None if nothing changed."""
+        """Return an OffsetCommit request with all uncommitted positions; None if there are none."""
         by_topic = self.uncommitted()
         if not by_topic:
             return None
@@ -200,8 +201,7 @@ class Member(Process):
         done: Callable[[Errors | None], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Send a commit; `done` receives the first error of the response, or None if there was no
-        response."""
+        """Send a commit; `done` is called with an error of the response, or None if there was no response."""
         sent = {
             (topic.name, p.partition_index): p.committed_offset
             for topic in request.topics

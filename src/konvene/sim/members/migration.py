@@ -1,7 +1,8 @@
-"""Groups that migrate between the classic and the consumer protocol: members of both in one group.
+"""Groups that migrate between the classic and the consumer protocol: they have members of both.
 
 A client keeps its name; each time that it starts it may use the other protocol, as in a rolling upgrade or
-downgrade. A static member keeps its instance id, and so replaces itself."""
+downgrade. A static member keeps its instance id, and so replaces itself.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _honest(world: World, name: str, group: str) -> Member:
-    """Make a member of either protocol; every third one is static in each life."""
+    """Make a member of a random protocol; every third client is static, whatever its protocol."""
     static = int(name.removeprefix("c")) % 3 == 0
     kind = ConsumerMember if world.random.random() < world.options["upgraded"] else ClassicMember
     return kind(world, name, group, static=static)

@@ -34,7 +34,7 @@ ACKNOWLEDGE_TIMEOUT_MS = 5_000
 
 
 class ShareMember(MachineMember):
-    """A member of a share group, which processes and acknowledges records."""
+    """An honest member of a share group, which fetches, processes and acknowledges records."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name, group)
@@ -101,7 +101,7 @@ class ShareMember(MachineMember):
         self.die()
 
     def change_subscription(self) -> None:
-        """Subscribe to a random set of topics."""
+        """Subscribe to a random set of the topics."""
         topic_names = sorted(self.world.topics.by_name)
         topics = self.world.random.sample(topic_names, self.world.random.randint(1, len(topic_names)))
         self.topics = tuple(sorted(topics))
@@ -167,7 +167,7 @@ class ShareMember(MachineMember):
         self._fetch()
 
     def _process_records(self) -> None:
-        """Take fetched records and process them, which may outlast their locks."""
+        """Start to process the fetched records, which may take longer than their locks last."""
         share, world = self.share, self.world
         if share is None or self.held:
             return
@@ -194,14 +194,14 @@ class ShareMember(MachineMember):
         self._fetch()
 
     def _acknowledge_type(self) -> int:
-        """Draw how a record is acknowledged."""
+        """Draw the acknowledge type of a record: mostly ACCEPT, without faults always."""
         random, options = self.world.random, self.world.options
         if self.world.faults_disabled or random.random() >= options["refuses"]:
             return AcknowledgeType.ACCEPT
         return random.choice([AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW])
 
     def _tick(self) -> None:
-        """Run the periodic work that no response triggers."""
+        """Run one iteration of the poll loop, for work that no response triggers."""
         self.schedule(self.world.options["heartbeat.ms"], self._tick)
         self._process_records()
         self._fetch()

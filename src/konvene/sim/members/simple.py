@@ -1,8 +1,9 @@
-"""A client without membership: it commits and fetches offsets of a group, as tools and simple consumers do.
+"""A client that commits and fetches offsets of a group without being a member, as Kafka's tools do.
 
 It has a group of its own for that, and sometimes uses one that has members: then its commit is rejected
 unless the group is empty. Some of its requests have old versions with a retention time for the offset.
-Sometimes it sends a JoinGroup and does not follow up."""
+Sometimes it sends a JoinGroup and does not follow up.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ LAST_WITH_RETENTION_TIME = 4
 
 
 class SimpleClient(Process):
-    """A client without membership. For groups other than its own it commits offset 0 only."""
+    """A client that commits and fetches offsets as a tool does. For other groups than its own it commits
+    offset 0 only."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name)

@@ -1,8 +1,9 @@
 """Members that consume, transform and produce: they write output and commit offsets in one transaction.
 
 They are members of classic or consumer groups like any other, except that a transaction replaces each commit.
-While one is under way they read nothing. They fetch committed offsets with `require_stable`, and fetch them
-again after an aborted transaction."""
+While a transaction is under way they read nothing. They fetch committed offsets with `require_stable`, and
+fetch them again after an aborted transaction.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Ranges = dict[TopicPartition, tuple[int, int]]
 
 
 class TransactionalMember(Member):
-    """What transactional members of both protocols have in common."""
+    """The base class of transactional members of both protocols."""
 
     require_stable = True
     waits_for_transaction = False
@@ -57,7 +58,7 @@ class TransactionalMember(Member):
         super().die()
 
     def _fenced(self, error: Errors) -> None:
-        """Stop, because another producer uses the same transactional id."""
+        """Stop because another producer uses the same transactional id."""
         self.world.log_event(self.name, f"is fenced: {error.name}", None)
         self.die()
         if self.world.faults_disabled:  # No other client can take its id any more.
@@ -72,7 +73,8 @@ class TransactionalMember(Member):
             super().read()
 
     def commit_request(self, generation: int, instance_id: str | None) -> Any:
-        """Return the offsets to commit in a transaction; None if nothing changed or one is under way."""
+        """Return a TxnOffsetCommit with all uncommitted positions; None without any, or during a
+        transaction."""
         if self.producer is None or not self.producer.is_ready:
             return None
         label = self.producer.label()
@@ -104,7 +106,8 @@ class TransactionalMember(Member):
         done: Callable[[Errors | None], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Run a transaction; `done` receives its error, or None if it takes longer than `timeout_ms`."""
+        """Run a transaction; `done` is called with its error, or with None if it takes longer than
+        `timeout_ms`."""
         assert self.producer is not None
         ranges = self._ranges(request)
         label = request.topics[0].partitions[0].committed_metadata
@@ -132,7 +135,7 @@ class TransactionalMember(Member):
         self.producer.play(self.producer.transaction(values, request, ended))
 
     def _ranges(self, request: Any) -> Ranges:
-        """Return the range of records of each partition since the last commit."""
+        """Return the (first, next) offsets of each partition's records since the last commit."""
         ranges: Ranges = {}
         for topic in request.topics:
             for p in topic.partitions:
@@ -161,7 +164,8 @@ class TransactionalClassicMember(TransactionalMember, ClassicMember):
 class TransactionalConsumerMember(TransactionalMember, ConsumerMember):
     """A transactional member of a consumer group.
 
-    At its current epoch it may commit for partitions that it has already revoked."""
+    At its current epoch it may commit for partitions that it has already revoked, so a revocation waits for
+    the transaction."""
 
     waits_for_transaction = True
 

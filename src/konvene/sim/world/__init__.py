@@ -1,1 +1,1 @@
-"""The simulated world of one coordinator: members, network, log and faults in virtual time."""
+"""The simulated world of one group coordinator: members, network, log and faults, in virtual time."""

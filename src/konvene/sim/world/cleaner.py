@@ -1,8 +1,9 @@
-"""Run the broker's own log cleaner on a list of batches.
+"""Runs the broker's own log cleaner on a list of batches.
 
 The batches are written to segments on an in-memory disk, cleaned as a broker cleans them, and read again. So
-the invariants that `sim.world.compaction` checks for a model of compaction are checked for the real cleaner
-as well, on logs of the simulator and of Apache Kafka."""
+the invariants that `sim.world.compaction` asserts for a model of compaction are asserted for the real cleaner
+as well, on logs of the simulator and of Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ PLENTY = 1 << 24
 
 
 def cleaned_at_random(batches: Sequence[bytes], random: Random, *, drop_tombstones: bool) -> list[bytes]:
-    """Clean up to a random batch, in segments of random size; with tombstones kept, from a random batch
-    on."""
+    """Return the batches after cleaning a random range of them, in segments of random size.
+
+    The range begins at the first batch if tombstones are dropped."""
     if not batches:
         return []
     begin = 0 if drop_tombstones else random.choice((0, random.randrange(len(batches))))
@@ -47,9 +49,10 @@ def cleaned(
 ) -> list[bytes]:
     """Return the batches after cleaning those from number `begin` up to `end`.
 
-    `segment` is the number of batches per file. `drop_tombstones`: clean a second time, after the tombstones'
-    retention has passed; this covers the whole log, since a tombstone that hides something must stay. Open
-    transactions and everything behind the first record of one stay as they are."""
+    `segment` is the number of batches per file. With `drop_tombstones`, a second cleaning follows, after the
+    tombstones' retention has passed. It covers the log from the beginning, since a tombstone must stay while
+    an earlier record has its key. Open transactions and everything behind the first record of one stay as
+    they are."""
     stop = len(batches) if end is None else end
     cleaned_batches = _clean(
         batches, begin, stop, segment, DAY_MS, 0 if drop_tombstones else DAY_MS, map_bytes
@@ -68,7 +71,7 @@ def cleaned(
 
 
 def _index_after(cleaned_batches: Sequence[bytes], batches: Sequence[bytes], stop: int) -> int:
-    """Return how many of the remaining batches were before batch `stop`."""
+    """Return how many of the cleaned batches lie before batch number `stop` of the original ones."""
     end = read_header(batches[stop - 1]).next_offset if stop else 0
     return sum(read_header(batch).base_offset < end for batch in cleaned_batches)
 
@@ -129,7 +132,7 @@ def _clean(
 
 
 def _producers(batches: Sequence[bytes]) -> tuple[Producers, list[AbortedTransaction]]:
-    """Return the producers' state and the aborted transactions of a whole log."""
+    """Return the producers' state after a whole log, and its aborted transactions."""
     producers, aborted = Producers(), []
     for batch in batches:
         header = read_header(batch)

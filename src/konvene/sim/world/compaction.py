@@ -1,11 +1,12 @@
-"""Model of log compaction, and the check that compaction changes nothing observable.
+"""A model of log compaction, and assertions that compaction changes nothing observable.
 
 A cleaner keeps the last record of each key at its position; from the beginning of a log it may drop
 tombstones as well. It may have cleaned up to any batch, and it may clean the middle of a log while a
 coordinator loads it. Batches stay, empty if need be, so that a batch keeps its number.
 
 Records of an open transaction, and everything behind its first record, are not cleaned. Records of an aborted
-transaction are dropped. A marker is dropped when no record of its transaction remains, never before."""
+transaction are dropped. A marker is dropped when no record of its transaction remains, never before.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int = 0) -> list[Batch]:
-    """Return the log with its batches from `begin` up to `end` compacted; `tombstones`: they are kept.
+    """Return the log with its batches from `begin` up to `end` compacted; with `tombstones`, these are kept.
 
-    Tombstones may be dropped only when cleaning from the beginning: they hide the records before them."""
+    Tombstones may be dropped only if `begin` is 0: elsewhere they hide records before `begin`."""
     assert tombstones or not begin, "a tombstone is needed while what it hides is there"
     aborted, stable = _aborted(batches)
     end = min(end, stable)
@@ -56,7 +57,7 @@ def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int =
 
 
 def _aborted(batches: Sequence[Batch]) -> tuple[frozenset[int], int]:
-    """Return the numbers of aborted batches, and the first batch of an open transaction."""
+    """Return the indexes of aborted batches, and the index of the first batch of an open transaction."""
     open_: dict[int, list[int]] = {}
     aborted: list[int] = []
     for at, batch in enumerate(batches):
@@ -83,9 +84,10 @@ def _without_markers(batches: list[Batch], end: int) -> list[Batch]:
 def compactions(
     batches: Sequence[Batch], random: Random | None = None, most: int = 8
 ) -> Iterator[list[Batch]]:
-    """Yield each prefix compacted, with and without tombstones, and the second half compacted in place.
+    """Yield the log in several compacted states.
 
-    With `random`: at most `most` of each, drawn."""
+    These are each prefix compacted with and without tombstones, and the second half compacted in place. With
+    `random`, at most `most` prefixes and `most` ranges are drawn instead."""
     count = len(batches)
     ends: Sequence[int] = range(1, count + 1)
     begins: Sequence[int] = (count // 2,)
@@ -163,7 +165,8 @@ def _assert_half_way_is_the_same(batches: Sequence[Batch], end: int, random: Ran
 
 
 def assert_every_prefix_loads(runtime: GroupRuntime) -> None:
-    """Assert G1: a shard can be loaded from each prefix of the log, and each member has its session."""
+    """Assert G1: a shard can be loaded from each prefix of the log, and then has a session timer per
+    member."""
     shard = GroupShard()
     assert_loads(runtime, shard)
     for batch in runtime.log.batches:
@@ -184,12 +187,12 @@ def assert_loads(runtime: GroupRuntime, shard: GroupShard) -> None:
 
 
 def read_in_bulk(batches: Sequence[Batch]) -> GroupShard:
-    """Encode the log, and read it in bulk as the broker's coordinator does."""
+    """Return the shard that a coordinator loads from the encoded log, which it reads in bulk."""
     return read_bytes(as_bytes(batches))
 
 
 def read_bytes(batches: Sequence[bytes]) -> GroupShard:
-    """Return the shard that a coordinator loads from these batches."""
+    """Return the shard that a coordinator loads from encoded batches."""
     shard = GroupShard()
     for batch in batches:
         for _, _, record in GROUP_SERDE.read(memoryview(batch), read_header(batch)):
@@ -198,15 +201,15 @@ def read_bytes(batches: Sequence[bytes]) -> GroupShard:
 
 
 def as_bytes(batches: Sequence[Batch]) -> list[bytes]:
-    """Encode the log as a broker writes it; batches that compaction emptied are left out."""
+    """Return the encoded batches of the log; those that compaction emptied are left out."""
     data: list[bytes] = []
     offset = 0
     for batch in batches:
         if batch.pairs:
-            producer_id = batch.producer or Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+            producer = batch.producer or Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
             built = build_simple(
-                list(batch.pairs), 1000, base_offset=offset, producer_id=producer_id.producer_id,
-                producer_epoch=producer_id.epoch, transactional=batch.producer is not None,
+                list(batch.pairs), 1000, base_offset=offset, producer_id=producer.producer_id,
+                producer_epoch=producer.epoch, transactional=batch.producer is not None,
             )  # fmt: skip
             data.append(bytes(built))
             offset += len(batch.pairs)
@@ -222,13 +225,15 @@ def as_bytes(batches: Sequence[Batch]) -> list[bytes]:
 
 
 def ordered_state(shard: GroupShard) -> tuple[Any, ...]:
-    """Return everything that a shard holds, in the order in which it holds it."""
+    """Return the whole state of a shard, in the order in which the shard stores it."""
     groups = [(group, list(group.members), list(group.instances)) for group in shard.groups.values()]
     return groups, list(all_offsets(shard).items()), shard.pending.by_group
 
 
 def observable_state(shard: GroupShard) -> tuple[Any, ...]:
-    """Return what clients can observe: all state except empty simple groups, which are not written."""
+    """Return the state of a shard that clients can observe.
+
+    That is all but empty groups that only committed offsets created: these are not written to the log."""
     groups = {
         name: group
         for name, group in shard.groups.items()
@@ -241,7 +246,9 @@ def observable_state(shard: GroupShard) -> tuple[Any, ...]:
 
 
 def _effective_pending(shard: GroupShard) -> dict[Any, Any]:
-    """Return pending offsets without those that a later commit superseded: a cleaner may drop these."""
+    """Return pending transactional offsets without those that a later commit superseded.
+
+    A cleaner may drop the records of these."""
     return {
         (group, topic, partition): {
             producer_id: marker for producer_id, marker in entries.items() if marker is not None

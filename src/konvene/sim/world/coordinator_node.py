@@ -1,4 +1,4 @@
-"""Base of further coordinators of the simulated world: their log, their disk and their failover."""
+"""Base class of the world's other coordinators (transactions, share state): their log, disk and failover."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ R = TypeVar("R", bound=ShardRuntime[Any, Any])
 
 
 class CoordinatorNode(Generic[R]):
-    """Runs a coordinator, syncs its log after a delay, and replaces it when it fails."""
+    """A node with one coordinator: syncs its log after a delay, and replaces the coordinator when it
+    fails."""
 
     log_name = ""
     """Name of the log in the events of the world."""
@@ -29,7 +30,7 @@ class CoordinatorNode(Generic[R]):
         raise NotImplementedError
 
     def start_sync(self) -> None:
-        """Start a sync if responses wait for one; it takes a while and may fail."""
+        """Start a sync of the log if responses wait for one. It completes, or fails, after a delay."""
         runtime, world = self.runtime, self.world
         if runtime.sync_pending and not runtime.disk_busy:
             runtime.disk_busy = True
@@ -47,7 +48,7 @@ class CoordinatorNode(Generic[R]):
             runtime.complete_sync()
 
     def fail_over(self) -> None:
-        """Kill the coordinator and load the log in another one; the log loses a part of its tail."""
+        """Kill the coordinator and start another one, after losing a random part of the log's tail."""
         random, old = self.world.random, self.runtime
         old.die()
         pending, least = len(self.log.batches) - self.log.durable, self.retained_batches()
@@ -57,5 +58,5 @@ class CoordinatorNode(Generic[R]):
         new.load()
 
     def retained_batches(self) -> int:
-        """Return how many batches that are not durable survive a failover."""
+        """Return the least number of batches that survive a failover although they were not durable."""
         return 0

@@ -1,9 +1,10 @@
-"""Event: what invariants check, with the state that it touched, before and after.
+"""`Event`: what invariants check, one thing that happened to a shard, with the state before and after.
 
 Classic groups are immutable values, so the state before an event is a reference to the old value. Modern
 groups are changed in place: `before` has a copy, and `after` is the live group, to be read while the event is
-observed. An event has only the groups and offsets that it touched; that it touched no others is checked by
-events of the kind "audit", which have everything and come every so many steps."""
+observed. An event contains only the groups and offsets that it touched. That no others changed is checked by
+events of the kind "audit", which contain all of them and occur at regular intervals.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ OffsetKey = tuple[str, str, int]
 
 
 class View(NamedTuple):
-    """Groups and offsets of a shard, read-only."""
+    """A read-only view of the groups and offsets of a shard."""
 
     groups: Mapping[str, Any]
     offsets: Mapping[OffsetKey, Committed]
@@ -72,7 +73,7 @@ class Event:
     before: View
     after: View
     changed: bool = False
-    """Whether there was anything to replay."""
+    """Whether the event changed the state: its outcome had records to replay."""
     api: str = ""
     """Kafka's name of the request, such as "JoinGroup"."""
     request: Any = None
@@ -97,14 +98,14 @@ class Event:
 
     @property
     def error(self) -> Errors | None:
-        """Error of the response; None if the request waits."""
+        """Error code of the response; None if the request waits."""
         if isinstance(self.answer, Errors) or self.answer is None:
             return self.answer
         return Errors(getattr(self.answer, "error_code", 0))
 
     @property
     def is_complete(self) -> bool:
-        """Whether the views have the shard's whole state."""
+        """True if the views contain the shard's whole state."""
         return self.kind in ("audit", "loaded")
 
     @property
@@ -118,7 +119,7 @@ class Event:
 
     @property
     def concerns_modern_group(self) -> bool:
-        """Whether the request or timer concerns a group that is or was a consumer, share or streams group."""
+        """True if the request or timer concerns a group that is or was a consumer, share or streams group."""
         if self.request is not None:
             name = getattr(self.request, "group_id", "")
         else:

@@ -57,12 +57,12 @@ def inject_fault(world: World) -> None:
 
 
 def draw_duration_ms(world: World, low: float, high: float) -> int:
-    """Draw a duration, uniform in its logarithm."""
+    """Draw a duration between `low` and `high` whose logarithm is uniformly distributed."""
     return round(math.exp(world.random.uniform(math.log(low), math.log(high))))
 
 
 def maybe_restart(world: World, member: Member) -> None:
-    """Restart a dead member after a while, with probability 0.8."""
+    """Schedule the restart of a dead member, with probability 0.8 and while faults are enabled."""
     if not world.faults_disabled and world.random.random() < 0.8:
         gap_ms = draw_duration_ms(world, 10, 3 * world.options["session.ms"])
         world.event_queue.after(gap_ms, _restart, world, member)
@@ -128,7 +128,7 @@ def _resume(world: World, member: Member, life: int) -> None:
 
 
 def _members_of_random_process(world: World) -> list[Member]:
-    """Return the live members of some process; in a world without processes, one member."""
+    """Return the live members of a random member's process, or that member if it belongs to none."""
     member = _random_live_member(world)
     name = getattr(member, "process_id", None)
     siblings = [
@@ -145,7 +145,7 @@ def _process_dies(world: World) -> None:
 
 
 def _roll(world: World) -> None:
-    """Restart the processes one after another; each leaves its group properly."""
+    """Restart all hosts one after another; their members leave the group first."""
     at_ms = 0
     hosts = dict.fromkeys(getattr(m, "host", m.name) for m in world.live_members())
     for host in hosts:
@@ -166,7 +166,7 @@ def _roll_topology(world: World) -> None:
 
 
 def _roll_protocol(world: World) -> None:
-    """Roll an application to the other protocol, completely or in part; usually after fixing its internal
+    """Restart an application's hosts with the other protocol, all or some; usually after fixing its
     topics."""
     if world.random.random() < 0.7:
         world.internal_topics.delete_misfits()
@@ -185,7 +185,7 @@ def _roll_protocol(world: World) -> None:
 
 
 def _redeploy_host(world: World, host: str) -> None:
-    """Restart a host by a deployment whose clients leave their group, or just stop."""
+    """Restart all members on a host; they either leave their group first or die."""
     leaves_properly = world.random.random() < 0.6
     for member in list(world.members):
         if member.alive and getattr(member, "host", member.name) == host and not world.faults_disabled:
@@ -202,7 +202,7 @@ def _request_shutdown(world: World) -> None:
 
 
 def clear_shutdown_requests(world: World) -> None:
-    """End shutdowns of groups with classic members: these would rejoin forever once members no longer stop.
+    """End requested shutdowns of applications with classic members, which would restart and stop forever.
 
     The request is soft state, so a failover clears it."""
     for group in world.runtime.core.groups.values():
@@ -212,7 +212,7 @@ def clear_shutdown_requests(world: World) -> None:
 
 
 def clients_cut_off(world: World, direction: str) -> frozenset[str]:
-    """Return the clients that are cut off in this direction: `to` or `from` the coordinator."""
+    """Return the names of clients whose messages are lost: `to` the coordinator or `from` it."""
     return world.cuts[direction] if world.cuts else NO_CLIENTS
 
 
@@ -253,7 +253,7 @@ def _resubscribe(world: World) -> None:
 
 
 def append_faults(world: World, runtime: GroupRuntime | TransactionRuntime | ShareStateRuntime) -> None:
-    """Decide whether the next append fails."""
+    """Draw whether the runtime's next append fails, or is rejected as too large."""
     conditions, random = world.conditions, world.random
     if conditions["append.fails"] and random.random() < conditions["append.fails"]:
         runtime.journal.refuse = "fails"
@@ -275,7 +275,9 @@ def _share_node_dies(world: World) -> None:
 
 
 def _change_share_offsets(world: World, make_request: Callable[[World, str], Struct]) -> None:
-    """Change offsets of a share group, which is rejected while it has members; usually all leave first."""
+    """Send an administrator's request that changes a share group's offsets.
+
+    It is rejected while the group has members, so usually all of them leave first."""
     group, at_ms = world.random.choice(_groups(world)), 0
     if world.random.random() < 0.8:
         at_ms = draw_duration_ms(world, 10, 5_000)
@@ -293,7 +295,7 @@ def _node_dies(world: World) -> None:
 
 
 def _failover(world: World) -> None:
-    """Kill the coordinator; appends that were not durable survive or are lost."""
+    """Kill the coordinator and start another one; batches that were not durable are lost, some or all."""
     old = world.runtime
     old.die()
     left = len(world.log.batches) - world.log.durable
@@ -316,7 +318,7 @@ def _die_if_loading(world: World) -> None:
 
 
 def _deposed(world: World) -> None:
-    """Start a successor while the old coordinator lives on until it is killed."""
+    """Start another coordinator while the old one keeps running for up to 20 s."""
     old = world.runtime
     old.finish()
     if old.coordinator.state != "active":
@@ -343,7 +345,7 @@ def _start_successor(world: World, old: GroupRuntime, lost: int) -> None:
 
 
 def _compact(world: World) -> None:
-    """Compact the log, completely or in part."""
+    """Compact the log, completely or in part, with the run's probability `compaction`."""
     if world.random.random() < world.conditions["compaction"]:
         batches = world.log.batches
         end = world.random.choice([len(batches), world.random.randint(0, len(batches))])
@@ -357,7 +359,7 @@ def _compact(world: World) -> None:
 
 
 def _send_as_admin(world: World, request: Struct, version: int) -> None:
-    """Send a request as an administrator; only invariants look at the response."""
+    """Send a request as an administrator, who ignores the response; invariants check it."""
     admin = Process(world, "admin")
     admin.start()
     admin.send(request, version, lambda answer: None)
@@ -374,7 +376,7 @@ def _topic_grows(world: World) -> None:
 
 
 def _topic_recreated(world: World) -> None:
-    """Delete a topic with its offsets, and recreate it without records."""
+    """Delete the topic `extra` with its committed offsets, and recreate it without records."""
     name = "extra"
     old = world.topics.by_name.get(name)
     if old is None:
@@ -386,7 +388,7 @@ def _topic_recreated(world: World) -> None:
 
 
 def forget_topic(world: World, name: str) -> None:
-    """Delete the committed offsets of a topic, and what the oracle expects of them."""
+    """Delete a topic's committed offsets, as its deletion does, and let the oracle expect that."""
     world.oracle.topic_recreated(name)
     deleted = DeleteTopicState(name=name, topic_id=world.topics.by_name[name].id)
     _send_as_admin(world, DeleteTopicsRequest(topics=(deleted,)), 6)
@@ -406,7 +408,7 @@ def recreate_topic(world: World, name: str) -> None:
 
 
 def _topic_created_or_deleted(world: World) -> None:
-    """Create or delete a topic that expressions match; some may not be described."""
+    """Create or delete a topic that subscribed regular expressions match; one of them is not authorized."""
     name = world.random.choice(["orders-late", "orders-later", f"{SECRET}-orders", "extra-late"])
     if name in world.topics.by_name:
         forget_topic(world, name)
@@ -416,7 +418,9 @@ def _topic_created_or_deleted(world: World) -> None:
 
 
 def _delete_internal_topics(world: World) -> None:
-    """Delete internal topics that do not match their sources, or a correct one; they are recreated empty."""
+    """Delete wrongly partitioned internal topics, or an arbitrary one if there are none.
+
+    The broker creates them again, without records."""
     world.internal_topics.delete_misfits(allow_any=True)
 
 
@@ -429,7 +433,7 @@ def _setting(world: World) -> None:
 
 
 def _remove_members(world: World) -> None:
-    """Remove members by instance id, or by member id where they have none, as Kafka's tools do."""
+    """Send LeaveGroup requests that remove random members, as Kafka's tools do."""
     leaving: dict[str, list[MemberIdentity]] = {}
     for member in world.members:
         if world.random.random() < 0.3:

@@ -57,7 +57,7 @@ from typing import Any, NamedTuple
 
 
 class Parameter(NamedTuple):
-    """A parameter of a run: name, value without faults, and how a seed draws its value."""
+    """A parameter of a run, whose value `draw` derives from the run's seed."""
 
     name: str
     fault_free: Any
@@ -67,7 +67,7 @@ class Parameter(NamedTuple):
 
 
 def _often_none(most: float, none: float = 0.3) -> Callable[[Random], float]:
-    """Return 0 with probability `none`, else a uniform value up to `most`."""
+    """Return a function that draws 0 with probability `none`, else a uniform value up to `most`."""
     return lambda r: 0.0 if r.random() < none else round(r.uniform(0, most), 4)
 
 
@@ -320,7 +320,7 @@ ALL_FAULTS = (
 
 
 class Options:
-    """The drawn values of a run: a value for each parameter, a weight for each fault."""
+    """The options of a run: a value for each parameter, and a weight for each fault."""
 
     def __init__(self, parameters: Mapping[str, Any], faults: Mapping[str, float]) -> None:
         self.parameters = dict(parameters)
@@ -384,7 +384,8 @@ class Options:
         return cls({parameter.name: parameter.fault_free for parameter in ALL_PARAMETERS}, {})
 
     def with_set(self, values: Iterable[tuple[str, str]]) -> Options:
-        """Return a copy with these parameters set, or weights of faults as `fault.NAME`.
+        """Return a copy with the (name, text) pairs `values` set: parameters, or weights of faults as
+        `fault.NAME`.
 
         Raises ValueError for an unknown name or a malformed number."""
         parameters, faults = dict(self.parameters), dict(self.faults)
@@ -400,7 +401,7 @@ class Options:
         return Options(parameters, faults)
 
     def lines(self) -> list[str]:
-        """Format as `name=value` what differs from a run without faults."""
+        """Return a `name=value` line for each option that differs from a run without faults."""
         changed = [
             (p, self.parameters[p.name]) for p in ALL_PARAMETERS if self.parameters[p.name] != p.fault_free
         ]

@@ -1,8 +1,9 @@
-"""Readable member ids: the n-th id issued for a client ends in n, independently of other clients.
+"""Readable member ids for simulated clients: the n-th id that a client is issued ends in n.
 
 A coordinator builds a classic member id from the client id, or the instance id, and a random part. Here the
 random part is a number, which rises only when an id was used. A consumer group's member id is random as a
-whole; here it begins with the client id as well, as do the ids that clients of that protocol generate."""
+whole; here it begins with the client id as well, as do the ids that clients of that protocol generate.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from konvene.messages.join_group import JoinGroupRequest
 
 
 class MemberIds:
-    """Counts the issued ids by their prefix."""
+    """A counter of issued member ids for each prefix: a client id or instance id."""
 
     def __init__(self) -> None:
         self._issued: Counter[str] = Counter()
@@ -26,7 +27,7 @@ class MemberIds:
         return f"<member ids: {self._issued.total()} made>"
 
     def random_part(self, client_id: str, request: Struct, groups: Any = None) -> str:
-        """Return what replaces the random part of a member id in this request."""
+        """Return the text that replaces the random part of the member id that this request may be issued."""
         stem = _stem(client_id, request)
         number = str(self._issued[stem] + 1)
         whole = isinstance(request, ConsumerGroupHeartbeatRequest)
@@ -41,7 +42,8 @@ class MemberIds:
         return f"{client_id}-{self._issued[client_id]}"
 
     def request_decided(self, client_id: str, request: Struct, groups: Any) -> None:
-        """Note that the request was decided: an id that is in use is not issued again."""
+        """Count the id that `random_part` returned if the group now uses it, so that it is not issued
+        again."""
         if not isinstance(request, JoinGroupRequest | ConsumerGroupHeartbeatRequest):
             return
         group, stem = groups.get(request.group_id), _stem(client_id, request)

@@ -1,8 +1,9 @@
-"""A client process, as far as all simulated clients are alike: it sends requests, waits, pauses, dies.
+"""A simulated client process: it sends requests, waits for responses, pauses and dies.
 
 Every request has a timeout. When it passes, or when the connection breaks, all pending requests complete with
 None: the coordinator may or may not have handled them. A response that arrives for a closed connection is
-dropped. A paused process handles, when it resumes, everything that became due, in order."""
+dropped. When a paused process resumes, it runs everything that became due meanwhile, in order.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ REQUEST_TIMEOUT_MS = 5_000
 
 
 class Process:
-    """A simulated client process with one connection to the coordinator."""
+    """A simulated client process with one connection to the coordinator; the base class of all clients."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -45,7 +46,7 @@ class Process:
     # --- life ---
 
     def start(self) -> None:
-        """Start the process. Subclasses begin their work here."""
+        """Start the process; subclasses override this to send their first request."""
         self.life += 1
         self.alive, self.paused = True, False
 
@@ -68,7 +69,7 @@ class Process:
             self._do(life, call, args)
 
     def schedule(self, delay_ms: int, call: Callable[..., None], *args: Any) -> Entry:
-        """Schedule a callback that runs if the process has not died or restarted by then."""
+        """Schedule a callback, which is dropped if the process dies or restarts before it is due."""
         return self.world.event_queue.after(delay_ms, self._do, self.life, call, args)
 
     def _do(self, life: int, call: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -88,7 +89,7 @@ class Process:
         answered: Callable[[Answer], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Send a request; `answered` is called once with the response, an error, or None."""
+        """Send a request; `answered` is called once with the response, an error, or None if none arrives."""
         self._last_call += 1
         number = self._last_call
         timer = self.schedule(timeout_ms, self._timed_out, number)
@@ -96,7 +97,7 @@ class Process:
         self.world.send(self, number, request, version)
 
     def receive(self, life: int, connection: int, number: int, answer: Answer) -> None:
-        """Handle a response from the network."""
+        """Deliver a response to request `number`, unless its connection or process has ended."""
         if connection == self.connection:
             self._do(life, self._answered, (number, answer))
 
@@ -112,7 +113,7 @@ class Process:
             self.disconnect()
 
     def connection_broken(self, life: int, connection: int) -> None:
-        """Handle a broken connection."""
+        """Disconnect because the network broke this connection; ignored if it was closed before."""
         if connection == self.connection:
             self._do(life, self.disconnect, ())
 

@@ -1,4 +1,4 @@
-"""Event loop of a simulated coordinator process: the part of an event queue that dies with its process."""
+"""Event loop of a simulated coordinator process: its callbacks no longer run once the process has died."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["ProcessLoop", "TimerReportingCoordinator"]
 
 
 class ProcessLoop:
-    """The event queue as one coordinator uses it. After `end`, none of its callbacks runs any more."""
+    """An event loop for one coordinator on the world's event queue. After `end`, no callback runs any
+    more."""
 
     def __init__(
         self, event_queue: EventQueue, delay_ms: Callable[[], int], finish: Callable[[], None]
@@ -55,7 +56,8 @@ class ProcessLoop:
 
 
 class TimerReportingCoordinator(Coordinator):
-    """A coordinator that calls `fired` after each timer: several timers may be due at the same time."""
+    """A coordinator that calls `fired` after each timer, so that timers due at the same time are told
+    apart."""
 
     fired: Callable[[], None]
 

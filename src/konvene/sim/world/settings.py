@@ -1,4 +1,4 @@
-"""Settings of the broker that change while a world runs, with their values; the default first."""
+"""Broker settings that a fault may change during a run, with their possible values, the default first."""
 
 from __future__ import annotations
 

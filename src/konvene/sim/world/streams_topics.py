@@ -32,7 +32,7 @@ DENIED = 0.3
 
 
 def streams_settings(options: Options) -> dict[str, str]:
-    """Return the settings of streams groups; the limits of configured timeouts are lifted."""
+    """Return the broker's settings of streams groups, without lower limits for their timeouts."""
     settings_by_name = {
         "min.session.timeout.ms": 1,
         "min.heartbeat.interval.ms": 1,
@@ -55,7 +55,7 @@ def streams_settings(options: Options) -> dict[str, str]:
 
 
 class InternalTopics:
-    """The broker and the operators that keep a streams group's topics."""
+    """The parts of broker and operator that create, delete and describe the topics of streams groups."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -69,7 +69,8 @@ class InternalTopics:
     # --- the broker ---
 
     def create(self, runtime: GroupRuntime, request: TopicsToCreate) -> None:
-        """Create the requested topics that are not being created; they exist, or not, after a delay."""
+        """Start the creation of the requested topics, unless under way; it succeeds or fails after a
+        delay."""
         existing = self._world.topics.by_name
         names = [t.name for t in request.topics if t.name not in self._pending and t.name not in existing]
         if names:
@@ -98,7 +99,9 @@ class InternalTopics:
                 runtime.inform(news)
 
     def ends(self, request: EndsToLookUp) -> EndsFound:
-        """Return the current end offsets of changelogs; all writes of a task are in its first changelog."""
+        """Return the current end offsets of changelogs.
+
+        All writes of a task count for its first changelog; the others are empty."""
         stores, existing, ends = self._world.stores, self._world.topics.by_name, {}
         for task, partitions in request.tasks:
             for topic, partition in partitions:
@@ -110,7 +113,7 @@ class InternalTopics:
     # --- operators ---
 
     def schedule_source(self) -> None:
-        """Create the second source topic of every application, now or later."""
+        """Schedule the creation of the second source topic, `extra`: now, or with `late.topic` later."""
         world = self._world
         late = world.options["late.topic"]
         if late and EXTRA in world.topics.by_name:
@@ -125,7 +128,7 @@ class InternalTopics:
             self._world.set_topic(EXTRA, 1 + self._world.options["partitions"] // 4)
 
     def next_topology(self, group: str) -> None:
-        """Roll an application to its next topology, sometimes only half of its processes.
+        """Restart an application's hosts with its next topology, sometimes only some of them.
 
         Does nothing unless the group durably has the topology that was rolled out last."""
         world, random = self._world, self._world.random
@@ -157,13 +160,16 @@ class InternalTopics:
             world.event_queue.after(at_ms, fault_actions.restart_host, world, host)
 
     def epoch_to_start_with(self, group: str) -> int:
-        """Return the topology epoch of a starting member: the deployed one, at most one above the group's."""
+        """Return the topology epoch of a starting member: the one rolled out last, but at most one above the
+        group's."""
         configured, deployed_epoch = self._world.runtime.core.groups.get(group), self.deployed.get(group, 0)
         known = configured.topology_epoch if isinstance(configured, StreamsGroup) else -1
         return deployed_epoch if known < 0 else min(deployed_epoch, known + 1)
 
     def delete_misfits(self, *, allow_any: bool = False) -> None:
-        """Delete internal topics that do not match their sources; with `allow_any`, else an arbitrary one."""
+        """Delete internal topics whose partition counts do not match their sources.
+
+        If there are none and `allow_any`, delete a random internal topic."""
         world = self._world
         if world.faults_disabled:
             self._create_source()
@@ -188,7 +194,7 @@ class InternalTopics:
         return [name for name in names if name in self._world.topics.by_name]
 
     def _misfits(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield groups whose internal topics no longer match their sources, with these topics."""
+        """Yield (group, internal topics) of applications whose internal topics do not match their sources."""
         for group in self._groups():
             for epoch in range(self.deployed.get(group, 0) + 1):
                 message = topology_of(self._world.options["topology"], group, epoch).to_message()

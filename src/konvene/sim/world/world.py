@@ -1,9 +1,10 @@
-"""Simulated world: clients, a network, one group coordinator and its log, in one thread and in virtual time.
+"""The simulated world: clients, a network, one group coordinator and its log, in one thread and virtual time.
 
 A step runs the next entry of the event queue: a request arrives, a response arrives, a timer fires, a sync
 completes, a fault is injected. Everything that happens to the coordinator is an `Event`, and every invariant
 checks every event. `sim.runs.run` makes a world from a seed and steps it; `sim.world.faults` describes the
-fault model."""
+fault model.
+"""
 
 from __future__ import annotations
 
@@ -70,14 +71,14 @@ TraceEntry = tuple[int, int, str, str, Any]
 
 
 def authorize_unless_secret(call: RequestContext, operation: Operation, resource: Resource) -> bool:
-    """Authorize everything except topics whose names begin with `SECRET`."""
+    """Return True for every resource except topics whose names begin with `SECRET`."""
     return not resource.name.startswith(SECRET)
 
 
 def consumer_settings(options: Options, both: bool) -> dict[str, str]:
-    """Return the settings of groups whose coordinator assigns; the limits of configured timeouts are lifted.
+    """Return the broker's settings of consumer and streams groups, without lower limits for their timeouts.
 
-    `both`: classic members may join these groups, so `group.consumer.max.size` stays at its default."""
+    `both`: classic members may join these groups, so `group.consumer.max.size` must not reject them."""
     settings_by_name = {
         "min.session.timeout.ms": 1,
         "min.heartbeat.interval.ms": 1,
@@ -108,13 +109,13 @@ def _depends_on_order(request: Struct) -> bool:
 
 
 class MembershipListener:
-    """Receives changes of ownership and explained rebalances; this one ignores them."""
+    """A listener for changes of ownership and explained rebalances; this one ignores them."""
 
     def owned(self, member: Member, added: int, removed: int) -> None:
-        """Handle a change of a member's owned partitions: `added` more and `removed` fewer."""
+        """Called when a member owns `added` more partitions and `removed` fewer."""
 
     def explained(self, explained: ExplainedRebalance) -> None:
-        """Handle a completed rebalance and its explanation."""
+        """Called when a rebalance is complete and explained."""
 
 
 class World:
@@ -197,7 +198,7 @@ class World:
         """Time at which the last background computation that is under way completes."""
 
     def record(self) -> Recorder:
-        """Record from here on everything that the coordinator decides, as a scenario."""
+        """Start to record everything that the coordinator decides, as a scenario; return the recorder."""
         first = (
             [f"kinds {' '.join(self.kinds)}", f"heavy {targets.OFFLOAD_WEIGHT}"]
             if assigns(self.kinds)
@@ -207,7 +208,7 @@ class World:
         return self.recorder
 
     def record_command(self, line: str) -> None:
-        """Record one command of a scenario, such as a change of a setting or a crash."""
+        """Add a command to the recorded scenario, if there is one, for a change that is no request."""
         if self.recorder is not None:
             self.recorder.time(self.event_queue.now_ms, self.event_queue.wall_off_ms)
             self.recorder.record(line)
@@ -226,8 +227,8 @@ class World:
             topic_id = Uuid(f"{name}-{self._topic_serial}".ljust(16, "-")[-16:].encode())
         else:
             topic_id = existing.id
-        other_clients = [t for t in self.topics.by_name.values() if t.name != name]
-        self.topics = Topics([*other_clients, Topic(name, topic_id, partitions)], self._topic_serial)
+        other_topics = [t for t in self.topics.by_name.values() if t.name != name]
+        self.topics = Topics([*other_topics, Topic(name, topic_id, partitions)], self._topic_serial)
         if self.recorder is not None:
             self.recorder.time(self.event_queue.now_ms, self.event_queue.wall_off_ms)
             self.recorder.topic(name, topic_id, partitions)
@@ -247,11 +248,11 @@ class World:
             self.share.topics_changed()
 
     def partition_counts(self) -> dict[str, int]:
-        """Return the number of partitions by topic; the same object as long as nothing changed."""
+        """Return the number of partitions by topic: the same dict object until something changes."""
         return self._counts
 
     def leaves_permanently(self) -> bool:
-        """Return True if a leaving static member will not come back, as far as it knows."""
+        """Draw whether a leaving static member says that it will not return; always True without faults."""
         return self.faults_disabled or self.random.random() < 0.2
 
     def subscription(self) -> tuple[str, ...]:
@@ -274,7 +275,7 @@ class World:
                 self.set(name, value)
 
     def new_runtime(self) -> GroupRuntime:
-        """Return another coordinator on the same log, not loaded yet."""
+        """Return the runtime of a new coordinator on the same log, which is not loaded yet."""
         new = GroupRuntime(
             self.event_queue,
             SimulatedPorts(
@@ -291,8 +292,7 @@ class World:
         return new
 
     def _perform_effect(self, runtime: GroupRuntime, effect: Effect) -> None:
-        """Carry out an effect that the coordinator requested: background work, whose result arrives after a
-        delay."""
+        """Carry out an effect that the coordinator requested: background work, whose result arrives later."""
         if effect.verb == CREATE_TOPICS:
             self.internal_topics.create(runtime, effect.subject)
             return
@@ -310,11 +310,12 @@ class World:
         self.event_queue.after(delay_ms, self._result_arrived, runtime, runtime.core, result)
 
     def latency_ms(self, parameter: str) -> int:
-        """Draw a delay whose mean is the value of the parameter."""
+        """Draw an exponentially distributed delay whose mean is the value of a parameter."""
         return self._about(self.conditions[parameter])
 
     def _result_arrived(self, runtime: GroupRuntime, core: Any, result: Any) -> None:
-        """Pass the result to the shard, unless it was loaded again since."""
+        """Pass a result of background work to the shard that requested it, unless it was loaded again
+        since."""
         if runtime.core is core and runtime in (self.runtime, *self.deposed):
             self.log_event("work", "is done", result)
             if runtime is self.runtime:
@@ -328,7 +329,7 @@ class World:
         return group_found if isinstance(group_found, ClassicGroup) else ClassicGroup(group_id)
 
     def _is_current(self, member: Member) -> bool:
-        """Return True if the coordinator knows the member at the epoch that the member believes to have.
+        """Return True if the coordinator has the member at the epoch that the member believes to have.
 
         A member of a consumer group may be behind: it has not received its new epoch yet."""
         group_found = self.runtime.core.groups.get(member.group)
@@ -349,7 +350,7 @@ class World:
         return [m for m in self.members if m.alive]
 
     def new_member(self) -> Member:
-        """Add a member, which is not started yet; kinds and groups are used in rotation."""
+        """Add a member, which is not started yet. The run's kinds and groups take turns."""
         number = len(self.members)
         member = self._member(number)
         self.members.append(member)
@@ -361,7 +362,7 @@ class World:
         return kinds()[kind].honest(self, f"c{number + 1}", group)
 
     def restart_member(self, member: Member) -> None:
-        """Start a dead member again; where both protocols are allowed, possibly with the other one."""
+        """Start a dead member again, replaced by a new one if its kind may change protocol between lives."""
         number = self.members.index(member)
         if kinds()[self.kinds[number % len(self.kinds)]].replaced_on_restart:
             before, member = member, self._member(number)
@@ -428,7 +429,7 @@ class World:
                 chaos.inject_fault(self)
 
     def run_until(self, done: Callable[[], bool], end_ms: int) -> bool:
-        """Step until `done()`; return False if it is still false at `end_ms`."""
+        """Step until `done()` is true; return False if it is still false at `end_ms`."""
         while not done():
             due_ms = self.event_queue.next_ms()
             if due_ms is None or due_ms > end_ms:
@@ -442,7 +443,7 @@ class World:
         self.run_until(lambda: False, self.event_queue.now_ms + ms)
 
     def _produce(self) -> None:
-        """Append records to the topics, as long as faults are enabled."""
+        """Append records to all topics and schedule the next call, while faults are enabled."""
         if self.faults_disabled:
             return
         for topic in self.topics.by_name.values():
@@ -459,7 +460,8 @@ class World:
         return round(self.random.expovariate(1 / mean_ms)) if mean_ms else 0
 
     def _travel_ms(self, channel: str) -> int:
-        """Draw the latency of a message. Messages on one connection keep their order."""
+        """Draw the latency of a message on `channel`, one direction of a connection, whose messages stay in
+        order."""
         conditions, random = self.conditions, self.random
         delay_ms = self._about(conditions["latency.ms"])
         if conditions["clog"] and random.random() < conditions["clog"]:
@@ -518,7 +520,8 @@ class World:
         self._ids.request_decided(client.name, request, runtime.core.groups)
 
     def _coordinator_for(self, request: Struct) -> GroupRuntime:
-        """Return the coordinator that receives a request; half of the clients still use a deposed one.
+        """Return the coordinator that receives a request; half of them still reach a deposed one, if there is
+        one.
 
         Requests about offsets of several groups go to the current one: a deposed coordinator would answer
         with stale offsets, which the oracle would have to allow."""
@@ -553,7 +556,7 @@ class World:
     # --- the disk ---
 
     def _start_sync(self, runtime: GroupRuntime) -> None:
-        """Start a sync if responses wait for one; it takes a while and may fail."""
+        """Start a sync of the log if responses wait for one. It completes, or fails, after a delay."""
         if runtime.sync_pending and not runtime.disk_busy:
             runtime.disk_busy = True
             self.event_queue.after(self._about(self.conditions["sync.ms"]), self._synced, runtime)
@@ -578,14 +581,14 @@ class World:
     # --- observers ---
 
     def log_event(self, actor: str, what: str, detail: Any) -> None:
-        """Remember an entry for the report, and write it to the trace if there is one."""
+        """Add an entry to the recent events that a violation reports, and to the trace if there is one."""
         entry = (self.steps, self.event_queue.now_ms, actor, what, detail)
         self.recent.append(entry)
         if self._trace is not None:
             self._trace(line(entry))
 
     def member_stopped(self, member: Member) -> None:
-        """Handle a member that stopped because of an error."""
+        """Count a member that stopped because of an error, and perhaps schedule its restart."""
         self.counts["members that stopped"] += 1
         chaos.maybe_restart(self, member)
 

@@ -1,1 +1,1 @@
-"""Dishonest members of each kind of group."""
+"""Hostile clients for each kind of group: they send requests that no correct client would send."""

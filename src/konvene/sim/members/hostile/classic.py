@@ -1,4 +1,5 @@
-"""Hostile or buggy client of classic groups: it sends arbitrary requests, also in the name of others.
+"""A hostile or buggy client of classic groups: it sends arbitrary requests, also in the name of other
+members.
 
 It knows the member ids and generations of all members, as an eavesdropper would, and uses them or values
 close to them. As a leader it assigns nothing, or garbage.
@@ -51,7 +52,7 @@ class HostileClassic(Process):
         return self.world.group(self.group)
 
     def _any_member_id(self) -> str:
-        """Return its own member id, that of another member, or none."""
+        """Draw a member id: its own, that of another member, or an empty one."""
         random = self.world.random
         ids = [self.assigned_id, self.assigned_id, "", f"{self.name}-0", *self._classic_group().members]
         return random.choice(ids)
@@ -93,7 +94,7 @@ class HostileClassic(Process):
             self.join_again(answer.member_id)
 
     def join_again(self, member_id: str) -> None:
-        """Join with the assigned member id, as a correct client does."""
+        """Join with the member id that the coordinator assigned, as a correct client does."""
         names = self._common_protocols()
         request = JoinGroupRequest(
             group_id=self.group,
@@ -110,7 +111,7 @@ class HostileClassic(Process):
         return list(dict.fromkeys(known)) or ["range"]
 
     def lead(self, answer: JoinGroupResponse) -> None:
-        """Send assignments of garbage to some members, whether it leads or not."""
+        """Send garbage as the assignments of some members, whether this client is the leader or not."""
         random = self.world.random
         members = [*(m.member_id for m in answer.members), *self._classic_group().members, "nobody"]
         assignees = random.sample(members, random.randint(0, len(members)))

@@ -1,4 +1,5 @@
-"""Hostile or buggy client of consumer groups: it sends arbitrary heartbeats, also in the name of others.
+"""A hostile or buggy client of consumer groups: it sends arbitrary heartbeats, also in the name of other
+members.
 
 It reports partitions that it was never assigned. Sometimes it joins as a correct client does, and misbehaves
 as a member.
@@ -40,7 +41,7 @@ class HostileConsumer(HostileModern):
     # --- invented values ---
 
     def _claims(self) -> tuple[TopicPartitions, ...] | None:
-        """Return nothing, partitions of some member, or partitions that do not exist."""
+        """Draw the partitions that it claims to own: none, those of some member, or nonexistent ones."""
         random, group = self.world.random, self._modern_group()
         claims: list[tuple[TopicPartitions, ...] | None] = [None, None, (), ()]
         for topic, owners in group.owners.items():
@@ -73,7 +74,7 @@ class HostileConsumer(HostileModern):
         self.send(request, version, self._handle_heartbeat)
 
     def join_properly(self) -> None:
-        """Join as a correct client does."""
+        """Join the group as a correct client does."""
         random = self.world.random
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,

@@ -1,4 +1,4 @@
-"""What hostile clients of consumer and streams groups have in common: invented ids and offset requests.
+"""The base class of hostile clients of consumer and streams groups: invented ids and offset requests.
 
 Such a client knows the member ids, instance ids and epochs of all members, as an eavesdropper would. It
 speaks the classic protocol as well, which such groups reject.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HostileModern(HostileClassic):
-    """A hostile client of a group whose coordinator assigns. A subclass knows the heartbeat API."""
+    """A hostile client of a consumer or streams group. A subclass sends the heartbeats."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name, group)
@@ -42,7 +42,7 @@ class HostileModern(HostileClassic):
         raise NotImplementedError
 
     def _modern_group(self) -> ConsumerGroup | StreamsGroup:
-        """Return the attacked group, or an empty one."""
+        """Return the group that this client attacks, or an empty one if it does not exist."""
         raise NotImplementedError
 
     # --- invented values ---

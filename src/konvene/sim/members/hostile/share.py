@@ -1,4 +1,4 @@
-"""Hostile or buggy client of share groups: it acknowledges records that other members acquired.
+"""A hostile or buggy client of share groups: it acknowledges records that other members acquired.
 
 It opens and closes share sessions arbitrarily, under its own member id only; heartbeats it also sends in the
 name of other members. Records that it acquires are rarely acknowledged.
@@ -62,13 +62,13 @@ class HostileShare(Process):
         self.send(request, VERSION, lambda answer: None)
 
     def _acknowledge(self) -> None:
-        """Acknowledge offsets close to those in flight."""
+        """Acknowledge offsets near the end of the log, which other members may have acquired."""
         random = self.world.random
         topic_id, index = self._any_partition()
         first = max(0, self.world.ends.get(("orders", 0), 0) - random.randint(0, 40))
         last = first + random.choice([0, 3, 10, -2])
-        kinds = (random.choice([0, 1, 2, 3, 4, 5, -1]),)
-        batch = AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
+        types = (random.choice([0, 1, 2, 3, 4, 5, -1]),)
+        batch = AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
         request = ShareAcknowledgeRequest(
             group_id=self.group, member_id=self.name,
             share_session_epoch=random.choice([self.epoch + 1, 1, -1]),

@@ -1,4 +1,5 @@
-"""Hostile or buggy client of streams groups: it sends arbitrary heartbeats, also in the name of others.
+"""A hostile or buggy client of streams groups: it sends arbitrary heartbeats, also in the name of other
+members.
 
 It claims tasks of other members, unknown tasks or the same task twice, joins with another topology, changes
 its endpoint, reports offsets of tasks that it does not own, and requests the shutdown of the application.
@@ -8,7 +9,7 @@ Sometimes it joins as a correct client does, and misbehaves as a member.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from konvene.groups.streams.group import StreamsGroup
 from konvene.internal_topics import OFFSETS_TOPIC
@@ -26,9 +27,6 @@ from konvene.sim.members.hostile.classic import ACTIONS as CLASSIC_ACTIONS
 from konvene.sim.members.hostile.modern import HostileModern
 from konvene.sim.members.streams.topologies import NAMES, topology_of
 
-if TYPE_CHECKING:
-    pass
-
 Claims = tuple[TaskIds, ...] | None
 
 _READS = Subtopology(subtopology_id="0", source_topics=("orders",))
@@ -43,7 +41,7 @@ MALFORMED_TOPOLOGIES = (
         subtopologies=(_READS.replace(state_changelog_topics=(TopicInfo(name="counts", partitions=7),)),),
     ),
 )
-"""Malformed topologies."""
+"""Topologies that the coordinator must reject."""
 
 
 class HostileStreams(HostileModern):
@@ -59,7 +57,8 @@ class HostileStreams(HostileModern):
     # --- invented values ---
 
     def _claims(self) -> tuple[Claims, Claims, Claims]:
-        """Return no tasks, tasks of some member, unknown tasks, or the same task twice, by role."""
+        """Draw the (active, standby, warm-up) tasks that it claims: none, some member's, unknown or repeated
+        ones."""
         random, group = self.world.random, self._modern_group()
         candidates: list[Claims] = [(), (), (TaskIds(subtopology_id="nowhere", partitions=(0,)),)]
         candidates.append((TaskIds(subtopology_id="0", partitions=(0, 0, 99)),))
@@ -74,7 +73,7 @@ class HostileStreams(HostileModern):
         return random.choice(candidates), random.choice(candidates), random.choice(candidates)
 
     def _topology(self) -> Topology:
-        """Return the group's topology, usually; else another or a malformed one."""
+        """Draw the topology to join with: usually the group's, else another or a malformed one."""
         random = self.world.random
         mine = topology_of(self.world.options["topology"], self.group)
         if random.random() < 0.6:
@@ -104,7 +103,7 @@ class HostileStreams(HostileModern):
         )
 
     def _description(self) -> dict[str, Any]:
-        """Return fields that describe the member: changing endpoints, repeated tags, arbitrary offsets."""
+        """Draw the fields that describe a member: changing endpoints, repeated tags, arbitrary offsets."""
         random = self.world.random
         tag = KeyValue(key="zone", value=random.choice("ab"))
         endpoint = Endpoint(host=self.name, port=random.randint(0, 65_535))
@@ -142,7 +141,7 @@ class HostileStreams(HostileModern):
         self.send(request, random.choice([1, 1, 0]), self._handle_heartbeat)
 
     def join_properly(self) -> None:
-        """Join as a correct client does."""
+        """Join the group as a correct client does."""
         request = StreamsGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.name,

@@ -1,8 +1,9 @@
-"""A thread of a Kafka Streams application, with either protocol: what it does with its tasks.
+"""Base class of the threads of Kafka Streams applications, with either protocol: what they do with their
+tasks.
 
-It runs a topology of the catalogue. A stateful task is restored before it runs; a standby follows its
-changelog. Copies on the disk survive the process and are found again by its next life, whichever protocol
-that uses."""
+A thread runs a topology of the catalogue. A stateful task is restored before it runs; a standby follows its
+changelog. Copies on the disk survive the process; its next life finds them, whichever protocol it uses.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ NO_TASKS = Assignment()
 
 
 class Application(Member):
-    """A stream thread. `tasks` is its assignment, `running` the active tasks that are restored."""
+    """A stream thread. `tasks` is its assignment, `running` the active tasks that are restored and so run."""
 
     locks_state = False
     """Whether it waits while another member of its process has a state store open."""
 
     def place_and_plan(self, world: World) -> None:
-        """Choose host, process and topology, before the first life."""
+        """Choose the host, the process and the topology of the thread's first life."""
         options = world.options
         number = (int(self.name.removeprefix("c")) - 1) // options["groups"]
         self.host = f"{self.group}-p{number // options['threads'] + 1}"
@@ -37,14 +38,15 @@ class Application(Member):
         self.plan_topology()
 
     def process_of(self, host: str) -> str:
-        """Return the process id of a host. The classic protocol encodes it in 16 bytes, so it has to be a
-        UUID where members may use either protocol."""
+        """Return the process id of a host.
+
+        The classic protocol encodes it in 16 bytes, so it is a UUID where members may use either protocol."""
         if "streams-migration" not in self.world.kinds:
             return host
         return str(UUID(bytes=md5(host.encode(), usedforsecurity=False).digest(), version=4))
 
     def plan_topology(self) -> None:
-        """Choose the topology that it runs in this life."""
+        """Choose the topology that the thread runs in this life."""
         world = self.world
         epoch = world.internal_topics.epoch_to_start_with(self.group)
         self.topology = topology_of(world.options["topology"], self.group, epoch)
@@ -56,28 +58,29 @@ class Application(Member):
 
     @property
     def opened(self) -> frozenset[Task]:
-        """Tasks whose state it has open; no other member of its process may open them."""
+        """The stateful tasks that the thread is assigned; no other thread of its process may open their
+        state."""
         tasks = self.tasks.active | self.tasks.standby | self.tasks.warmup
         return frozenset(task for task in tasks if task.subtopology in self.stateful)
 
     # --- working ---
 
     def set_tasks(self, tasks: Assignment) -> None:
-        """Replace the assigned tasks by exactly these."""
+        """Replace the assigned tasks, and run those that need no restoration."""
         self.tasks = tasks
         self.running &= tasks.active
         self.world.oracle.record_tasks(self)
         self.run_restored_tasks()
 
     def lag(self, task: Task) -> int:
-        """Return the number of records of the task's state that are not restored here."""
+        """Return the number of changelog records that this process has not restored for a task."""
         if task.subtopology not in self.stateful:
             return 0
         return self.world.stores.lag(self.process_id, (self.group, task))
 
     @property
     def is_restored(self) -> bool:
-        """Whether all active tasks run and all standby and warm-up tasks have caught up."""
+        """True if all active tasks run and all standby and warm-up tasks have caught up."""
         return self.running == self.tasks.active and all(
             not self.lag(task) for task in self.tasks.standby | self.tasks.warmup
         )
@@ -96,14 +99,14 @@ class Application(Member):
             self.own(owned)
 
     def restore(self, max_records: int) -> None:
-        """Restore at most this many records of each changelog, and run the tasks that are restored then."""
+        """Restore at most `max_records` of each changelog, and run the tasks that are restored then."""
         for _, task in self.tasks.units():
             if task not in self.running and self.lag(task):
                 self.world.stores.restore(self.process_id, (self.group, task), max_records)
         self.run_restored_tasks()
 
     def restore_since(self, since_ms: int) -> None:
-        """Restore as many records as the restore rate allows since that time."""
+        """Restore as many records as the option `restore.rate` allows since a time."""
         elapsed_ms = self.world.event_queue.now_ms - since_ms
         self.restore(elapsed_ms * self.world.options["restore.rate"] // 1_000)
 
@@ -118,7 +121,7 @@ class Application(Member):
                 self.world.stores.write(self.process_id, (self.group, task), count)
 
     def restart_if_outdated(self) -> bool:
-        """Restart if faults have ended and a later topology was rolled out; return True if it did."""
+        """Restart the thread if faults have ended and a later topology was rolled out; return True if so."""
         epoch = self.world.internal_topics.epoch_to_start_with(self.group)
         if not self.world.faults_disabled or self.topology.epoch >= epoch:
             return False

@@ -1,4 +1,4 @@
-"""Stream threads with the classic protocol, as Kafka Streams before KIP-1071.
+"""Stream threads with the classic protocol, as in Kafka Streams before KIP-1071.
 
 They join with user data: their process, task offset sums, and endpoint. The leader assigns tasks
 (`classic_leader`). A member follows its assignment: it runs the active tasks, restores the standbys, rejoins
@@ -6,8 +6,8 @@ at the time of a probing rebalance, and stops if a source topic is missing or th
 down.
 
 Most are cooperative, some are eager, and they use all versions of user data. A process has several members,
-of either protocol; a state store that another member of the process has open is locked, and its task
-waits."""
+of either protocol; a state store that another member of the process has open is locked, and its task waits.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ EMPTY_ASSIGNMENT = AssignmentInfo(LATEST_VERSION, LATEST_VERSION)
 
 
 class ClassicApplication(Application, ClassicMember):
-    """A stream thread with the classic protocol. `assigned_partitions` may not be restored yet."""
+    """A stream thread with the classic protocol. Some of its `assigned_partitions` may belong to tasks that
+    are still being restored."""
 
     locks_state = True
 
@@ -76,7 +77,7 @@ class ClassicApplication(Application, ClassicMember):
         self._error = 0
         self._ticked_ms = self.world.event_queue.now_ms
 
-    def _assignors(self, info: str) -> list[str]:
+    def _assignors(self, policy: str) -> list[str]:
         return [STREAM]
 
     def _is_cooperative(self) -> bool:
@@ -90,7 +91,7 @@ class ClassicApplication(Application, ClassicMember):
             self.process_id = self.process_of(f"{self.host}-{self.name}.{self.life}")
 
     def change_subscription(self) -> None:
-        """Do nothing: the subscription follows from the topology."""
+        """Do nothing: the topology determines the subscription."""
 
     @property
     def is_stable(self) -> bool:
@@ -121,7 +122,7 @@ class ClassicApplication(Application, ClassicMember):
         super().lose_all()
 
     def request_shutdown(self) -> None:
-        """Request the shutdown of the application."""
+        """Request the shutdown of the whole application, by the user data of the next JoinGroup."""
         self._error = SHUTDOWN
         if self.state == "in":
             self._prepare_join("application shutdown requested")
@@ -138,7 +139,7 @@ class ClassicApplication(Application, ClassicMember):
         return write_subscription(Subscription(reads, owned, self.generation, user_data=user_data))
 
     def user_data(self) -> SubscriptionInfo:
-        """Return the user data that describes this member, in its version."""
+        """Return the user data of the member's subscription, in the version that its process uses."""
         on_disk = self.world.stores.on_disk(self.process_id, self.group)
         sums: dict[tuple[str, int], int] = dict(on_disk.items())
         sums |= {task: LATEST_OFFSET for task in self.running if task.subtopology in self.stateful}
@@ -157,7 +158,7 @@ class ClassicApplication(Application, ClassicMember):
     # --- assignment ---
 
     def _assign(self, answer: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
-        """Compute the assignment as the group's leader."""
+        """Return the assignment that this member computes as the group's leader."""
         subscriptions = {}
         for m in answer.members:
             try:
@@ -167,11 +168,11 @@ class ClassicApplication(Application, ClassicMember):
         members = read_members(subscriptions)
         if not members:
             return ()
-        info = assign_tasks(self.world, self.topology, members, min(1, self.world.options["standbys"]))
+        assignments = assign_tasks(self.world, self.topology, members, min(1, self.world.options["standbys"]))
         self._partition_counts_assigned = self.world.partition_counts()
         return tuple(
             SyncGroupRequestAssignment(member_id=member_id, assignment=_encode_assignment(info))
-            for member_id, info in info.items()
+            for member_id, info in assignments.items()
         )
 
     def _assignment_received(self, assignment: bytes) -> None:
@@ -196,7 +197,7 @@ class ClassicApplication(Application, ClassicMember):
         self._move_to(set(partitions))
 
     def set_assigned(self, partitions: set[TopicPartition]) -> None:
-        """Set the assigned partitions; the topology maps them to tasks."""
+        """Replace the assigned partitions and the tasks that read them."""
         self.assigned_partitions = set(partitions)
         readers = {topic: name for name, topics in self.reads.items() for topic in topics}
         active = frozenset(Task(readers[topic], p) for topic, p in partitions if topic in readers)
@@ -209,7 +210,8 @@ class ClassicApplication(Application, ClassicMember):
     # --- the poll loop ---
 
     def _tick(self) -> None:
-        """Restore, process, sometimes commit, and rejoin when a probing rebalance is due."""
+        """Run one iteration of the thread: restore, process, sometimes commit, rejoin for a probing
+        rebalance."""
         self.schedule(self.heartbeat_ms, self._tick)
         if self.restart_if_outdated():
             return

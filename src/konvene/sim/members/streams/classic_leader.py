@@ -33,7 +33,7 @@ TopicPartition = tuple[str, int]
 
 
 class MemberInfo(NamedTuple):
-    """A member as its leader sees it."""
+    """What the group's leader knows of a member: its subscription, with the decoded user data."""
 
     subscription: Subscription
     info: SubscriptionInfo
@@ -53,7 +53,9 @@ def read_members(subscriptions: Mapping[str, Subscription]) -> dict[str, MemberI
 def assign_tasks(
     world: World, application: Application, members: Mapping[str, MemberInfo], standbys: int
 ) -> dict[str, AssignmentInfo]:
-    """Return the assignment of each member, in the latest version that all of them support."""
+    """Return each member's assignment with `standbys` standbys per stateful task.
+
+    It has the latest version of user data that all members support."""
     topology = Topology.from_request(application.to_message())
     configured = _create_internal_topics(world, topology)
     version = min(each.info.version for each in members.values())
@@ -85,7 +87,7 @@ def assign_tasks(
 
 
 def _create_internal_topics(world: World, topology: Topology) -> ConfiguredTopology:
-    """Create missing internal topics, and configure the topology with them."""
+    """Create missing internal topics; return the topology with the partition counts of its topics."""
     found = configure(topology, dict(world.partition_counts()))
     for topic in found.missing.values():
         if topic.name not in world.topics.by_name:

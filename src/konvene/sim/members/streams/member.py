@@ -1,14 +1,14 @@
 """Members of streams groups (KIP-1071), each a thread of a process, driven by the client's state machine.
 
-`konvene.client.streams.membership` builds every heartbeat and handles every response; here is what the
-application does. It revokes first: it commits what it processed, and closes tasks, which takes time. Then it
+`konvene.client.streams.membership` builds every heartbeat and handles every response; this module simulates
+the application. It revokes first: it commits what it processed, and closes tasks, which takes time. Then it
 takes over new tasks. A stateful task is restored before it runs; a standby follows its changelog. Copies on
 the disk survive the process and are found again by its next life.
 
 While a heartbeat with its tasks is pending or has failed, the member acquires nothing: the coordinator could
 take the older report for a revocation. So no two members ever run the same task, which the oracle checks.
 
-Not here: regular expressions (Kafka has none for streams groups yet), and rebalances as a classic member
+Not simulated: regular expressions (Kafka has none for streams groups yet), and rebalances as a classic member
 sees them.
 """
 
@@ -40,7 +40,7 @@ LEAVE = -1
 
 
 class StreamsMember(MachineMember, Application):
-    """A stream thread with the streams protocol."""
+    """An honest member of a streams group: a stream thread with the streams protocol."""
 
     def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
         super().__init__(world, name, group)
@@ -68,7 +68,7 @@ class StreamsMember(MachineMember, Application):
 
     @property
     def is_stable(self) -> bool:
-        """Whether it has reconciled its assignment and restored all of it."""
+        """True if the member has reconciled its assignment and restored all of it."""
         m = self.machine
         return m is not None and m.state is MemberState.STABLE and not self._reconciling and self.is_restored
 
@@ -109,7 +109,7 @@ class StreamsMember(MachineMember, Application):
         self.world.oracle.record_tasks(self)
 
     def leave(self) -> None:
-        """Commit, and leave without waiting for the response; a static member usually for a while."""
+        """Commit, and leave without waiting for the response; a static member may announce its return."""
         m = self.machine
         if not self.alive or m is None:
             return
@@ -124,13 +124,13 @@ class StreamsMember(MachineMember, Application):
         self.die()
 
     def request_shutdown(self) -> None:
-        """Request the shutdown of the application."""
+        """Request the shutdown of the whole application, by the next heartbeat."""
         if self.machine is not None:
             self.machine.request_shutdown()
             self._schedule_heartbeat()
 
     def _fatal(self, why: object) -> None:
-        """Stop because of an error from which it does not recover; it may be restarted later."""
+        """Stop after a fatal error; the world may restart the member later."""
         self.world.log_event(self.name, f"stops: {why}", None)
         self.die()
         self.world.member_stopped(self)
@@ -183,7 +183,7 @@ class StreamsMember(MachineMember, Application):
     # --- reconciliation ---
 
     def _reconcile(self) -> None:
-        """Do the next step towards the assignment: revoke first, then take over new tasks."""
+        """Begin to reconcile the target assignment: revoke first, then take over new tasks."""
         m = self.machine
         if m is None or self._reconciling or m.state is not MemberState.RECONCILING:
             return
@@ -208,12 +208,12 @@ class StreamsMember(MachineMember, Application):
             self.send_commit(request, lambda error: self._close(reconciliation, target_at), 1_000)
 
     def _close(self, reconciliation: int, target_at: tuple[int, int, Assignment]) -> None:
-        """Close the revoked tasks, which may outlast the rebalance timeout."""
+        """Close the revoked tasks, which may take longer than the rebalance timeout."""
         options = self.world.options
-        max_records = options["slow.callback"] * options["rebalance.ms"]
+        longest_ms = options["slow.callback"] * options["rebalance.ms"]
         duration_ms = (
-            round(self.world.random.uniform(0, max_records))
-            if max_records and not self.world.faults_disabled
+            round(self.world.random.uniform(0, longest_ms))
+            if longest_ms and not self.world.faults_disabled
             else 0
         )
         self.schedule(duration_ms, self._reconciled, reconciliation, target_at)
@@ -223,11 +223,13 @@ class StreamsMember(MachineMember, Application):
         if m is None or reconciliation != self._reconciliation:
             return
         self._reconciling = False
-        life, turn, target = target_at
+        incarnation, target_version, target = target_at
         owned = (
-            target if self._may_acquire() and turn == m.target_version else _intersection(self.tasks, target)
+            target
+            if self._may_acquire() and target_version == m.target_version
+            else _intersection(self.tasks, target)
         )
-        if m.confirm_owned(life, turn, owned):
+        if m.confirm_owned(incarnation, target_version, owned):
             self.set_tasks(owned)
         self._reconcile()
         self._schedule_heartbeat()
@@ -235,7 +237,7 @@ class StreamsMember(MachineMember, Application):
     # --- working ---
 
     def _tick(self) -> None:
-        """Restore, process and now and then commit."""
+        """Run one iteration of the thread: restore, process, sometimes commit."""
         self.schedule(self.world.options["heartbeat.ms"], self._tick)
         m, now_ms = self.machine, self.world.event_queue.now_ms
         if m is None:
@@ -253,9 +255,10 @@ class StreamsMember(MachineMember, Application):
         self._schedule_heartbeat()
 
     def _report_offsets(self, m: StreamsMembership) -> None:
-        """Report the offsets of all copies on its disk, also of tasks that no member of the process owns.
+        """Give the state machine the restored offsets of all state on the process's disk, to report them.
 
-        End offsets are reported for its own tasks, as far as it knows them."""
+        This includes tasks that no member of the process owns. End offsets are reported for the member's own
+        tasks, except for some that it pretends not to know."""
         if self._silent:
             return
         world, unknown = self.world, self.world.conditions["unknown.ends"]
@@ -294,7 +297,7 @@ def _intersection(one: Assignment, other: Assignment) -> Assignment:
 
 
 def _member(world: World, name: str, group: str) -> Member:
-    """Make a member; a static one is static in every life."""
+    """Make a member; a client is static in every life or in none."""
     number = int(name.removeprefix("c"))
     static_interval = world.options["instances"]
     return StreamsMember(world, name, group, static=bool(static_interval) and number % static_interval == 0)

@@ -1,7 +1,8 @@
 """Applications that migrate between the classic and the streams protocol while they run (KIP-1071).
 
 A client keeps its name, its process and the state on its disk. Each time that it starts it may use the other
-protocol, by chance or as its application is rolled. A static member replaces itself."""
+protocol, by chance or because its application is rolled to it. A static member replaces itself.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _honest(world: World, name: str, group: str) -> Member:
-    """Make a member of either protocol; a static one is static in every life."""
+    """Make a member of a random protocol; a client is static in every life or in none."""
     static_interval = world.options["instances"]
     static = bool(static_interval) and int(name.removeprefix("c")) % static_interval == 0
     upgraded_fraction: float = world.upgraded.get(group, world.options["streams.upgraded"])

@@ -1,8 +1,9 @@
-"""State of simulated applications: changelogs in the cluster, and copies of them on processes' disks.
+"""State of simulated applications: changelogs in the cluster, and restored copies on the disks of processes.
 
 A changelog's length is the number of processed records; a copy has the offset up to which it is restored.
 Copies on a disk survive the death of the process. A stateful task is restored before it runs, which takes
-time, less where a copy exists."""
+time, less where a copy exists.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from collections.abc import Mapping
 from konvene.client.streams.tasks import Task
 
 Store = tuple[str, Task]
-"""A group and a task."""
+"""A state store, identified by its group and task."""
 
 
 class Stores:
-    """All changelogs and the copies on all disks."""
+    """The end offsets of all changelogs, and the restored offsets of their copies on all disks."""
 
     def __init__(self) -> None:
         self._ends: dict[Store, int] = {}
@@ -25,7 +26,7 @@ class Stores:
         return f"<stores: {len(self._ends)} changelogs, {len(self._disks)} disks>"
 
     def end(self, store: Store) -> int:
-        """Return the end offset of the changelog."""
+        """Return the end offset of a store's changelog."""
         return self._ends.get(store, 0)
 
     def size(self) -> int:
@@ -37,17 +38,18 @@ class Stores:
         return self.end(store) - self._restored_to(process, store)
 
     def restore(self, process: str, store: Store, max_records: int) -> None:
-        """Restore at most this many records of the changelog."""
+        """Restore at most `max_records` of the store's changelog to the disk of a process."""
         restored = min(self.end(store), self._restored_to(process, store) + max_records)
         self._disks.setdefault(process, {})[store] = restored
 
     def write(self, process: str, store: Store, count: int) -> None:
-        """Append the changes of `count` processed records to the changelog and the local copy."""
+        """Append `count` records to the changelog, and apply them to the copy of the process that wrote
+        them."""
         self._ends[store] = self.end(store) + count
         self._disks.setdefault(process, {})[store] = self._ends[store]
 
     def delete_changelogs(self, group: str) -> None:
-        """Delete the changelogs of a group, and so what was copied."""
+        """Delete the changelogs of a group, which makes the copies of them empty."""
         for store in [store for store in self._ends if store[0] == group]:
             del self._ends[store]
 

@@ -1,4 +1,4 @@
-"""Catalogue of the topologies that simulated members of streams groups run.
+"""The catalogue of topologies that simulated Kafka Streams applications run.
 
     stateless   reads `orders`
     stateful    reads `orders`, and keeps state in a changelog
@@ -26,7 +26,7 @@ NAMES = ("stateless", "stateful", "chain", "two", "joined")
 
 
 def topology_of(name: str, group: str, epoch: int = 0) -> Topology:
-    """Return a topology of the catalogue for the application of this group. Raises KeyError."""
+    """Return the topology `name` of the catalogue for a group's application. Raises KeyError."""
 
     def changelog(store: str) -> tuple[InternalTopic, ...]:
         return (InternalTopic(f"{group}-{store}-changelog", configs={"cleanup.policy": "compact"}),)
@@ -62,7 +62,7 @@ def _evolved(
     changelog: Callable[[str], tuple[InternalTopic, ...]],
     epoch: int,
 ) -> tuple[Subtopology, ...]:
-    """Return the subtopologies as of this topology epoch."""
+    """Return a topology's subtopologies with the changes up to this topology epoch."""
     if epoch > 0:
         first = subtopologies[0]
         more = (*first.state_changelog_topics, *changelog("more"))
