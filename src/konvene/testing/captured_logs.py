@@ -1,4 +1,4 @@
-"""Capture of konvene's log lines by thread, so that each broker in this process has a log of its own."""
+"""Captures konvene's log lines by thread, so that each broker in this process has a log of its own."""
 
 from __future__ import annotations
 

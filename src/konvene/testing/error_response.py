@@ -1,8 +1,9 @@
-"""Error responses for any request of the protocol, as a broker that rejects the request would send them.
+"""Builds error responses to any request of the protocol, as a broker that rejects the request would send
+them.
 
 Most responses have one top-level error code. `BUILDERS` has the APIs whose responses need more: an error code
-in each row of the request, or other fields with special values. `error_response` raises `NoErrorField` for an
-API whose response has no error code.
+for each topic or partition of the request, or other fields with special values. `error_response` raises
+`NoErrorField` for an API whose response has no error code.
 """
 
 from __future__ import annotations

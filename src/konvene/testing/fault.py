@@ -1,4 +1,4 @@
-"""Handle of an injected fault: counts its applications, waits for them, cancels it, releases held messages.
+"""Handle of an injected fault: it counts applications, waits for them, cancels, and releases held messages.
 
 The broker's thread calls `applies_to`, `record` and `hold`; any thread may call the other methods.
 """
@@ -66,7 +66,7 @@ class Fault:
 
     @property
     def action(self) -> Action:
-        """What the fault does to a message; only faults with a rule have an action."""
+        """What the fault does to a message. Only faults on messages and appends have an action."""
         assert self.rule is not None
         return self.rule.action
 
@@ -100,7 +100,7 @@ class Fault:
     # --- called by the broker's loop ---
 
     def applies_to(self, target: Matchable) -> bool:
-        """Return True and count an application if the fault applies to this message or append."""
+        """Return True, and record an application, if the fault applies to this message or append."""
         rule = self.rule
         if self._disarmed or rule is None or not target.matches(rule.match):
             return False
@@ -117,14 +117,14 @@ class Fault:
         return True
 
     def record(self, event: FaultEvent) -> None:
-        """Count and log an application, and wake waiting callers."""
+        """Count an application, add it to the log of faults, and wake callers of `wait`."""
         self._faults.append_to_log(event)
         with self._changed:
             self.applied += 1
             self._changed.notify_all()
 
     def hold(self, resume: Callable[[], None]) -> None:
-        """Keep a message, as the function that delivers it, until `release`."""
+        """Keep a message until `release`, as `resume`, the function that delivers it."""
         with self._changed:
             if not self._released:
                 self._blocked.append(resume)

@@ -1,4 +1,4 @@
-"""Proxy between each client connection and the broker that applies faults to whole frames.
+"""A proxy between a client connection and the broker, which applies faults to whole frames.
 
 The listener creates one `FaultProxy` for each client connection. The proxy feeds the broker's own
 `Connection` in the same process through a `BrokerTransport`, without a second socket, so peer addresses stay
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class _ProxiedResponse:
-    """A request delivered to the broker, with the response frames once the broker has sent them."""
+    """A request that was delivered to the broker, with the frames of its response once the broker has sent
+    them."""
 
     __slots__ = ("checked", "parts", "proxied", "suppressed")
 
@@ -43,7 +44,7 @@ class _ProxiedResponse:
 
 
 class BrokerTransport(asyncio.Transport):
-    """The broker's end of a proxied connection."""
+    """The transport on which the broker reads and writes a proxied connection."""
 
     def __init__(self, proxy: FaultProxy) -> None:
         super().__init__()
@@ -201,7 +202,7 @@ class FaultProxy(asyncio.Protocol):
         self._feed(proxied.frame)
 
     def _feed(self, data: bytes) -> None:
-        """Feed bytes to the broker's connection, which may call `resume_reading` during the call."""
+        """Pass bytes to the broker's connection, which may call `resume_reading` meanwhile."""
         self._feeding = True
         position = 0
         while position < len(data) and not self.client.is_closing():

@@ -36,7 +36,7 @@ FENCING = ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FEN
 
 
 class BrokerControl(Protocol):
-    """Access to the running broker that faults need."""
+    """The operations on the running broker that faults need."""
 
     def with_broker(self, function: Callable[[Broker], T]) -> T:
         """Run a function with the broker on its event loop and return the result."""
@@ -46,7 +46,7 @@ class BrokerControl(Protocol):
 
 
 class Faults:
-    """Injects faults into a broker. `log` lists each application of a fault, in order."""
+    """The fault injector of one broker. `log` lists each application of a fault, in order."""
 
     def __init__(self, control: BrokerControl) -> None:
         self.log: list[FaultEvent] = []
@@ -96,7 +96,7 @@ class Faults:
     def hold(
         self, api: str | None = None, *, direction: Direction = "request", **match: Unpack[Matching]
     ) -> Fault:
-        """Hold a message until `release` of the handle."""
+        """Hold a message until `release` is called on the returned handle."""
         return self._add("hold", direction, api, match)
 
     def duplicate(self, api: str | None = None, **match: Unpack[Matching]) -> Fault:
@@ -127,7 +127,7 @@ class Faults:
         self, member: int | str, *, generation: int | None = None, error: str = "FENCED_INSTANCE_ID",
         takeover: bool = False, group: str | None = None,
     ) -> Fault:  # fmt: skip
-        """Fence a member at its next Heartbeat, or at its next one in `generation`.
+        """Fence a member at its next Heartbeat, with `generation` at its next one in that generation.
 
         The Heartbeat is answered with `error`. With `takeover`, another member joins under the instance id of
         this static member first, so that the broker itself answers FENCED_INSTANCE_ID."""
@@ -144,7 +144,8 @@ class Faults:
     def partition(
         self, client: str, *, direction: Literal["both", "to the broker", "from the broker"] = "both"
     ) -> list[Fault]:
-        """Drop all messages of a client, in one or both directions, until `cancel`."""
+        """Drop all messages of a client, in one or both directions, until the returned faults are
+        cancelled."""
         faults = []
         if direction != "from the broker":
             faults.append(self.lose_request(connection="stays", client=client, times=None))
@@ -184,7 +185,7 @@ class Faults:
         return fault
 
     def load_coordinator(self, group: str, *, ms: int = 0) -> Fault:
-        """Make the group's coordinator load its log again, for `ms` milliseconds."""
+        """Make the group's coordinator load its log again, which takes `ms` milliseconds."""
         fault = self._immediate(f"the coordinator of group {group} loads for {ms} ms")
 
         def load(broker: Broker) -> None:
@@ -288,7 +289,7 @@ def _error(error: str | int) -> Errors:
 
 
 def _find_member(broker: Broker, member: int | str, group: str | None) -> tuple[str, str]:
-    """Return group and member id of a member, by position or by member, instance or client id."""
+    """Return (group, member id) of a member, found by position or by member, instance or client id."""
     members = []
     for coordinator in broker.groups.all():
         for name, group_state in coordinator.core.groups.items():  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ CONSUMER = "consumer"
 
 
 class TasksView(NamedTuple):
-    """Tasks of a streams group member, such as `0_1`, including tasks pending revocation."""
+    """The tasks of a streams group member, such as `0_1`, including those pending revocation."""
 
     active: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
@@ -49,9 +49,9 @@ class TasksView(NamedTuple):
 
 
 class MemberView(NamedTuple):
-    """A group member. `assignment` has the partitions by topic.
+    """A group member. `assignment` has its partitions by topic.
 
-    It is empty for a member without an assignment and for classic groups whose protocol type is not
+    That is empty for a member without an assignment and for classic groups whose protocol type is not
     "consumer"."""
 
     member_id: str
@@ -78,7 +78,8 @@ class MemberView(NamedTuple):
 
 
 class RecordsView(NamedTuple):
-    """A range of records, both ends included, that a share group has delivered but not completed."""
+    """A range of records, both ends included, that a share group has delivered and not finally
+    acknowledged."""
 
     topic: str
     partition: int
@@ -98,7 +99,8 @@ class RecordsView(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group. `members` are in joining order; `offsets` has the committed offsets by topic and partition.
+    """The state of a group. `members` are in joining order; `offsets` has committed offsets by topic and
+    partition.
 
     For a share group `offsets` has the start offsets of partitions that were fetched since the broker
     started."""
@@ -197,7 +199,7 @@ def _member(member: Any, protocol_type: str | None) -> MemberView:
 
 
 def _consumer(member: Member, topics: Topics) -> MemberView:
-    """Return a consumer group member; partitions pending revocation count as owned."""
+    """Return the view of a consumer group member; partitions pending revocation count as owned."""
     assignment: dict[str, tuple[int, ...]] = {}
     for epochs in (member.current.assigned, member.current.pending_revocation):
         for topic, partitions in epochs.items():

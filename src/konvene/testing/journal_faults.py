@@ -1,4 +1,4 @@
-"""Journal that injects faults into appends: a failed write, or a coordinator crash after a successful one.
+"""A journal that injects faults into appends: a failed write, or a coordinator crash after a successful one.
 
 `FaultyJournal` implements the runtime's `Journal`. Both faults raise an error from an append, so all waiting
 requests fail with NOT_COORDINATOR and the shard is loaded from the log again. After a failed write the batch
@@ -29,11 +29,11 @@ APPENDS = {
 
 
 class CoordinatorDied(Exception):
-    """The coordinator process died; its log remains."""
+    """Raised to make the coordinator die; its log remains."""
 
 
 class Append:
-    """A batch about to be appended, for matching against fault rules."""
+    """A batch that is about to be appended, as fault rules match it."""
 
     api_name = "append"
     client_id = ""
@@ -45,7 +45,8 @@ class Append:
         return f"<append of {len(self.records)} records>"
 
     def matches(self, match: Match) -> bool:
-        """Return True if a record of the batch belongs to the group and has the type that the API writes."""
+        """Return True if one of the batch's records is of the rule's group and of the type that its API
+        writes."""
         record_type = APPENDS.get(match.api) if match.api is not None else None
         return any(
             (match.group is None or _group(record) == match.group)
@@ -55,7 +56,7 @@ class Append:
 
 
 class FaultyJournal:
-    """Wraps a journal and applies armed append faults."""
+    """A journal that forwards all calls to another one, and applies armed faults to appends."""
 
     def __init__(self, inner: Journal, faults: Faults) -> None:
         self._inner = inner

@@ -52,7 +52,8 @@ def broker(
 ) -> Iterator[Konvene]:  # fmt: skip
     """Start a broker, yield it, and stop it at the end of the block.
 
-    `settings` are Kafka's, `topics` has partition counts by name, `folder` keeps the data on disk."""
+    `settings` has Kafka's broker configs, `topics` the partition counts of topics to create by name. `folder`
+    keeps the data on disk instead of in memory."""
     with Konvene(settings, folder) as konvene:
         for name, partitions in (topics or {}).items():
             konvene.create_topic(name, partitions=partitions)
@@ -148,7 +149,7 @@ class Konvene:
         self.start()
 
     def close(self) -> None:
-        """Stop the broker, cancel all faults, and give its port back."""
+        """Stop the broker, cancel all faults, and release its port."""
         self.faults.clear()
         self.stop()
         if self._reserved is not None:
@@ -178,7 +179,7 @@ class Konvene:
         return self._thread.call(work(self._node), timeout)
 
     def _with_client(self, work: Callable[[Cluster], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
-        """Run work with a `konvene.client.Cluster` that is connected to the broker."""
+        """Run a coroutine function with a `konvene.client.Cluster` that is connected to the broker."""
 
         async def do(_node: Node) -> T:
             async with Cluster(self.bootstrap, ClientSettings(client_id=OWN_CLIENT)) as cluster:
@@ -250,7 +251,9 @@ class Konvene:
         return sorted(self.records(topic), key=lambda r: r.timestamp)
 
     def _end_offsets(self, topic: str) -> int:
-        """Return the number of records of a topic, from its logs' offsets; call on the broker's loop."""
+        """Return the number of records of a topic, computed from the offsets of its logs.
+
+        To be called on the broker's event loop."""
         assert self._node is not None
         broker = self._node.broker
         known = broker.catalogue.topics.by_name.get(topic)
@@ -284,7 +287,7 @@ class Konvene:
     ) -> GroupView:
         """Wait until `condition` is true of the group, and return it.
 
-        Raises TimeoutError: the group is not `description`."""
+        Raises TimeoutError with `description`, which completes the sentence "the group is not ..."."""
 
         async def work(node: Node) -> bool:
             return await _until(lambda: condition(group_view(node.broker, group)), timeout)

@@ -1,7 +1,7 @@
 """One run of a broker on an event loop, with a fault proxy on every connection.
 
 `konvene` runs nodes on the loop of its own thread, `virtual_konvene` on a loop in virtual time. A node is
-started once; a restart creates another node on the disk that the last one left.
+started once; a restart creates another node on the disk that the previous one left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ allowed, and fewer partitions of the coordinators' topics to open."""
 
 
 class SynchronousDisk(DiskThreads):
-    """Runs disk work synchronously: an in-memory disk needs no thread."""
+    """A disk executor that runs its work synchronously: an in-memory disk needs no thread."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -94,7 +94,7 @@ class Node:
         self.broker.catalogue.advertised = (self._host, self.port)
 
     async def stop(self) -> None:
-        """Complete pending work and close everything."""
+        """Shut the broker down: complete pending work and close everything."""
         await self._server.close()
         await self.broker.stop()
         for proxy in list(self._proxies):

@@ -31,9 +31,9 @@ MAX_REPORT_LINES = 40
 
 
 class _PlainImport:
-    """Import hook that keeps pytest from rewriting the assertions of konvene's modules.
+    """An import hook that keeps pytest from rewriting the assertions of konvene's modules.
 
-    Rewriting is of use for test modules only, and costs the first broker most of a second."""
+    Rewriting is of use for test modules only, and adds most of a second to the start of the first broker."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
@@ -51,7 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class MarkerSettings:
-    """Settings, topics and storage from the `konvene` markers of a test, the closest marker last."""
+    """The settings, topics and storage that the `konvene` markers of a test request; the closest marker
+    wins."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.settings: dict[str, Any] = {}
@@ -74,7 +75,7 @@ class MarkerSettings:
 
 @pytest.fixture
 def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
-    """A Kafka broker for this test: clients connect to `konvene.bootstrap`."""
+    """Yield a Kafka broker for this test; clients connect to `konvene.bootstrap`."""
     from konvene.testing.konvene import broker
 
     options = MarkerSettings(request)
@@ -86,7 +87,7 @@ def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
 
 @pytest.fixture(scope="session")
 def konvene_session() -> Iterator[Konvene]:
-    """Return one broker for the whole session; it is not cleaned between tests."""
+    """Yield one broker for the whole session; it is not cleaned between tests."""
     from konvene.testing.konvene import broker
 
     with broker() as started:
@@ -95,7 +96,7 @@ def konvene_session() -> Iterator[Konvene]:
 
 @pytest.fixture
 def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> Iterator[Konvene]:
-    """The session's broker; after the test its topics, groups and faults are removed."""
+    """Yield the session's broker; after the test its topics, groups and faults are removed."""
     options = MarkerSettings(request)
     if options.settings or options.folder:
         raise pytest.UsageError(
@@ -112,7 +113,7 @@ def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> 
 
 @pytest.fixture
 def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
-    """A broker in virtual time; `virtual_konvene.run(main)` runs a coroutine function beside it."""
+    """Yield a broker in virtual time; `virtual_konvene.run(main)` runs a coroutine function beside it."""
     from konvene.testing.virtual_konvene import virtual
 
     options = MarkerSettings(request)

@@ -1,5 +1,4 @@
-"""A request on the wire, as fault rules match it: the header is read at once, the body only if a rule needs
-it.
+"""A request on the wire, as fault rules match it: the body is decoded only if a rule needs it.
 
 Bodies are decoded with the broker's message classes. The groups and topics of a request come from the table
 of resources that the authorizer checks (`broker.net.authorizer`), which also maps topic ids to names. A body
@@ -30,7 +29,7 @@ FIRST_FLEXIBLE_PRODUCE = 9
 
 
 class ProxiedRequest:
-    """A request on the wire. `frame` includes its length prefix."""
+    """A request on the wire, with its decoded header. `frame` includes its length prefix."""
 
     def __init__(self, broker: Broker, frame: bytes) -> None:
         self.broker = broker
@@ -66,7 +65,7 @@ class ProxiedRequest:
 
     @cached_property
     def request(self) -> Struct | None:
-        """The decoded body; None if it cannot be decoded."""
+        """The decoded body; None if the body cannot be decoded."""
         api = API_KEYS.get(self.api_key)
         if api is None:
             return None
@@ -98,7 +97,7 @@ class ProxiedRequest:
 
     @cached_property
     def identities(self) -> tuple[tuple[str, str | None, int | None], ...]:
-        """Member id, instance id and generation (or member epoch) of each member that the request is
+        """The (member id, instance id, generation or member epoch) of each member that the request is
         about."""
         request: Any = self.request
         rows = [request, *(getattr(request, "members", ()) or ()), *_rows(request)]
@@ -133,7 +132,9 @@ class ProxiedRequest:
         return match.member is None or match.member in {member, self.client_id, *names}
 
     def _members(self, group: str) -> list[Any]:
-        """Return the members of a group in joining order; they have the instance ids that requests lack."""
+        """Return the coordinator's members of a group in joining order.
+
+        They have the instance ids, which many requests lack."""
         coordinator = self.broker.groups.of(group)
         core: Any = coordinator.core if coordinator is not None else None
         known = core.groups.get(group) if core is not None else None
@@ -146,7 +147,8 @@ class ProxiedRequest:
 
 
 def _rows(request: Any) -> tuple[Any, ...]:
-    """Return the request, or the groups of an OffsetFetch."""
+    """Return the groups of an OffsetFetch; nothing for requests that name their groups by strings or not at
+    all."""
     return tuple(row for row in getattr(request, "groups", ()) or () if not isinstance(row, str))
 
 
@@ -159,7 +161,8 @@ def _identity(row: Any) -> tuple[str, str | None, int | None]:
 
 
 def _acks(frame: bytes, head: FrameHeader, version: int) -> int:
-    """Return the acks of a Produce, which follow the transactional id."""
+    """Return the field `acks` of a Produce, which follows the transactional id; -1 if the frame is
+    malformed."""
     at = head.body
     try:
         if version < FIRST_FLEXIBLE_PRODUCE:

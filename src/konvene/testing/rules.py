@@ -1,8 +1,8 @@
-"""Fault rules: which messages a fault matches and what it does to them.
+"""Fault rules: which messages a fault matches, and what it does to them.
 
 A `Match` selects messages between clients and broker, an `Action` describes what happens to a selected
-message, and a `Rule` combines both. These are plain values: `fault` counts and cancels, `fault_proxy` applies
-rules to messages, and `journal_faults` applies them to appends to the coordinators' logs.
+message, and a `Rule` combines both. They are immutable values: `fault` counts and cancels, `fault_proxy`
+applies rules to messages, and `journal_faults` applies them to appends to the coordinators' logs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Verb = Literal["lose", "delay", "duplicate", "cut", "answer", "hold", "replace",
 
 
 class Matching(TypedDict, total=False):
-    """Keywords that select messages, the same for every fault; see `Match`."""
+    """Keyword arguments of all methods of `Faults` that select messages; see `Match`."""
 
     group: str
     member: int | str
@@ -42,7 +42,7 @@ class Matching(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Selects messages; fields that are None match all."""
+    """The messages to which a fault applies. A field that is None selects all messages."""
 
     api: str | None = None
     """Kafka's name of the API, such as Heartbeat."""
@@ -64,7 +64,7 @@ class Match:
 
     @property
     def reads_bodies(self) -> bool:
-        """True if matching needs the decoded body of a message, not only its header."""
+        """True if matching needs the decoded body of a message, and not only its header."""
         return any(
             value is not None
             for value in (self.group, self.member, self.instance, self.topic, self.generation)
@@ -80,7 +80,7 @@ class Match:
 
     @property
     def qualifiers(self) -> str:
-        """The qualifiers of the fault sentence, such as ` of member 2 of group g`."""
+        """The restrictions of the fault as text for its sentence, such as ` of member 2 of group g`."""
         parts = []
         if isinstance(self.member, int) or self.member is not None:
             parts.append(f"of member {self.member}")
@@ -95,7 +95,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens to a matching message. `ms`, `at_byte` and `error` belong to delay, cut and answer."""
+    """What happens to a matching message. `ms`, `at_byte` and `error` are for the verbs delay, cut and
+    answer."""
 
     verb: Verb
     side: Side

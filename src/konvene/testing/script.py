@@ -46,7 +46,7 @@ class FaultScriptError(ValueError):
 
 
 class _Sentence:
-    """Tokens of a sentence, consumed from left to right."""
+    """The tokens of a sentence, which parsers consume from left to right."""
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
@@ -65,7 +65,7 @@ class _Sentence:
         return "" if self.at_end else self._tokens[self._position].lower()
 
     def accept(self, *tokens: str) -> bool:
-        """Consume these tokens and return True if they come next, in any case."""
+        """Consume these tokens and return True if they come next; upper and lower case are equal."""
         end = self._position + len(tokens)
         if [token.lower() for token in self._tokens[self._position : end]] != list(tokens):
             return False
@@ -98,7 +98,7 @@ class _Sentence:
         return value
 
     def error(self, expected: str) -> FaultScriptError:
-        """Return the error that the next token is not what was expected."""
+        """Return an error at the next token, which says what was expected there."""
         found = repr(self._tokens[self._position]) if not self.at_end else "the end"
         return FaultScriptError(f"{self.text!r}: expected {expected}, found {found}")
 

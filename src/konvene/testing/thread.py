@@ -1,4 +1,4 @@
-"""Event loop in a thread of its own, usable from synchronous and asyncio tests alike."""
+"""An event loop in a thread of its own, which synchronous and asyncio tests can call alike."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class LoopThread:
         self.loop.run_forever()
 
     def call(self, work: Coroutine[Any, Any, T], timeout: float = CALL_TIMEOUT_S) -> T:
-        """Run a coroutine on the loop, wait for it, and return its result. Raises what it raises."""
+        """Run a coroutine on the loop, wait for it, and return its result or raise its exception.
+
+        Raises TimeoutError after `timeout` seconds."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("the broker's own thread cannot wait for itself")

@@ -49,7 +49,9 @@ SETTINGS = {"log.message.timestamp.after.max.ms": FOREVER}
 def virtual(
     settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None, seed: int = 0
 ) -> Iterator[VirtualKonvene]:
-    """Yield a broker in virtual time, which starts with the first `run`."""
+    """Yield a broker in virtual time, which starts with the first `run`.
+
+    `settings` has Kafka's broker configs, `topics` the partition counts of topics to create by name."""
     konvene = VirtualKonvene(settings, topics, seed)
     try:
         yield konvene
@@ -175,7 +177,7 @@ class VirtualKonvene:
     # --- topics and records ---
 
     def cluster(self, client: str = "konvene") -> Cluster:
-        """Return a client with this client id, for `async with virtual_konvene.cluster("ann") as cluster`."""
+        """Return a client with client id `client`: `async with virtual_konvene.cluster("ann") as cluster`."""
         return Cluster(self.bootstrap, ClientSettings(client_id=client))
 
     async def create_topic(
@@ -215,8 +217,9 @@ class VirtualKonvene:
         return self.with_broker(lambda broker: group_view(broker, name))
 
     def rebalances(self, group: str | None = None) -> list[RebalanceView]:
-        """Return the rebalances of a group, or of all groups, oldest first; also while the broker is
-        stopped."""
+        """Return the rebalances of a group, or of all groups, oldest first.
+
+        Includes those before a restart; works while the broker is stopped, too."""
         if self._node is None:
             return [each for each in self._rebalances_before_stop if group in (None, each.group)]
         return self.with_broker(lambda broker: rebalance_history(broker, group))
@@ -249,7 +252,7 @@ class VirtualKonvene:
 
 
 class _VirtualBrokerControl:
-    """Gives faults access to the broker; `restart` only schedules the restart."""
+    """The broker operations for faults in virtual time; `restart` only schedules the restart."""
 
     def __init__(self, konvene: VirtualKonvene) -> None:
         self._konvene = konvene
