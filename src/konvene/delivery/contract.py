@@ -76,7 +76,7 @@ class DeadLetter(NamedTuple):
     last_offset: int
     delivery_count: int
     cause: str
-    """Kafka's text of the cause, for a header of the copy."""
+    """Why the records are archived, in Kafka's words; a header of the copies."""
 
 
 class Change(NamedTuple):

@@ -22,7 +22,7 @@ class Locks:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Cell]] = []
         self._number = 0
-        """Number of the last lock: of locks with the same end, the older one comes first."""
+        """Serial number of the last lock: of locks that end at the same time, the older one comes first."""
         self._sweep_size = MIN_SWEEP_SIZE
 
     def __repr__(self) -> str:

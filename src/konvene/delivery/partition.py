@@ -69,10 +69,11 @@ class SharePartition:
         self.leader_epoch = 0
         self.counts = Counts()
         self.dead_letters: tuple[DeadLetter, ...] = ()
-        """Records that `load` found to be copied; the shell passes each of them to `archived`."""
+        """Archiving records that `load` found; after copying each of them the shell calls `archived`."""
         self._window = Window()
         self._unwritten_end = -1
-        """End of the decisions that could not be written; -1 once a start offset behind it was written."""
+        """Offset behind the last record whose final state could not be written; -1 once a start offset behind
+        it was written."""
 
     def __repr__(self) -> str:
         return f"<{self.key} {self._window!r}>"

@@ -77,7 +77,7 @@ class PendingChange:
         """Number of archived records: rejected, or at the delivery count limit."""
         self.dead_letters: list[DeadLetter] = []
         self.acknowledged: list[tuple[int, int]] = []
-        """Acknowledge types with the number of records of each."""
+        """Pairs of an acknowledge type and the number of records acknowledged with it."""
 
     def __repr__(self) -> str:
         return f"<change of {len(self.cells)} cells>"

@@ -41,7 +41,7 @@ class Window:
         self.free = 0
         """Number of available records."""
         self._free_from = start_offset
-        """There is no available record before this offset."""
+        """An offset before which no record is available; the search for available records begins here."""
         self.complete = 0
         """Number of acknowledged and archived records, including those with a pending write."""
         self.held: dict[str, int] = {}

@@ -23,7 +23,7 @@ DELETE_RECORDS = "cut"
 """Effect: delete the records before an offset. Subject: the offset."""
 
 PORTION_BYTES = 256 * 1024
-"""Approximate upper bound of the records of an outcome, in bytes; below the limit of a batch."""
+"""Approximate maximum size of the records of one outcome, in bytes; below the limit of a batch."""
 RECORD_BYTES, BATCH_BYTES = 100, 20
 
 NO_OFFSET = -1
@@ -38,7 +38,8 @@ class SnapshotOffsets:
     def __init__(self) -> None:
         self._offsets: dict[SharePartitionKey, int] = {}
         self._deleted_at = NO_OFFSET
-        """The last record's offset, if that is a tombstone: records before it are superseded, it is not."""
+        """Offset of the last record if that is a tombstone, else -1: all records before it may be superseded,
+        but not the tombstone itself."""
 
     def note(self, key: SharePartitionKey, at: PositionedRecord) -> None:
         """Update the index by a snapshot, or by a tombstone, which removes its share partition."""

@@ -57,7 +57,7 @@ class Match:
     nth: int = 1
     """Apply the fault from the nth matching message on."""
     times: int | None = 1
-    """Number of messages that the fault applies to; None means all until it is cancelled."""
+    """Maximum number of messages to which the fault applies; None: all until it is cancelled."""
     probability: float = 1.0
     """Chance that the fault applies to a matching message, drawn from a generator seeded with `seed`."""
     seed: int = 0

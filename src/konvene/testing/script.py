@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from konvene.testing.faults import Faults
 
 MakeFault = Callable[["Faults"], "Fault"]
-"""Creates the fault of a parsed sentence."""
+"""A function that creates the fault of a parsed sentence."""
 
 _APIS = {name.lower(): name for name in BY_NAME}
 _DIRECTIONS = {"request": "request", "requests": "request", "response": "response", "responses": "response"}
@@ -392,4 +392,4 @@ FORMS = (
     "restart the broker",
     "kill and restart the broker",
 )
-"""All forms of sentences."""
+"""The grammar: all forms of sentences."""

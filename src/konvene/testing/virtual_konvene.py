@@ -42,7 +42,8 @@ POLL_INTERVAL_S = 0.01
 FOREVER = str((1 << 63) - 1)
 
 SETTINGS = {"log.message.timestamp.after.max.ms": FOREVER}
-"""Accepts records whose timestamps come from the machine's clock, which is far from the virtual clock."""
+"""Settings that accept records with timestamps of the machine's clock, which is far from the virtual
+clock."""
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from konvene.transactions.shard import TransactionShard
 
 TIMED_OUT, EXPIRED = ("timed-out",), ("expired",)
-"""The timers of the whole shard."""
+"""Keys of the shard's two periodic timers."""
 
 INTERVALS = {
     TIMED_OUT: "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -29,10 +29,10 @@ INTERVALS = {
 }
 
 MAX_BATCH_BYTES = 256 * 1024
-"""Maximum size of the names in the records of one batch."""
+"""Approximate maximum size of the records of one batch, mostly names."""
 
 NEXT_BATCH_MS = 10
-"""Delay of the next batch if more has expired than fits one."""
+"""Delay of the next batch if more has expired than fits into one."""
 
 _RECORD_BYTES = 64
 """Estimated size of a record without its names."""

@@ -25,9 +25,9 @@ class MarkersToWrite(NamedTuple):
     producer_epoch: int
     committed: bool
     transaction_version: int
-    """From 2 on the epoch is the producer's next one."""
+    """The client's transaction version; from 2 on `producer_epoch` is the producer's next epoch."""
     partitions: tuple[tuple[str, int], ...]
-    """Topic and partition, sorted."""
+    """Sorted (topic, partition) pairs."""
 
 
 class MarkersWritten(NamedTuple):

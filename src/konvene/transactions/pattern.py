@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 MAX_STATES: Final = 2000
 MAX_CACHED: Final = 10_000
-"""Maximum number of cached transitions."""
+"""Maximum number of cached transitions of the automaton."""
 
 _MAX_DEPTH: Final = 100
 _LINE_ENDS: Final = frozenset("\n\r\u0085\u2028\u2029")
@@ -30,7 +30,7 @@ _CLASSES: Final = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 CharTest = Callable[[str], bool]
-"""Whether a character leads from a state to the next one."""
+"""Returns True if a character leads from a state to the next one."""
 
 Fragment = tuple[int, int]
 """A part of the automaton: its first and last state."""

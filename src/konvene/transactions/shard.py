@@ -44,7 +44,7 @@ class TransactionShard:
     def __init__(self) -> None:
         self.transactions: dict[str, Transaction] = {}
         self.ignored_records = 0
-        """Records of a kind that is not known."""
+        """Number of replayed records of an unknown type."""
 
     def __repr__(self) -> str:
         return f"<transaction shard: {len(self.transactions)} transactional ids>"

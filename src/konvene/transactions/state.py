@@ -48,7 +48,8 @@ NO_TIMEOUT_MS: Final = 2**31 - 1
 """The timeout of a two-phase transaction, which an external coordinator ends (KIP-939)."""
 
 TRANSACTION_VERSION: Final = "transaction.version"
-"""The feature. From level 1 on records have version 1; from 2 on each transaction has its own epoch."""
+"""Name of the feature. From level 1 on records have version 1; from 2 on each transaction has its own
+epoch."""
 
 
 class TransactionState(IntEnum):
@@ -77,7 +78,7 @@ BY_NAME: Final = {state.shown: state for state in TransactionState}
 STATES: Final = {state.value: state for state in TransactionState}
 
 AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
-"""No transaction is open: the id may expire, and a transaction or producer may start."""
+"""States without an open transaction: the id may expire, and a transaction or producer may start."""
 
 COMPLETE: Final = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
 
@@ -89,7 +90,7 @@ PREDECESSORS: Final = {
     COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
 }
-"""The states from which a state may be entered."""
+"""For each state, the states from which it may be entered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,13 @@ class Transaction:
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last change; it only differs right after a rotation."""
+    """The producer id before the last change of state; it differs from `producer_id` only right after a
+    rotation."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The producer id after this transaction if the epochs of the current one are exhausted."""
+    """The producer id that follows this transaction if the epochs of the current one are exhausted."""
     producer_epoch: int = NO_EPOCH
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before, with which its owner may retry the change to the current one."""
+    """The epoch before the current one; its owner may retry the request that changed it."""
     timeout_ms: int = 0
     state: TransactionState = EMPTY
     partitions: frozenset[Partition] = frozenset()

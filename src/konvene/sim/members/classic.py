@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 READ_TOPIC, UNREAD_TOPIC = "orders", "extra"
-"""The topic that members read, and the one that they only commit for (with option `aside`)."""
+"""The topic that members read, and the one for which they only commit (with the option `aside`)."""
 
 CUSTOM_ASSIGNOR = "ours"
 """Name of a custom assignor, which assigns as `range` does."""
@@ -54,7 +54,7 @@ JOIN_VERSIONS = (9, 9, 9, 9, 8, 5, 3, 0)
 FIRST_WITH_REBALANCE_TIMEOUT, FIRST_WITH_REASON = 1, 8
 
 COMMON_ASSIGNOR, OTHER_ASSIGNORS = "roundrobin", ("range", CUSTOM_ASSIGNOR)
-"""Mixed assignors: the one that all members support, and the others."""
+"""For the policy "mixed": the assignor that all members support, and those that some support."""
 
 RETRIABLE_ERRORS = (
     None,

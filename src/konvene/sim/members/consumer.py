@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 TopicIdPartition = tuple[Uuid, int]
-"""A partition by its topic id."""
+"""Topic id and partition."""
 
 VERSION = 1
 JOIN, LEAVE, LEAVE_STATIC = 0, -1, -2
@@ -67,20 +67,20 @@ class ConsumerMember(Member):
         self.state = "out"
         self.held: set[TopicIdPartition] = set()
         self.held_since_ms: dict[TopicIdPartition, int] = {}
-        """Time at which each held partition was assigned."""
+        """Time since which each partition in `held` is owned."""
         self._member_id = ""
         self._epoch = self._last_epoch = -1
         self._interval_ms = 1_000
         self._target: set[TopicIdPartition] | None = None
-        """The assignment to reconcile, if it is not reconciled yet."""
+        """The assignment that is not reconciled yet; None if there is none."""
         self._last_reported: dict[str, Any] | None = None
         """Fields of the last accepted heartbeat; None: the next one has all fields."""
         self._under_way = self._must_acknowledge = self._reconciling = False
         self._committing = False
         self._heartbeat_serial = self._reconciliations = 0
         self._had_regex = self.instance_id is not None
-        """Whether it had an expression in this or, if static, maybe an earlier life: an empty one removes
-        it."""
+        """Whether it ever subscribed by a regular expression (a static member maybe in an earlier life): then
+        an empty one has to be sent to remove it."""
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.state} epoch {self._epoch}, {len(self.held)} partitions>"

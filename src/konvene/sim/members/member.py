@@ -38,13 +38,13 @@ class Member(Process):
     """A group member that owns partitions. A subclass implements the group's protocol."""
 
     require_stable = False
-    """Whether OffsetFetch waits for open transactions (`require_stable`)."""
+    """The field `require_stable` of OffsetFetch: the response waits for open transactions."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name)
         self.group = group
         self.topics: tuple[str, ...] = world.subscription()
-        """Topics that it subscribes to."""
+        """Topics to which the member subscribes."""
         self.owned: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 INTERVAL_MS = 10_000
 OWN_GROUP, LEFT_GROUP = "simple", "left"
-"""The group that it commits for, and the one that it joins without returning."""
+"""The group for which it commits, and the one to which it sends JoinGroups that it does not follow up."""
 FIRST_WITH_INSTANCES = 7
 FIRST_WITH_TOPIC_IDS = 10
 LAST_WITH_RETENTION_TIME = 4

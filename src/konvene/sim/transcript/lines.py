@@ -198,7 +198,7 @@ SHARE: dict[type, tuple[str, Callable[[Any], str]]] = {
     rh.ShareGroupCurrentMemberAssignmentKey: ("current", _share_current),
     rh.ShareGroupStatePartitionMetadataKey: ("state", _share_state),
 }
-"""Records of share groups."""
+"""Records of share groups, as above."""
 
 MODERN = CONSUMER | STREAMS | SHARE
 

@@ -65,7 +65,8 @@ class Recorder:
         self._callers: dict[int, str] = {}
         self._topics = TopicIds(topics)
         self._too_large = ""
-        """Background work whose result was too large to append: a scenario gives it up by itself."""
+        """Command of the last result that was too large to append. A scenario then reports the failure by
+        itself."""
 
     def __repr__(self) -> str:
         return f"<recorder: {len(self.lines)} lines>"

@@ -34,7 +34,7 @@ from konvene.sim.world.event import Event
 from konvene.sim.world.member_ids import MemberIds
 
 TraceEntry = tuple[str, Any]
-"""Client and its response, or "" and a line of text."""
+"""A client's name and its response, or "" and a line of text."""
 
 
 class Sandbox:
@@ -55,11 +55,11 @@ class Sandbox:
         self.set_config()
         self.topics: Topics = TOPICS
         self.task_assignors: dict[str, TaskAssignor] = {}
-        """Assignors of streams groups that replace the broker's; empty: the broker's."""
+        """Assignors of streams groups that replace the broker's; if empty, the broker's are used."""
         self.event_queue = EventQueue(random)
         self.log = Log() if log is None else log
         self.holds = False
-        """Whether appends become durable only with `durable`."""
+        """Whether appends stay unsynced until `durable` is called."""
         self.waiting: dict[int, str] = {}
         self.answers: dict[str, Struct | Errors] = {}
         self.transcript: list[TraceEntry] = []

@@ -18,7 +18,7 @@ class CoordinatorNode(Generic[R]):
     fails."""
 
     log_name = ""
-    """Name of the log in the events of the world."""
+    """Name of the log in the world's trace."""
     log: Log
     runtime: R
 

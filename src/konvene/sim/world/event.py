@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from konvene.sim.journal import Batch
 
 MODERN_GROUP_TYPES = (ConsumerGroup, StreamsGroup, ShareGroup)
-"""Types of groups whose coordinator assigns."""
+"""Types of groups in which the coordinator computes assignments."""
 
 OffsetKey = tuple[str, str, int]
-"""Group, topic, partition."""
+"""Key of a committed offset: group, topic, partition."""
 
 
 class View(NamedTuple):
@@ -86,15 +86,15 @@ class Event:
     key: Any = None
     """Key of the timer, or the type of the background work."""
     news: Any = None
-    """Result of the background work."""
+    """Result of the background work that was completed."""
     outcome: Outcome | None = None
     batch: Batch | None = None
     answer: Struct | Errors | None = None
     """Response to the request, sent when the log is durable; None if the request waits."""
     answered: tuple[tuple[int, Any], ...] = ()
-    """All responses that were decided, with the numbers of their calls."""
+    """All responses that this event decided, as (`waiter`, response)."""
     lost: int = 0
-    """Batches of the log that were lost before it was loaded."""
+    """Number of batches that the log lost before it was loaded."""
 
     @property
     def error(self) -> Errors | None:

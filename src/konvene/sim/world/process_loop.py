@@ -24,7 +24,7 @@ class ProcessLoop:
         self._finish = finish
         self.time = event_queue.time
         self._delayed: set[Task] = set()
-        """Tasks that start after a delay, if the process lives that long."""
+        """Tasks whose start is delayed; they are cancelled if the process dies before."""
 
     def end(self) -> None:
         self.alive = False

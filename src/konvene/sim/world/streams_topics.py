@@ -61,7 +61,7 @@ class InternalTopics:
         self._world = world
         self._pending: set[str] = set()
         self.deployed: dict[str, int] = {}
-        """Topology epoch to which a group's application was rolled last, completely or in part."""
+        """By group, the topology epoch to which its application was rolled last, completely or in part."""
 
     def __repr__(self) -> str:
         return f"<internal topics: {len(self._pending)} being made>"

@@ -182,20 +182,21 @@ class World:
         self.stores = Stores()
         self.internal_topics = InternalTopics(self)
         self.upgraded: dict[str, float] = {}
-        """Fraction of a group's members that speak the streams protocol when they start, by group, set when
-        an operator rolls the application."""
+        """By group, the fraction of members that start with the streams protocol, once an operator rolled the
+        application to another protocol."""
         self.oracle = OffsetOracle(self._is_current, off=bool(options["hostile"]))
         self.log = Log()
         self.runtime = self.new_runtime()
         self.deposed: list[GroupRuntime] = []
         self.cuts: dict[str, frozenset[str]] = {}
-        """Clients cut off by a partition: "to" cannot reach the coordinator, "from" receive no response."""
+        """Names of clients that a network partition isolates, by direction: "to" or "from" the
+        coordinator."""
         self.members: list[Member] = []
         self.other_clients: list[Process] = []
         self._ids = MemberIds()
         self._arrivals: dict[str, int] = {}
         self.works_until_ms = 0
-        """Time at which the last background computation that is under way completes."""
+        """Time at which all background work that is under way will be complete."""
 
     def record(self) -> Recorder:
         """Start to record everything that the coordinator decides, as a scenario; return the recorder."""

@@ -25,7 +25,7 @@ class Application(Member):
     """A stream thread. `tasks` is its assignment, `running` the active tasks that are restored and so run."""
 
     locks_state = False
-    """Whether it waits while another member of its process has a state store open."""
+    """Whether a task waits while another member of the process has its state store open."""
 
     def place_and_plan(self, world: World) -> None:
         """Choose the host, the process and the topology of the thread's first life."""

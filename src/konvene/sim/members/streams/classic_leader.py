@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from konvene.sim.world.world import World
 
 MISSING_SOURCE, SHUTDOWN = 1, 4
-"""Error codes in assignment user data."""
+"""Error codes in the user data of assignments and subscriptions."""
 
 TopicPartition = tuple[str, int]
 

@@ -56,7 +56,7 @@ class StreamsMember(MachineMember, Application):
         self._version = 1
         self._reconciling = self._committing = False
         self._tasks_in_flight = self._unconfirmed = False
-        """Whether a heartbeat with its tasks is pending; whether the last heartbeat failed."""
+        """Whether a heartbeat that reports tasks is pending; whether the last heartbeat failed."""
         self._heartbeat_timer: Entry | None = None
         self._reconciliation = 0
         self._last_epoch = -1
