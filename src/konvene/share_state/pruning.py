@@ -30,8 +30,7 @@ NO_OFFSET = -1
 
 
 class SnapshotOffsets:
-    """An index of the last snapshot's offset of each share partition: it tells which records can be
-    deleted."""
+    """An index of each share partition's last snapshot offset, from which follows what can be deleted."""
 
     __slots__ = ("_deleted_at", "_offsets")
 

@@ -98,7 +98,7 @@ class _Sentence:
         return value
 
     def error(self, expected: str) -> FaultScriptError:
-        """Return an error at the next token, which says what was expected there."""
+        """Return an error at the next token, with what was expected there."""
         found = repr(self._tokens[self._position]) if not self.at_end else "the end"
         return FaultScriptError(f"{self.text!r}: expected {expected}, found {found}")
 

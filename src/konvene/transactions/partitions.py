@@ -3,7 +3,7 @@
 Clients send AddPartitionsToTxn up to version 3, for one transaction. Brokers send it from version 4 on, for
 several at a time: to add partitions for clients with transaction version 2, or to verify that partitions were
 added (`verify_only`), which changes nothing. Each transaction is decided on its own. The request's version
-tells which kind of client it is; both may use the newer format.
+determines which kind of client it is for; both may use the newer format.
 
 Whether a partition exists is checked by the sender, not here.
 """

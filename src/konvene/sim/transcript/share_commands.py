@@ -128,7 +128,7 @@ def state(s: Scenario, plain: list[str], o: Options) -> None:
     """Complete all pending requests to the share coordinator; with the word `fails`, let them fail.
 
     With options, report only what they list: share partitions whose state is initialized (`begun`) or not
-    (`failed`), topics whose state is `deleted`, or deleted topics (`gone`)."""
+    (`failed`), topics whose state is `deleted`, or topics that were deleted themselves."""
     if o:
         if "group" not in o and "gone" not in o:
             raise ScenarioError("expected group=NAME or gone=TOPIC", "")

@@ -56,8 +56,7 @@ class ProcessLoop:
 
 
 class TimerReportingCoordinator(Coordinator):
-    """A coordinator that calls `fired` after each timer, so that timers due at the same time are told
-    apart."""
+    """A coordinator that calls `fired` after each timer, so that each of several due timers is an event."""
 
     fired: Callable[[], None]
 

@@ -253,7 +253,8 @@ class World:
         return self._counts
 
     def leaves_permanently(self) -> bool:
-        """Draw whether a leaving static member says that it will not return; always True without faults."""
+        """Draw whether a leaving static member declares that it will not return; always True without
+        faults."""
         return self.faults_disabled or self.random.random() < 0.2
 
     def subscription(self) -> tuple[str, ...]:
