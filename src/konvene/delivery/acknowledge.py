@@ -48,8 +48,7 @@ def released_state(cell: Cell, terms: Terms) -> RecordState:
 
 
 def add_dead_letter(change: PendingChange, cell: Cell, cause: str) -> None:
-    """Add the cell's records to those that `change` copies to the dead letter topic before they are
-    archived."""
+    """Add the cell's records to those that `change` copies to the dead letter topic."""
     dead_letters = change.dead_letters
     if dead_letters:
         first, last, count, previous_cause = dead_letters[-1]
@@ -143,8 +142,7 @@ def _check_owner(cell: Cell, member_id: str) -> None:
 
 
 def _runs_of_type(ack: Acknowledged, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, last, type) of the runs between `first` and `last` that have the same acknowledge
-    type."""
+    """Yield (first, last, type) of each run with one acknowledge type between two offsets."""
     types, base = ack.types, ack.first_offset
     if len(types) == 1:
         yield first, last, types[0]

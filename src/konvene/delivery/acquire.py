@@ -25,8 +25,7 @@ MIN_THROTTLE = 2
 
 
 def throttle_threshold(limit: int) -> int:
-    """Return the delivery count from which on a batch is acquired in parts; `limit` is that of all
-    deliveries."""
+    """Return the delivery count from which on a batch is acquired in parts. `limit`: its maximum."""
     return max(MIN_THROTTLE, -(-limit // 2))
 
 
@@ -103,8 +102,7 @@ class Acquisition:
             self._acquire_gaps(first, min(self.last, window.end_offset))
 
     def _acquire_gaps(self, first: int, last: int) -> bool:
-        """Acquire the gaps between two offsets until `max_records` are reached; return True if there were
-        any."""
+        """Acquire gaps between two offsets, up to `max_records`; return True if there were any."""
         found = False
         for begin, end in tuple(self.window.gaps):
             begin, end = max(begin, first), min(end, last)
@@ -114,8 +112,7 @@ class Acquisition:
         return found
 
     def _acquire_batch(self, cell: Cell) -> None:
-        """Acquire a cell that was never split: all of it, or a part if it is throttled or exceeds the
-        limits."""
+        """Acquire a cell that was never split, or a part of it if it is throttled or too large."""
         if cell.state is not AVAILABLE or cell.change is not None:
             return
         throttled = cell.count >= self.throttle
@@ -144,8 +141,7 @@ class Acquisition:
             self._acquire_part(batch)
 
     def _acquire_part(self, batch: Batch) -> int:
-        """Acquire some of a batch's available records, throttled by their delivery counts; return their
-        number."""
+        """Acquire available records of a batch, fewer if delivered often; return their number."""
         window, cells = self.window, self.window.cells
         left = self.max_records - self.count
         got, cap = 0, -1

@@ -72,8 +72,8 @@ class SharePartition:
         """Archiving records that `load` found; after copying each of them the shell calls `archived`."""
         self._window = Window()
         self._unwritten_end = -1
-        """Offset behind the last record whose final state could not be written; -1 once a start offset behind
-        it was written."""
+        """Offset behind all final records whose state could not be written; -1 if the start offset passed
+        it."""
 
     def __repr__(self) -> str:
         return f"<{self.key} {self._window!r}>"
@@ -316,8 +316,7 @@ def _first_offset(cell: Cell) -> int:
 
 
 def _as_batches(cells: Iterable[Cell]) -> tuple[StateBatch, ...]:
-    """Return cells as state batches; adjacent cells with the same state and delivery count become one
-    batch."""
+    """Return cells as state batches, one for adjacent cells with equal state and delivery count."""
     row: list[StateBatch] = []
     for cell in cells:
         if row:

@@ -82,8 +82,7 @@ class SessionFetch:
 
     @property
     def is_final(self) -> bool:
-        """True for the session's last request: after responding, the caller removes the session and releases
-        its records."""
+        """True for the last request: the caller then removes the session and releases its records."""
         return self._epoch == FINAL_EPOCH
 
     @property

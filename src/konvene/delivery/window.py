@@ -84,8 +84,7 @@ class Window:
         return bisect_right(self._firsts, offset) - 1
 
     def between(self, first: int, last: int) -> Iterator[Cell]:
-        """Yield the cells that overlap the range from `first` to `last`. They may be cut during the
-        iteration."""
+        """Yield the cells that overlap `first` to `last`; they may be cut during the iteration."""
         at = self.find(first)
         while at < len(self.cells) and self.cells[at].first <= last:
             cell = self.cells[at]
@@ -157,8 +156,7 @@ class Window:
         return rest
 
     def cut_out(self, cell: Cell, first: int, last: int) -> Cell:
-        """Split a cell so that `first` to `last`, or as much of that as it has, is a cell of its own; return
-        that."""
+        """Split a cell, and return the cell of its offsets from `first` to `last`."""
         if first > cell.first:
             cell = self.cut(cell, first)
         if last < cell.last:

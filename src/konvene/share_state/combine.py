@@ -22,8 +22,7 @@ Batches = tuple[StateBatch, ...]
 
 
 def combine(stored: Batches, new: Iterable[StateBatch], start_offset: int) -> Batches:
-    """Merge `new` into `stored`, which has to be normalized, and drop offsets below `start_offset` (-1:
-    none)."""
+    """Merge `new` into `stored`, which is normalized, and drop offsets below `start_offset` (-1: none)."""
     stored = _drop_stored_below(stored, start_offset)
     fresh = drop_below(tuple(new), start_offset)
     if not fresh:
@@ -45,8 +44,7 @@ def normalized(batches: Batches) -> Batches:
 
 
 def is_normalized(batches: Sequence[StateBatch]) -> bool:
-    """Return True if the batches are ordered and disjoint, and no adjacent ones have equal state and
-    count."""
+    """Return True if batches are ordered and disjoint, and adjacent ones differ in state or count."""
     for before, after in pairwise(batches):
         gap = after.first_offset - before.last_offset
         if gap < 1 or (gap == 1 and before[2:] == after[2:]):

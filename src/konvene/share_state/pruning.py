@@ -37,8 +37,7 @@ class SnapshotOffsets:
     def __init__(self) -> None:
         self._offsets: dict[SharePartitionKey, int] = {}
         self._deleted_at = NO_OFFSET
-        """Offset of the last record if that is a tombstone, else -1: all records before it may be superseded,
-        but not the tombstone itself."""
+        """Offset of the last record if that is a tombstone, else -1: it supersedes what is before it."""
 
     def note(self, key: SharePartitionKey, at: PositionedRecord) -> None:
         """Update the index by a snapshot, or by a tombstone, which removes its share partition."""

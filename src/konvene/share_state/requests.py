@@ -20,8 +20,7 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Return `group:topicId:partition`, as Kafka writes it; its hash selects the partition of
-        `__share_group_state`."""
+        """Return `group:topicId:partition`, whose hash selects a partition of `__share_group_state`."""
         return f"{self.group_id}:{self.topic_id}:{self.partition}"
 
 
@@ -43,8 +42,7 @@ class StateBatch(NamedTuple):
 
 
 class Initialize(NamedTuple):
-    """Request to initialize the state of a share partition with a start offset, -1 if unknown. Answered with
-    an `Answer`."""
+    """Request to initialize the state with a start offset, -1 if unknown. Answered with an `Answer`."""
 
     key: SharePartitionKey
     state_epoch: int

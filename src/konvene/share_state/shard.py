@@ -48,8 +48,7 @@ class ShareStateShard:
         return TIMERS[key](self, context)
 
     def replay(self, record: Any) -> None:
-        """Apply a record to the state. Snapshots and tombstones are wrapped with their offset
-        (`PositionedRecord`)."""
+        """Apply a record to the state. Snapshots and tombstones are `PositionedRecord`s, with an offset."""
         if type(record) is PositionedRecord:
             self.snapshots.note(SharePartitionKey(*_key(record.record)), record)
             record = record.record

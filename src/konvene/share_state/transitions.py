@@ -52,8 +52,7 @@ class SharePartitionStates(Protocol):
 
 
 def initialize(shard: SharePartitionStates, request: Initialize, context: Context) -> Outcome:
-    """Initialize the state of a share partition, or reset an existing one; epochs that were fenced stay
-    fenced."""
+    """Initialize the state of a share partition, or reset it; fenced epochs stay fenced."""
     key, state_epoch, start_offset = request
     known = shard.states.get(key)
     rejection = (
@@ -172,8 +171,7 @@ def _record(
     written: SharePartitionState,
     context: Context,
 ) -> Any:
-    """Return an update record with `written`, or a snapshot of the merged state if many updates precede
-    it."""
+    """Return an update record, or a snapshot of the merged state if many updates precede it."""
     if known.updates < shard.updates_per_snapshot:
         return update(key, written)
     merged = written._replace(

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 
 class _ProxiedResponse:
-    """A request that was delivered to the broker, with the frames of its response once the broker has sent
-    them."""
+    """A request that was delivered to the broker, and its response frames once they are sent."""
 
     __slots__ = ("checked", "parts", "proxied", "suppressed")
 
@@ -214,8 +213,7 @@ class FaultProxy(asyncio.Protocol):
         self._feeding = False
 
     def _send_error(self, fault: Fault, proxied: ProxiedRequest) -> None:
-        """Answer the request with the fault's error; deliver it instead if its response has no error
-        field."""
+        """Answer the request with the fault's error, or deliver it if its response has no error code."""
         route = self._broker.network.routes.get(proxied.api_key)
         if route is None or proxied.request is None:
             self._deliver(proxied)

@@ -144,8 +144,7 @@ class Faults:
     def partition(
         self, client: str, *, direction: Literal["both", "to the broker", "from the broker"] = "both"
     ) -> list[Fault]:
-        """Drop all messages of a client, in one or both directions, until the returned faults are
-        cancelled."""
+        """Drop all messages of a client, in one or both directions, until the faults are cancelled."""
         faults = []
         if direction != "from the broker":
             faults.append(self.lose_request(connection="stays", client=client, times=None))
@@ -163,8 +162,7 @@ class Faults:
         return self._add("restart", "append", _appending_api(api), {"group": group, "nth": nth})
 
     def fail_append(self, group: str, api: str | None = None, *, nth: int = 1) -> Fault:
-        """Fail the next append of the group's coordinator: nothing is written and its state does not
-        change."""
+        """Fail the next append of the group's coordinator: nothing is written, its state is unchanged."""
         return self._add("fail", "append", _appending_api(api), {"group": group, "nth": nth})
 
     def expire_session(self, member: int | str, *, group: str | None = None) -> Fault:

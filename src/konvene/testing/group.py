@@ -78,8 +78,7 @@ class MemberView(NamedTuple):
 
 
 class RecordsView(NamedTuple):
-    """A range of records, both ends included, that a share group has delivered and not finally
-    acknowledged."""
+    """A range of records, both ends included, that a share group has delivered but not completed."""
 
     topic: str
     partition: int

@@ -45,8 +45,7 @@ class Append:
         return f"<append of {len(self.records)} records>"
 
     def matches(self, match: Match) -> bool:
-        """Return True if one of the batch's records is of the rule's group and of the type that its API
-        writes."""
+        """Return True if the batch has a record of the rule's group, of the type that its API writes."""
         record_type = APPENDS.get(match.api) if match.api is not None else None
         return any(
             (match.group is None or _group(record) == match.group)

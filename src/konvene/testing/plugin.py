@@ -51,8 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class MarkerSettings:
-    """The settings, topics and storage that the `konvene` markers of a test request; the closest marker
-    wins."""
+    """Settings, topics and storage that a test's `konvene` markers request; the closest marker wins."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.settings: dict[str, Any] = {}

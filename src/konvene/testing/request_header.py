@@ -97,8 +97,7 @@ class ProxiedRequest:
 
     @cached_property
     def identities(self) -> tuple[tuple[str, str | None, int | None], ...]:
-        """The (member id, instance id, generation or member epoch) of each member that the request is
-        about."""
+        """The (member id, instance id, generation or epoch) of each member in the request."""
         request: Any = self.request
         rows = [request, *(getattr(request, "members", ()) or ()), *_rows(request)]
         return tuple(_identity(row) for row in rows if getattr(row, "member_id", None) is not None)
@@ -147,8 +146,7 @@ class ProxiedRequest:
 
 
 def _rows(request: Any) -> tuple[Any, ...]:
-    """Return the groups of an OffsetFetch; nothing for requests that name their groups by strings or not at
-    all."""
+    """Return the groups of a request that has structs for them, such as OffsetFetch."""
     return tuple(row for row in getattr(request, "groups", ()) or () if not isinstance(row, str))
 
 
@@ -161,8 +159,7 @@ def _identity(row: Any) -> tuple[str, str | None, int | None]:
 
 
 def _acks(frame: bytes, head: FrameHeader, version: int) -> int:
-    """Return the field `acks` of a Produce, which follows the transactional id; -1 if the frame is
-    malformed."""
+    """Return the acks of a Produce, behind the transactional id; -1 if the frame is malformed."""
     at = head.body
     try:
         if version < FIRST_FLEXIBLE_PRODUCE:

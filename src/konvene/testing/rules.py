@@ -95,8 +95,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens to a matching message. `ms`, `at_byte` and `error` are for the verbs delay, cut and
-    answer."""
+    """What happens to a matching message; `ms` is for delay, `at_byte` for cut, `error` for answer."""
 
     verb: Verb
     side: Side

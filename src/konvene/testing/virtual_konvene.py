@@ -42,8 +42,7 @@ POLL_INTERVAL_S = 0.01
 FOREVER = str((1 << 63) - 1)
 
 SETTINGS = {"log.message.timestamp.after.max.ms": FOREVER}
-"""Settings that accept records with timestamps of the machine's clock, which is far from the virtual
-clock."""
+"""Accept records with timestamps of the machine's clock, which is far from the virtual clock."""
 
 
 @contextlib.contextmanager

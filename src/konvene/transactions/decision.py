@@ -49,8 +49,7 @@ def records_need_no_fsync(context: Context) -> bool:
 
 
 def check_record_version(client_transaction_version: int, context: Context) -> None:
-    """Raise UNSUPPORTED_VERSION for a client version above 0 while records have version 0, which lacks its
-    fields."""
+    """Raise UNSUPPORTED_VERSION if records have version 0, which lacks fields of a newer client."""
     if client_transaction_version > 0 and transaction_version(context) < 1:
         raise TransactionError(Errors.UNSUPPORTED_VERSION)
 

@@ -176,8 +176,7 @@ def fencing_abort(transaction: Transaction, next_producer_id: int, context: Cont
 
 
 def complete(transaction: Transaction, now_ms: int) -> Transaction:
-    """Return a prepared transaction in CompleteCommit or CompleteAbort, after all its markers were
-    written."""
+    """Return a transaction in CompleteCommit or CompleteAbort, once its markers are written."""
     state = COMPLETE_COMMIT if transaction.state is PREPARE_COMMIT else COMPLETE_ABORT
     rotates = transaction.next_producer_id != NO_PRODUCER_ID
     return transaction.moved(

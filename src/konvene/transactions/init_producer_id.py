@@ -56,8 +56,7 @@ def needs_producer_id(shard: TransactionShard, request: InitProducerIdRequest) -
 
 
 def _timeout_ms(request: InitProducerIdRequest, context: Context) -> int:
-    """Return the requested transaction timeout. Raises `TransactionError` for requests that are never
-    valid."""
+    """Return the requested timeout. Raises `TransactionError` for requests that are never valid."""
     missing = (request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_EPOCH)
     if not request.transactional_id or missing[0] != missing[1]:
         raise TransactionError(Errors.INVALID_REQUEST)

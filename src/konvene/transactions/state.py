@@ -48,8 +48,7 @@ NO_TIMEOUT_MS: Final = 2**31 - 1
 """The timeout of a two-phase transaction, which an external coordinator ends (KIP-939)."""
 
 TRANSACTION_VERSION: Final = "transaction.version"
-"""Name of the feature. From level 1 on records have version 1; from 2 on each transaction has its own
-epoch."""
+"""Name of the feature. Level 1: records have version 1; level 2: each transaction has its own epoch."""
 
 
 class TransactionState(IntEnum):
@@ -100,8 +99,7 @@ class Transaction:
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last change of state; it differs from `producer_id` only right after a
-    rotation."""
+    """The producer id before the last change of state; another one only right after a rotation."""
     next_producer_id: int = NO_PRODUCER_ID
     """The producer id that follows this transaction if the epochs of the current one are exhausted."""
     producer_epoch: int = NO_EPOCH
@@ -131,8 +129,7 @@ class Transaction:
         return self.state is PREPARE_COMMIT or self.state is PREPARE_ABORT
 
     def moved(self, state: TransactionState, **changes: Any) -> Self:
-        """Return a copy in another state, with changed fields. Raises `ValueError` if the transition is not
-        allowed."""
+        """Return a copy in another state. Raises `ValueError` if that transition is not allowed."""
         changed = changes.get
         changed_transaction = type(self)(  # Like `replace`, which takes twice as long.
             self.transactional_id,

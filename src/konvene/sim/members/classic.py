@@ -86,9 +86,7 @@ class ClassicMember(Member):
         self._reset()
 
     def _assignors(self, policy: str) -> list[str]:
-        """Return the names of supported assignors, preferred first; policy "mixed" draws them.
-
-        All members have one in common."""
+        """Return the supported assignors, preferred first; all members have one in common."""
         random = self.world.random
         if policy != "mixed":
             return [policy]
@@ -100,8 +98,7 @@ class ClassicMember(Member):
         return ASSIGNORS[implementation_of(self.assignors[0])].cooperative
 
     def _subscribed_topics(self) -> tuple[str, ...]:
-        """Return the topics to subscribe to; with the option `aside`, not the topic that is only committed
-        for."""
+        """Return the topics to subscribe to; with `aside`, not the one for which members only commit."""
         return (READ_TOPIC,) if self.world.options["aside"] else self.world.subscription()
 
     def _change_settings(self) -> None:
@@ -311,8 +308,7 @@ class ClassicMember(Member):
         self._revoke(lambda: self._revoked_then_rejoin(assigned))
 
     def _revoked_then_rejoin(self, assigned: set[TopicPartition]) -> None:
-        """Rejoin after a cooperative revocation, so that the revoked partitions are assigned to other
-        members."""
+        """Rejoin after a cooperative revocation: the leader then assigns what was revoked to others."""
         self.set_assigned(assigned)
         self.join("need to revoke partitions and re-join")
 

@@ -51,8 +51,7 @@ REGEXES = ("orders.*", "[eo].*", ".*", "extra.*", "nothing")
 
 
 class ConsumerMember(Member):
-    """An honest member of a consumer group. `held` has its owned partitions by topic id, which the oracle
-    checks."""
+    """An honest member of a consumer group. `held` has its owned partitions by topic id."""
 
     def __init__(self, world: World, name: str, group: str, *, static: bool) -> None:
         super().__init__(world, name, group)
@@ -117,8 +116,7 @@ class ConsumerMember(Member):
         self._reset()
 
     def leave(self) -> None:
-        """Commit, and leave the group without waiting for the response; a static member may announce its
-        return."""
+        """Commit, and leave without waiting for the response; a static member may announce its return."""
         if not self.alive:
             return
         self._commit()
@@ -154,8 +152,7 @@ class ConsumerMember(Member):
         )
 
     def _subscribed_topics(self) -> tuple[str, ...]:
-        """Return the topics to subscribe to; with the option `aside`, not the topic that is only committed
-        for."""
+        """Return the topics to subscribe to; with `aside`, not the one for which members only commit."""
         subscription = self.world.subscription()
         return subscription[:1] if self.world.options["aside"] else subscription
 
@@ -175,8 +172,7 @@ class ConsumerMember(Member):
         self._heartbeat_now()
 
     def _fence(self) -> None:
-        """Drop all owned partitions and rejoin with epoch 0, after FENCED_MEMBER_EPOCH or
-        UNKNOWN_MEMBER_ID."""
+        """After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID, drop all partitions and rejoin with epoch 0."""
         self._lose_all()
         self.join()
 
@@ -360,8 +356,7 @@ class ConsumerMember(Member):
     # --- the poll loop ---
 
     def _tick(self) -> None:
-        """Run one iteration of the poll loop: read, sometimes commit, reconcile partitions of topics that now
-        exist."""
+        """Run one iteration of the poll loop: read, sometimes commit, continue the reconciliation."""
         self.schedule(self.world.options["heartbeat.ms"], self._tick)
         if self._reconciling:
             return

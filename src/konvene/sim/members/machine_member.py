@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 class MachineMember(Member):
-    """A member that sends the heartbeats of a state machine when they are due. A subclass sends and handles
-    them."""
+    """A member that sends a state machine's heartbeats when they are due; subclasses know the API."""
 
     machine: ShareMembership | StreamsMembership | None
     """The membership; None before the first start and after a death."""

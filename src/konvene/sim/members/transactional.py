@@ -73,8 +73,7 @@ class TransactionalMember(Member):
             super().read()
 
     def commit_request(self, generation: int, instance_id: str | None) -> Any:
-        """Return a TxnOffsetCommit with all uncommitted positions; None without any, or during a
-        transaction."""
+        """Return a TxnOffsetCommit with all uncommitted positions; None if none, or in a transaction."""
         if self.producer is None or not self.producer.is_ready:
             return None
         label = self.producer.label()
@@ -106,8 +105,7 @@ class TransactionalMember(Member):
         done: Callable[[Errors | None], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Run a transaction; `done` is called with its error, or with None if it takes longer than
-        `timeout_ms`."""
+        """Run a transaction; `done` is called with its error, or with None after `timeout_ms`."""
         assert self.producer is not None
         ranges = self._ranges(request)
         label = request.topics[0].partitions[0].committed_metadata

@@ -73,8 +73,7 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _member(s: Scenario, client: Client, o: Options, version: int) -> str:
-    """Return the member id to send; from version 1 on the client generates it, and a new one for
-    `member=new`."""
+    """Return the member id to send; from version 1 on the client generates it."""
     member_id = o.get("member")
     if member_id is not None and member_id != "new":
         return name_or_none(member_id)
@@ -136,8 +135,7 @@ def _result_of(work_item: Any, *, fails: bool) -> Any:
 
 
 def heavy(s: Scenario, plain: list[str], o: Options) -> None:
-    """Set the number of members and partitions above which target assignments are computed in the
-    background."""
+    """Set how many members and partitions make target assignments a background computation."""
     s.heavy = number({"N": plain[0]}, "N", 0)
 
 
@@ -162,8 +160,7 @@ def subscription(o: Options) -> bytes:
 
 
 def assignments(text: str, data: str | None) -> dict[str, bytes]:
-    """Encode `gives=ann:orders:0-2,bob:orders:3-5` into assignment metadata by client, with user data
-    `data`."""
+    """Encode `gives=ann:orders:0-2,bob:orders:3-5`, with user data, into assignments by client."""
     by_client: dict[str, list[str]] = {}
     for part in text.split(","):
         client, _, indexes = part.partition(":")

@@ -275,8 +275,7 @@ def answer_line(answer: Any) -> str:
 
 
 def _next_step(answer: Any) -> str:
-    """Format the result of one step of an administrator's request: the next requests to the share
-    coordinator."""
+    """Format the next requests to the share coordinator, in a request of several steps."""
     if answer is None:
         return "done"
     response = getattr(answer, "response", None)

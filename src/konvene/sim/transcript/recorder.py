@@ -65,8 +65,7 @@ class Recorder:
         self._callers: dict[int, str] = {}
         self._topics = TopicIds(topics)
         self._too_large = ""
-        """Command of the last result that was too large to append. A scenario then reports the failure by
-        itself."""
+        """Command of a result that was too large to append: a scenario reports the failure by itself."""
 
     def __repr__(self) -> str:
         return f"<recorder: {len(self.lines)} lines>"
@@ -174,8 +173,7 @@ class Recorder:
         return share_heartbeat(client, request, version)
 
     def _share_state(self, client: Client, request: Any, version: int) -> Words | None:
-        """Return the `state` command that completes a state change for which an administrator's request
-        waits."""
+        """Return the `state` command that completes what an administrator's request waits for."""
         return state(self._topics, request)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:

@@ -5,9 +5,8 @@
     record group g generation 0 []
     ann <- JoinGroup MEMBER_ID_REQUIRED generation_id=-1 member_id=ann-1
 
-Running a scenario rewrites the output. A client remembers group, member id and generation from responses;
-options of a command override them. Invariants are checked after every command, and a violation ends the
-scenario. `docs/scenarios.md` lists `COMMANDS`.
+A run rewrites the output. A client remembers group, member id and generation from responses; options override
+them. Invariants are checked after every command; a violation ends the run. `docs/scenarios.md` lists all.
 """
 
 from __future__ import annotations
@@ -95,8 +94,7 @@ DASHES = "----"
 
 
 class Scenario:
-    """An interpreter of commands. `broken` is the exception that ended the scenario, such as a violated
-    invariant."""
+    """An interpreter of commands. `broken` is the error that ended it, such as a violated invariant."""
 
     def __init__(self) -> None:
         self.life = Sandbox()
@@ -353,8 +351,7 @@ def topic(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _racks(o: Options, count: int) -> tuple[tuple[str, ...], ...]:
-    """Parse `racks=a,b+c`: the racks of the replicas of partition 0, 1, ...; further partitions are like the
-    last."""
+    """Parse `racks=a,b+c`: the racks of each partition's replicas; further partitions repeat the last."""
     racks = [tuple(each.split("+")) for each in o["racks"].split(",")] if "racks" in o else []
     return tuple(racks[min(index, len(racks) - 1)] for index in range(count if racks else 0))
 
@@ -430,8 +427,7 @@ class Command(NamedTuple):
     options: str = ""
 
     def read(self, text: str, words: list[str]) -> tuple[list[str], Options]:
-        """Split the words of a line into plain words and options. Raises ScenarioError for unexpected
-        ones."""
+        """Split the words of a line into plain ones and options. Raises ScenarioError if unexpected."""
         pairs = [word.partition("=") for word in words if "=" in word]
         plain = [word for word in words if "=" not in word]
         known = self.options.split()

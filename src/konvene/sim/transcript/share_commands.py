@@ -95,8 +95,7 @@ def share_forget(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def share_delete(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-delete GROUP`: delete all share state of a group; the group itself is then deleted by
-    `delete`."""
+    """`share-delete GROUP`: delete a group's share state, so that `delete` can delete the group."""
     s.life.ask("admin", BeginDeletion(plain[0]), 0)
 
 

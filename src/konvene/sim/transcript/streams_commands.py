@@ -202,8 +202,7 @@ def _infos(parts: list[tuple[str, str, str]], role_sign: str) -> tuple[TopicInfo
 
 
 def streams_targets(s: Scenario, plain: list[str], o: Options) -> None:
-    """Set the target assignment of all members from here on, by client; without options, use the broker's
-    assignors again."""
+    """Set all target assignments from here on, by client; without options the broker assigns again."""
     s.life.task_assignors.clear()
     targets = {client: _target(text) for client, text in o.items()}
 

@@ -41,8 +41,7 @@ class ScenarioError(Exception):
 
 @dataclass
 class Client:
-    """What a client of a scenario remembers of its responses. `generation` is the member epoch in modern
-    protocols."""
+    """What a client remembers of responses. `generation` is the member epoch in modern protocols."""
 
     name: str
     group: str = "g"

@@ -165,8 +165,7 @@ def _assert_half_way_is_the_same(batches: Sequence[Batch], end: int, random: Ran
 
 
 def assert_every_prefix_loads(runtime: GroupRuntime) -> None:
-    """Assert G1: a shard can be loaded from each prefix of the log, and then has a session timer per
-    member."""
+    """Assert G1: a shard loads from each prefix of the log, with a session timer for each member."""
     shard = GroupShard()
     assert_loads(runtime, shard)
     for batch in runtime.log.batches:

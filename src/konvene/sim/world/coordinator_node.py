@@ -14,8 +14,7 @@ R = TypeVar("R", bound=ShardRuntime[Any, Any])
 
 
 class CoordinatorNode(Generic[R]):
-    """A node with one coordinator: syncs its log after a delay, and replaces the coordinator when it
-    fails."""
+    """A node with one coordinator: it syncs the log after a delay, and fails over."""
 
     log_name = ""
     """Name of the log in the world's trace."""

@@ -166,8 +166,9 @@ def _roll_topology(world: World) -> None:
 
 
 def _roll_protocol(world: World) -> None:
-    """Restart an application's hosts with the other protocol, all or some; usually after fixing its
-    topics."""
+    """Restart all or some hosts of an application with the other protocol.
+
+    Usually the operator first deletes wrongly partitioned internal topics."""
     if world.random.random() < 0.7:
         world.internal_topics.delete_misfits()
     group = world.random.choice(_groups(world))

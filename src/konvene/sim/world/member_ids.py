@@ -42,8 +42,7 @@ class MemberIds:
         return f"{client_id}-{self._issued[client_id]}"
 
     def request_decided(self, client_id: str, request: Struct, groups: Any) -> None:
-        """Count the id that `random_part` returned if the group now uses it, so that it is not issued
-        again."""
+        """Count the id that `random_part` returned if the group uses it now, so that it is not reissued."""
         if not isinstance(request, JoinGroupRequest | ConsumerGroupHeartbeatRequest):
             return
         group, stem = groups.get(request.group_id), _stem(client_id, request)

@@ -12,8 +12,7 @@ __all__ = ["ProcessLoop", "TimerReportingCoordinator"]
 
 
 class ProcessLoop:
-    """An event loop for one coordinator on the world's event queue. After `end`, no callback runs any
-    more."""
+    """An event loop for one coordinator on the world's event queue. After `end`, no callback runs."""
 
     def __init__(
         self, event_queue: EventQueue, delay_ms: Callable[[], int], finish: Callable[[], None]

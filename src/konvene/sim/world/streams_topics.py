@@ -69,8 +69,7 @@ class InternalTopics:
     # --- the broker ---
 
     def create(self, runtime: GroupRuntime, request: TopicsToCreate) -> None:
-        """Start the creation of the requested topics, unless under way; it succeeds or fails after a
-        delay."""
+        """Start to create requested topics that are not under way; each succeeds or fails after a delay."""
         existing = self._world.topics.by_name
         names = [t.name for t in request.topics if t.name not in self._pending and t.name not in existing]
         if names:
@@ -160,8 +159,7 @@ class InternalTopics:
             world.event_queue.after(at_ms, fault_actions.restart_host, world, host)
 
     def epoch_to_start_with(self, group: str) -> int:
-        """Return the topology epoch of a starting member: the one rolled out last, but at most one above the
-        group's."""
+        """Return a starting member's topology epoch: the last rollout's, at most one above the group's."""
         configured, deployed_epoch = self._world.runtime.core.groups.get(group), self.deployed.get(group, 0)
         known = configured.topology_epoch if isinstance(configured, StreamsGroup) else -1
         return deployed_epoch if known < 0 else min(deployed_epoch, known + 1)

@@ -189,8 +189,7 @@ class World:
         self.runtime = self.new_runtime()
         self.deposed: list[GroupRuntime] = []
         self.cuts: dict[str, frozenset[str]] = {}
-        """Names of clients that a network partition isolates, by direction: "to" or "from" the
-        coordinator."""
+        """Names of clients that a network partition isolates, by direction "to" or "from" the coordinator."""
         self.members: list[Member] = []
         self.other_clients: list[Process] = []
         self._ids = MemberIds()
@@ -253,8 +252,7 @@ class World:
         return self._counts
 
     def leaves_permanently(self) -> bool:
-        """Draw whether a leaving static member declares that it will not return; always True without
-        faults."""
+        """Draw whether a leaving static member declares that it will not return; without faults True."""
         return self.faults_disabled or self.random.random() < 0.2
 
     def subscription(self) -> tuple[str, ...]:
@@ -316,8 +314,7 @@ class World:
         return self._about(self.conditions[parameter])
 
     def _result_arrived(self, runtime: GroupRuntime, core: Any, result: Any) -> None:
-        """Pass a result of background work to the shard that requested it, unless it was loaded again
-        since."""
+        """Pass a result to the shard that requested it, unless that was loaded again since."""
         if runtime.core is core and runtime in (self.runtime, *self.deposed):
             self.log_event("work", "is done", result)
             if runtime is self.runtime:
@@ -462,8 +459,7 @@ class World:
         return round(self.random.expovariate(1 / mean_ms)) if mean_ms else 0
 
     def _travel_ms(self, channel: str) -> int:
-        """Draw the latency of a message on `channel`, one direction of a connection, whose messages stay in
-        order."""
+        """Draw the latency of a message on `channel`; messages of one channel keep their order."""
         conditions, random = self.conditions, self.random
         delay_ms = self._about(conditions["latency.ms"])
         if conditions["clog"] and random.random() < conditions["clog"]:

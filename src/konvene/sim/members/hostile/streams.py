@@ -57,8 +57,7 @@ class HostileStreams(HostileModern):
     # --- invented values ---
 
     def _claims(self) -> tuple[Claims, Claims, Claims]:
-        """Draw the (active, standby, warm-up) tasks that it claims: none, some member's, unknown or repeated
-        ones."""
+        """Draw (active, standby, warm-up) tasks to claim: none, a member's, unknown or repeated ones."""
         random, group = self.world.random, self._modern_group()
         candidates: list[Claims] = [(), (), (TaskIds(subtopology_id="nowhere", partitions=(0,)),)]
         candidates.append((TaskIds(subtopology_id="0", partitions=(0, 0, 99)),))

@@ -58,8 +58,7 @@ class Application(Member):
 
     @property
     def opened(self) -> frozenset[Task]:
-        """The stateful tasks that the thread is assigned; no other thread of its process may open their
-        state."""
+        """The assigned stateful tasks; no other thread of the process may open their state."""
         tasks = self.tasks.active | self.tasks.standby | self.tasks.warmup
         return frozenset(task for task in tasks if task.subtopology in self.stateful)
 

@@ -52,8 +52,7 @@ EMPTY_ASSIGNMENT = AssignmentInfo(LATEST_VERSION, LATEST_VERSION)
 
 
 class ClassicApplication(Application, ClassicMember):
-    """A stream thread with the classic protocol. Some of its `assigned_partitions` may belong to tasks that
-    are still being restored."""
+    """A stream thread with the classic protocol; `assigned_partitions` includes those being restored."""
 
     locks_state = True
 
@@ -210,8 +209,7 @@ class ClassicApplication(Application, ClassicMember):
     # --- the poll loop ---
 
     def _tick(self) -> None:
-        """Run one iteration of the thread: restore, process, sometimes commit, rejoin for a probing
-        rebalance."""
+        """Run one iteration: restore, process, sometimes commit, rejoin if a probing rebalance is due."""
         self.schedule(self.heartbeat_ms, self._tick)
         if self.restart_if_outdated():
             return

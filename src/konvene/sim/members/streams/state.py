@@ -43,8 +43,7 @@ class Stores:
         self._disks.setdefault(process, {})[store] = restored
 
     def write(self, process: str, store: Store, count: int) -> None:
-        """Append `count` records to the changelog, and apply them to the copy of the process that wrote
-        them."""
+        """Append `count` records to the changelog, and apply them to the copy of the writing process."""
         self._ends[store] = self.end(store) + count
         self._disks.setdefault(process, {})[store] = self._ends[store]
 
