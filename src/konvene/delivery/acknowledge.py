@@ -41,7 +41,8 @@ NO_RENEWALS = "Renewing acquisition locks is not enabled for the group."
 
 
 def released_state(cell: Cell, terms: Terms) -> RecordState:
-    """Return the state of records after a release: available, or final at the delivery count limit."""
+    """Return the state of released records: available, or archived or archiving at the delivery count
+    limit."""
     if cell.count < terms.delivery_count_limit:
         return AVAILABLE
     return ARCHIVING if terms.dead_letters else ARCHIVED

@@ -148,7 +148,7 @@ class ShareSessions:
         acknowledges: bool = False,
         connection: object = None,
     ) -> SessionFetch:
-        """Begin a ShareFetch: open, update or close the session. Raises `SessionError`.
+        """Begin a ShareFetch: open a session or update it. Raises `SessionError`.
 
         The first request of a session has all its partitions in `added_partitions`. A last request
         (`FINAL_EPOCH`) leaves the session open: call `remove` after responding."""

@@ -6,7 +6,7 @@
     ann <- JoinGroup MEMBER_ID_REQUIRED generation_id=-1 member_id=ann-1
 
 A run rewrites the output. A client remembers group, member id and generation from responses; options override
-them. Invariants are checked after every command; a violation ends the run. `docs/scenarios.md` lists all.
+them. Invariants are checked after every command; a violation ends the run. Commands: `docs/scenarios.md`.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class World:
         return self._counts
 
     def leaves_permanently(self) -> bool:
-        """Draw whether a leaving static member declares that it will not return; without faults True."""
+        """Return True if a leaving static member will not return: at random, after the faults always."""
         return self.faults_disabled or self.random.random() < 0.2
 
     def subscription(self) -> tuple[str, ...]:
