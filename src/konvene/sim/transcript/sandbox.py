@@ -101,16 +101,16 @@ class Sandbox:
     # --- actions ---
 
     def ask(
-        self, who: str, request: Any, version: int, *, client_id: str | None = None
+        self, client: str, request: Any, version: int, *, client_id: str | None = None
     ) -> Struct | Errors | None:
         """Send a request of a client or of the broker; return the response, or None if it waits."""
         if isinstance(request, Struct):
             request = decode(type(request), version, encode(request, version))
-        client_id = who if client_id is None else client_id
+        client_id = client if client_id is None else client_id
         self._last_call += 1
         number, responses = self._last_call, list[Any]()
-        self.waiting[number] = who
-        self.answers.pop(who, None)
+        self.waiting[number] = client
+        self.answers.pop(client, None)
 
         def receive(answer: Struct | Errors) -> None:
             responses.append(answer)
@@ -120,14 +120,14 @@ class Sandbox:
         context = RequestContext(version, client_id, "/127.0.0.1", (random_part,))
         self.runtime.ask(request, context, receive)
         self._ids.request_decided(client_id, request, self.shard.groups)
-        self.look()
+        self.check_invariants()
         return responses[0] if responses else None
 
     def own_id(self, client_id: str) -> str:
         """Return a new member id that this client generates for itself."""
         return self._ids.generate_for_client(client_id)
 
-    def look(self) -> None:
+    def check_invariants(self) -> None:
         """Check all invariants."""
         self._flush_explanations()
         self.runtime.audit()
@@ -135,7 +135,7 @@ class Sandbox:
     def advance(self, ms: int) -> None:
         """Let virtual time pass."""
         self.event_queue.run_until(self.event_queue.now_ms + ms)
-        self.look()
+        self.check_invariants()
 
     def restart(self) -> None:
         """Restart the coordinator; the whole log survives."""
@@ -156,7 +156,7 @@ class Sandbox:
         self.runtime = self._start()
         self.runtime.ended, self.runtime.lost = old.ended, lost
         self.runtime.load()
-        self.look()
+        self.check_invariants()
 
     def hold(self) -> None:
         """Stop syncing the log: appends are not durable, and responses wait, until `durable`."""
@@ -169,18 +169,18 @@ class Sandbox:
         if not but:
             self.holds, self.runtime.journal.at_once = False, True
         self.runtime.complete_sync(but)
-        self.look()
+        self.check_invariants()
 
     def inform(self, news: Any) -> None:
         """Deliver the result of an effect to the coordinator."""
         if not self.runtime.inform(news) and not isinstance(news, EndsFound):
             self.runtime.inform(failed_result(news))
-        self.look()
+        self.check_invariants()
 
     def fire_timer(self, key: tuple[str, ...]) -> bool:
         """Fire a timer now, before its deadline; return False if it is not armed."""
         fired = self.runtime.coordinator.fire_timer(key)
-        self.look()
+        self.check_invariants()
         return fired
 
     def next_append(self, how: str) -> None:
@@ -233,7 +233,7 @@ class Sandbox:
         self.transcript.append(("", line))
 
     def _response_arrived(self, number: int, answer: Struct | Errors) -> None:
-        who = self.waiting.pop(number, None)
-        if who is not None:
-            self.answers[who] = answer
-            self.transcript.append((who, answer))
+        client = self.waiting.pop(number, None)
+        if client is not None:
+            self.answers[client] = answer
+            self.transcript.append((client, answer))

@@ -152,9 +152,9 @@ class Scenario:
     def client(self, name: str) -> Client:
         return self.clients.setdefault(name, Client(name))
 
-    def ask(self, who: str, request: Struct, o: Options, version: int) -> None:
+    def ask(self, client: str, request: Struct, o: Options, version: int) -> None:
         """Send a request in the version of the option `version`, or in the default `version`."""
-        self.life.ask(who, request, number(o, "version", version))
+        self.life.ask(client, request, number(o, "version", version))
 
     def id_of(self, topic: str) -> Uuid:
         """Return the id of a topic, also of one that does not exist."""
@@ -216,8 +216,8 @@ def sync(s: Scenario, plain: list[str], o: Options) -> None:
     client = s.client(plain[0])
     version = number(o, "version", 5)
     by_member = {
-        who: unquote_to_bytes(text)
-        for who, _, text in (a.partition(":") for a in o.get("assign", "").split(",") if a)
+        name: unquote_to_bytes(text)
+        for name, _, text in (a.partition(":") for a in o.get("assign", "").split(",") if a)
     }
     if "gives" in o:
         by_member |= assignments(o["gives"], o.get("data"))
@@ -230,10 +230,10 @@ def sync(s: Scenario, plain: list[str], o: Options) -> None:
         protocol_name=o.get("protocol"),
         assignments=tuple(
             SyncGroupRequestAssignment(
-                member_id=s.clients[who].member_id if who in s.clients else who,
+                member_id=s.clients[name].member_id if name in s.clients else name,
                 assignment=assignment,
             )
-            for who, assignment in by_member.items()
+            for name, assignment in by_member.items()
         ),
     )
     s.ask(client.name, request, o, 5)
