@@ -1,13 +1,17 @@
-"""Admission of a heartbeat's member to a consumer or streams group: which member sends it, at a valid epoch.
+"""Admission of a heartbeat to a consumer or streams group: find its member, and check the member's epoch.
 
-joins   instance id           member
-no      none                  the known one, at a valid epoch; else UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH
-no      of this member        the known one, at a valid epoch; of another: FENCED_INSTANCE_ID
-yes     none or free          the known one, or a new one
-yes     of a member that has  a copy of that member under the new id
-        left temporarily
-yes     of an active member   UNRELEASED_INSTANCE_ID; but itself, if it joins under its own member id: its
-                              response was lost (Kafka 4.4 rejects it until its session has expired)
+    epoch   instance id                  member that sends the heartbeat
+    > 0     none                         the one with the request's member id, if the epoch is valid for it;
+                                         else UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH
+    > 0     of the same member           the same
+    > 0     of another member            FENCED_INSTANCE_ID
+    0       none, or in use by no one    the one with the request's member id, or a new one
+    0       of a member that left        a copy of that member under the new member id, which replaces it
+            temporarily, or is classic
+    0       of any other member          UNRELEASED_INSTANCE_ID, unless it has the request's member id
+
+In the last case an active static member joins again under its own member id, because its response was lost.
+Kafka 4.4 rejects it until its session has expired.
 """
 
 from __future__ import annotations
@@ -31,10 +35,10 @@ from konvene.shard.contract import Arm, Disarm
 def cached_heartbeat(
     group: ModernGroup[Any], member_id: str, instance_id: str | None, epoch: int, timeout_ms: int
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return what the response to an unchanged heartbeat depends on, and its session timer.
+    """Return what the response to a repeated heartbeat depends on, and the session timer that it arms.
 
-    None if the heartbeat has to be decided: only a member of the new protocol that has its target gets the
-    same response again."""
+    None if each heartbeat has to be decided: only a member of the group's own protocol that has reached its
+    target gets the same response again."""
     if group.epoch != group.assignment_epoch or epoch <= JOIN:
         return None
     member = group.members.get(member_id)
@@ -56,11 +60,11 @@ def admit(
     *,
     may_resume: bool = True,
 ) -> tuple[Any, str | None]:
-    """Return the member before this heartbeat, and the member id that it replaces, if any. Raises
-    `GroupError`.
+    """Return the member that sends a heartbeat, as it was before, and the id of a member that it replaces.
 
-    `check_epoch` raises for a known member whose epoch is not valid; `may_resume`: an active static member
-    may join again under its own member id."""
+    The id is None if it replaces no other member. `check_epoch` raises `GroupError` if the epoch is not valid
+    for an existing member; `new_member` makes a member of a new id. Without `may_resume`, an active static
+    member is also rejected if it joins again under its own member id. Raises `GroupError`."""
     group, joins = decision.group, epoch == JOIN
     if instance_id is None:
         if joins and member_id not in group.members:

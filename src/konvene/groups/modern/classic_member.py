@@ -9,15 +9,14 @@ from konvene.records.consumer import ClassicMemberMetadata, ClassicProtocol
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocolMetadata:
-    """The session timeout of the member's last JoinGroup, and the assignors that it supports, with
-    metadata."""
+    """The session timeout and the assignors, with their metadata, of a classic member's last JoinGroup."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 def to_metadata(classic: ClassicProtocolMetadata | None) -> ClassicMemberMetadata | None:
-    """Return the value that the log keeps; None for a member of the group's own protocol."""
+    """Return the metadata as a field of the member's record; None for a member that is not classic."""
     if classic is None:
         return None
     return ClassicMemberMetadata(
@@ -29,7 +28,7 @@ def to_metadata(classic: ClassicProtocolMetadata | None) -> ClassicMemberMetadat
 
 
 def from_metadata(value: ClassicMemberMetadata | None) -> ClassicProtocolMetadata | None:
-    """Read the value that the log keeps; None for a member of the group's own protocol."""
+    """Return the metadata from a field of the member's record; None for a member that is not classic."""
     if value is None:
         return None
     protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in value.supported_protocols)

@@ -1,14 +1,13 @@
 """Checks of members that commit or fetch offsets of consumer and streams groups (KIP-848, KIP-1251).
 
-    epoch of the request      commit accepted for
-    the member's own          all partitions
-    a newer one               none: STALE_MEMBER_EPOCH
-    an older one              partitions that the member has had since that epoch or longer
-    below 0                   all partitions, while the group is empty
+    epoch of the request            commit accepted for
+    the member's current epoch      all partitions
+    a newer one                     none: STALE_MEMBER_EPOCH
+    an older one                    partitions that were assigned to the member in that epoch or earlier
+    below 0                         all partitions, while the group is empty
 
-A commit that was in flight while the epoch advanced is thus accepted. A member of the classic protocol is
-answered ILLEGAL_GENERATION instead. One partition that may not be committed rejects the whole request, as in
-Kafka.
+A commit that was in flight while the epoch advanced is thus accepted. A member of the classic protocol gets
+ILLEGAL_GENERATION instead. One partition that may not be committed rejects the whole request, as in Kafka.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ def check_committer(
     *,
     transactional: bool = False,
 ) -> Any | None:
-    """Return None if the member may commit every partition, the member if each partition has to be checked.
+    """Check the member and the epoch of a commit. Raises `GroupError`.
 
-    Raises `GroupError`."""
+    Return None if the member may commit every partition. If the request has an older epoch, return the
+    member: then each partition has to be checked with `check_partition`."""
     if epoch < 0 and group.is_empty:
         return None
     if transactional and epoch == -1 and not member_id and instance_id is None:
@@ -54,15 +54,16 @@ def check_committer(
 
 
 def check_partition(group: Any, member: Any, epoch: int, topic: Topic, partition: int) -> None:
-    """Check that the member had this partition at a past epoch. Raises `GroupError`."""
+    """Check that the partition was assigned to the member in `epoch` or earlier. Raises `GroupError`."""
     since = group.assigned_since(member, topic, partition)
     if since is None or epoch < since:
         raise _stale(member)
 
 
 def check_fetcher(group: ModernGroup[Any], member_id: str | None, epoch: int) -> None:
-    """Check that this member may fetch offsets; a request without member id and epoch may. Raises
-    `GroupError`."""
+    """Check the member and the epoch of an OffsetFetch. Raises `GroupError`.
+
+    A request without member id and epoch is always allowed."""
     if member_id is None and epoch < 0:
         return
     member = get_or_throw_member(group, member_id or "")

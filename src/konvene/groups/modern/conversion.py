@@ -2,8 +2,9 @@
 
 The `conversion` module of each type defines what happens to its members (KIP-848 for consumer groups; for
 streams groups, KIP-1071 with konvene's own migration). This module has the migration policies, what may block
-a conversion, the classic group that a downgrade creates, and the requests of classic members in groups of the
-other types."""
+a conversion, the classic group that a downgrade creates, and the requests that classic members send to a
+consumer or streams group.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +33,14 @@ from konvene.shard.contract import Arm, Context, Outcome
 from konvene.shard.errors import GroupError
 
 BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
-"""The values of the migration policies."""
+"""The values of the migration policies: in which directions groups may be converted."""
 
 
 class Blocker(NamedTuple):
     """A reason why a group cannot be converted."""
 
     code: str
+    """A short name of the reason, such as `policy` or `size`."""
     reason: str
     """A sentence, as in the coordinator's error message."""
     member_ids: tuple[str, ...] = ()
@@ -51,10 +53,11 @@ class Blocker(NamedTuple):
 def may_downgrade(
     group: Any, leaving: Collection[Any], policy: str, max_size: int, *, replaced: bool = False
 ) -> bool:
-    """Whether all remaining members use the classic protocol, and the policy and `max_size` allow a
-    downgrade.
+    """Return whether the group is downgraded when the `leaving` members leave.
 
-    `replaced`: the leaving static member rejoins with the classic protocol, and counts as remaining."""
+    All remaining members must use the classic protocol, and the policy and `max_size` must allow it.
+    `replaced`: the leaving member is a static one that rejoins with the classic protocol, so it counts as
+    remaining."""
     classic_members = group.classic_members - sum(member.classic is not None for member in leaving)
     remaining = len(group.members) - len(leaving)
     if classic_members != remaining or (remaining <= 0 and not replaced):
@@ -65,8 +68,7 @@ def may_downgrade(
 
 
 def to_classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGroup:
-    """Return the classic group that a downgrade creates: Stable at the group's epoch, not yet with
-    assignments."""
+    """Return the classic group that a downgrade creates: Stable at the group's epoch, nothing assigned."""
     classic = ClassicGroup(group.group_id, ClassicState.STABLE, now_ms, group.epoch, protocol_type=CONSUMER)
     for member in members:
         assert member.classic is not None
@@ -90,7 +92,10 @@ def to_classic_group(group: Any, members: Iterable[Any], now_ms: int) -> Classic
 def downgrade(
     decision: ModernDecision[Any, Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
 ) -> Outcome:
-    """Replace the group by this classic one, in a decision that has the tombstones of the group already."""
+    """Return the outcome of a downgrade to the group `classic`.
+
+    The decision must already have the tombstones of the group. The first of the `leaving` members is recorded
+    as the cause. `rebalance`: the classic group starts a rebalance at once, instead of being Stable."""
     group, context = decision.group, decision.context
     # A coordinator that loads the group before all members have rejoined starts the rebalance again.
     due = replace(classic, state_timestamp_ms=classic_log.REBALANCE_DUE_MS) if rebalance else classic
@@ -121,8 +126,9 @@ def downgrade(
 
 
 def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> Any:
-    """Return the classic member that sends the request, whose generation must be its epoch. Raises
-    `GroupError`."""
+    """Return the member that sends this request of the classic protocol. Raises `GroupError`.
+
+    The member must use the classic protocol, and the request's generation must be the member's epoch."""
     if request.group_instance_id is not None:
         member = get_or_throw_static_member(group, request.member_id, request.group_instance_id)
     else:
@@ -137,10 +143,12 @@ def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> 
 def convert_classic_members(
     decision: ModernDecision[Any, Any], classic: ClassicGroup, without_rejoin: Collection[str] = ()
 ) -> None:
-    """Take over the members of a classic group: pending requests are answered to rejoin, and sessions start.
+    """Delete the record of a classic group that is upgraded, and keep its members.
 
-    `without_rejoin`: members whose clients fail on REBALANCE_IN_PROGRESS as the error of a JoinGroup. All
-    clients back off and retry on COORDINATOR_LOAD_IN_PROGRESS."""
+    Pending JoinGroups and SyncGroups are answered so that the members rejoin, and each member's session
+    timer is started. `without_rejoin`: ids of members whose clients fail if a JoinGroup is answered with
+    REBALANCE_IN_PROGRESS. They get COORDINATOR_LOAD_IN_PROGRESS, on which every client backs off and
+    retries."""
     decision.replace_classic_group(classic)
     for member in classic.members.values():
         if member.join_waiter is not None:
@@ -157,7 +165,9 @@ def convert_classic_members(
 def leave_members(
     group: Any, request: LeaveGroupRequest, context: Context
 ) -> tuple[LeaveGroupResponse, list[Departure]]:
-    """Return the response to a LeaveGroup, and the members of either protocol that it removes, each once."""
+    """Return the response to a LeaveGroup, and the departures of members that it removes, one per member.
+
+    The group is not changed: the caller removes the members."""
     responses: list[MemberResponse] = []
     departures: dict[str, Departure] = {}
     for identity in leaving_members(request, context):
@@ -180,8 +190,9 @@ def leave_members(
 
 
 def _leaving(group: Any, identity: MemberIdentity, context: Context) -> tuple[Any, str]:
-    """Return the member and the cause: it leaves by a request of its own client, else an administrator
-    removes it."""
+    """Return the member that an entry of a LeaveGroup names, and the cause of its departure.
+
+    The cause is MEMBER_LEFT if the member's own client sent the request, otherwise REMOVED_BY_ADMIN."""
     if identity.group_instance_id is None:
         member = get_or_throw_member(group, identity.member_id)
     elif identity.member_id:

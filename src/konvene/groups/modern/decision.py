@@ -1,12 +1,13 @@
 """The steps of a decision that are common to consumer, share and streams groups.
 
-A group of ten thousand members is not copied for each heartbeat. A decision reads the group as it was before,
-and collects its results: records, replies, timers, effects, and the causes. Only the replay of the records
-changes the group, so a request that is rejected half-way leaves no trace. Functions that share a decision
-pass on what it has changed so far (`epoch`, the member at hand) instead of reading it from the group.
+A group of ten thousand members is not copied for each heartbeat. A decision reads the group as it was before
+the request, and collects its results: records, replies, timers, effects, and the causes. Only the replay of
+the records changes the group, so a request that is rejected half-way leaves no trace. Functions that share a
+decision pass on what it has changed so far (`epoch`, the member at hand) instead of reading it from the
+group.
 
-A group that does not exist yet, or that a group of another type becomes, is private to the decision, whose
-records create it.
+A group that does not exist yet, or a classic group that is being converted, is private to the decision: its
+records create the group.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ __all__ = ["ModernDecision", "rejoin_key", "resync_key", "revocation_key", "sess
 
 
 def revocation_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """The timer that runs while a member owes a revocation."""
+    """Return the key of the timer that runs until a member acknowledges a revocation."""
     return ("revocation", group_id, member_id)
 
 
 def rejoin_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """The timer that runs while a member of the classic protocol has to rejoin."""
+    """Return the key of the timer that runs until a member of the classic protocol rejoins."""
     return ("rejoin", group_id, member_id)
 
 
 def resync_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """The timer that runs while a member of the classic protocol has joined and not sent its SyncGroup."""
+    """Return the key of the timer that runs from a classic member's JoinGroup until its SyncGroup."""
     return ("resync", group_id, member_id)
 
 
@@ -51,13 +52,13 @@ M = TypeVar("M", bound=Member)
 
 
 class ModernDecision(ABC, Generic[G, M]):
-    """One decision about one group."""
+    """The decision about one request, timer or event of a group, while it is being made."""
 
     log: ClassVar[RecordTypes[Any]]
     session_timeout: ClassVar[str]
-    """The group config with the session timeout of members."""
+    """Name of the group config with the members' session timeout."""
     unrevoked: ClassVar[object] = None
-    """The state of a member that owes a revocation; None where revocations need no acknowledgement."""
+    """The state of a member that has yet to acknowledge a revocation; None where it is not acknowledged."""
     assigning: ClassVar[str] = "Assigning"
     stable: ClassVar[str] = "Stable"
     empty: ClassVar[str] = "Empty"
@@ -101,7 +102,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.rebalances: list[Rebalance] = []
 
     def outcome(self) -> Outcome:
-        """Return the results, after auditing the rebalance."""
+        """Return the collected results, with the audit rows of this decision and the changed soft state."""
         self._trace_rebalance()
         soft: tuple[SoftStateRecord, ...] = ()
         reported = self._reported()
@@ -131,20 +132,20 @@ class ModernDecision(ABC, Generic[G, M]):
         self.timers += (Disarm(session_key(group_id, pending)) for pending in sorted(classic.pending_joins))
 
     def remember(self, **fields: Any) -> None:
-        """Set fields of the soft state, which is kept beside the log."""
+        """Replace fields of the group's soft state, which is not in its log."""
         self.soft = replace(self.soft, **fields)
 
     # --- steps that requests share ---
 
     def arm_session(self, member: M) -> None:
-        """Start the session of a member anew."""
+        """Restart the session timer of a member."""
         timeout_ms = self.config[self.session_timeout]
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
 
     def arm_all(self) -> None:
-        """Restart the session and revocation timers of each member after a load."""
+        """Start the session timer of each member, and the revocation timer where one is due, after a load."""
         for member in self.group.members.values():
             self.arm_session(member)
             owes = self.unrevoked is not None and member.current.state is self.unrevoked
@@ -152,10 +153,10 @@ class ModernDecision(ABC, Generic[G, M]):
                 self.arm(revocation_key(self.group.group_id, member.member_id), member.rebalance_timeout_ms)
 
     def settle(self, member: M, current: Any) -> M:
-        """Return the member with another current assignment.
+        """Record a member's new current assignment, and return the member with it.
 
-        It has its rebalance timeout to revoke what it owes; a member of the classic protocol has that time to
-        rejoin."""
+        A member that has something to revoke must acknowledge it within its rebalance timeout. This does not
+        apply to members of the classic protocol, which have the rejoin timer instead."""
         group_id, member_id = self.group.group_id, member.member_id
         self.record(self.log.current_record(group_id, member_id, current))
         self.assignments[member_id] = current
@@ -169,30 +170,32 @@ class ModernDecision(ABC, Generic[G, M]):
         return settled
 
     def remove(self, member: M) -> None:
-        """Delete a member's records."""
+        """Record the tombstones of a member."""
         self.records += self.log.member_tombstones(self.group.group_id, member.member_id)
         self.departed.add(member.member_id)
 
     def assign_nothing(self) -> None:
-        """Complete the assignment of a group that is empty at its new epoch: the next member to join need not
-        wait."""
+        """Record the assignment of an empty group as complete.
+
+        Its timestamp is 0, so that the target of the next member is computed at once."""
         self.complete_assignment(0)
 
     def record_target(self, member_id: str, old: Any, new: Any) -> bool:
-        """Record a member's target if it changed; return whether it did. `old` is None without a record of
-        it."""
+        """Record a member's target if it changed, and return whether it did.
+
+        `old`: the last recorded target; None if there is none."""
         if old is not None and (new is old or new == old):
             return False
         self.record(self.log.target_record(self.group.group_id, member_id, new))
         return True
 
     def complete_assignment(self, timestamp_ms: int) -> None:
-        """Record that the targets are those of the group's epoch, computed at this time."""
+        """Record that targets were computed for the group's epoch at `timestamp_ms`."""
         self.assignment_epoch = self.epoch
         self.record(self.log.assignment_record(self.group.group_id, self.epoch, timestamp_ms))
 
     def set_aside(self, member: M, current: Any) -> None:
-        """Keep a static member that leaves temporarily, with this current assignment."""
+        """Record the current assignment of a static member that leaves temporarily."""
         group_id, member_id = self.group.group_id, member.member_id
         self.record(self.log.current_record(group_id, member_id, current))
         self.assignments[member_id] = current
@@ -203,14 +206,14 @@ class ModernDecision(ABC, Generic[G, M]):
         """Stop all timers of a member that is removed."""
 
     def disarm_classic(self, member_id: str) -> None:
-        """Stop the rejoin and resync timers of a member, which may use the new protocol now. Kafka leaves
-        them running."""
+        """Stop the rejoin and resync timers of a member that is removed or not classic any more.
+
+        Kafka leaves them running."""
         group_id = self.group.group_id
         self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
 
     def replace_static_member(self, old: M, member_id: str) -> M:
-        """Return a static member that is back under another member id: its assignments are copied, at epoch
-        0."""
+        """Move a static member to a new member id, and return it with its assignments, at epoch 0."""
         group: Any = self.group
         group_id: str = group.group_id
         current = replace(old.current, epoch=0, previous_epoch=0)
@@ -224,7 +227,9 @@ class ModernDecision(ABC, Generic[G, M]):
         return member
 
     def _reported(self) -> Mapping[str, Any]:
-        """Reports of members that are kept beside the log, by member id; None to forget one."""
+        """Return the task offsets that members of a streams group report, by member id.
+
+        They are soft state; None deletes those of a removed member."""
         return {}
 
     # --- the audit ---
@@ -237,7 +242,9 @@ class ModernDecision(ABC, Generic[G, M]):
         reason: str | None = None,
         topic: str | None = None,
     ) -> None:
-        """Add a cause (`shard.causes`) of the epoch bump, with the member or the topic behind it."""
+        """Add a cause of the epoch bump, with the member or the topic behind it.
+
+        `kind`: one of the kinds in `shard.causes`."""
         self.causes.append(cause_of(kind, self.context.now_ms, member, reason=reason, topic=topic))
 
     @abstractmethod
@@ -245,19 +252,19 @@ class ModernDecision(ABC, Generic[G, M]):
         """Return the name of the assignor that computed the target."""
 
     def _is_audited_without_bump(self) -> bool:
-        """Whether the decision is audited although it does not bump the epoch."""
+        """Return whether the decision is audited although it does not bump the epoch."""
         return False
 
     def _settled_state(self) -> str:
-        """Return the state of the group when all members have reached the target."""
+        """Return the state of the group once all members have reached the target."""
         return self.stable
 
     def _with_moves(self, trace: RebalanceTrace) -> RebalanceTrace:
-        """Return the trace with the units that the new target moves added, where they are counted."""
+        """Return the trace with the tasks added that the new target moves; only streams groups count them."""
         return trace
 
     def _trace_rebalance(self) -> None:
-        """Audit an epoch bump, and the end of a rebalance: all members have reached the target."""
+        """Add an audit row for an epoch bump, and one when the last member reaches the target."""
         group, now = self.group, self.context.now_ms
         trace: RebalanceTrace | None = self.soft.trace
         if self.epoch == group.epoch and trace is None and not self.causes:
@@ -286,7 +293,7 @@ class ModernDecision(ABC, Generic[G, M]):
         return len(known) - removed + sum(m not in known or m in self.departed for m in self.assignments)
 
     def _reached(self) -> dict[str, int]:
-        """Return the members that reach the target in this decision, each with the time."""
+        """Return the ids of members that reach the target in this decision, each with the current time."""
         now, epoch = self.context.now_ms, self.assignment_epoch
         return {member_id: now for member_id, current in self.assignments.items() if current.is_at(epoch)}
 

@@ -48,7 +48,7 @@ class Member(Protocol):
 
     @property
     def classic(self) -> Any:
-        """The metadata of a member of the classic protocol; None for others."""
+        """The `ClassicProtocolMetadata` of a member that uses the classic protocol; None for others."""
 
     @property
     def rebalance_timeout_ms(self) -> int: ...
@@ -71,12 +71,12 @@ class ModernSoftState:
     hashed_topics: Topics | None = None
     """The topics of which the metadata hash was last computed."""
     computing: int = 0
-    """The epoch for which a target is being computed outside the core; 0: none."""
+    """The epoch for which a target is being computed outside the decision; 0: none."""
     trace: RebalanceTrace | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
-        """The part on which the response to an unchanged heartbeat depends."""
+        """The fields on which the response to a repeated heartbeat depends."""
         return (self.hashed_topics,)
 
 
@@ -101,9 +101,9 @@ class ModernGroup(ABC, Generic[M]):
     behind: set[str] = field(default_factory=set)
     """Ids of members that are not reconciled to the assignment epoch."""
     soft: ModernSoftState = field(default_factory=ModernSoftState)
-    """State of the group that is not in its log: a `SoftState` of the group's type."""
+    """State of the group that is not in its log; each group type has a subclass `SoftState`."""
     reached_ms: dict[str, int] = field(default_factory=dict)
-    """By member id, when the member reached its current target. Kept beside the log, as `soft`."""
+    """By member id, when the member reached its current target. Like `soft`, this is not in the log."""
 
     def __repr__(self) -> str:
         size = len(self.members)
@@ -119,8 +119,9 @@ class ModernGroup(ABC, Generic[M]):
         return not self.members
 
     def copy(self, **indexes: Any) -> Self:
-        """Return a copy; members and other frozen values in it are shared. `indexes`: copies of fields that
-        only this type has."""
+        """Return a copy that shares only immutable values, such as the members.
+
+        `indexes`: copies of the mutable fields that only a subclass has, by name."""
         return replace(
             self,
             members=dict(self.members),
@@ -153,8 +154,8 @@ class ModernGroup(ABC, Generic[M]):
     def set_current(self, member: M, current: Any) -> None:
         """Replace the current assignment of a member.
 
-        An unchanged assignment is claimed again: in a log that repeats records, another member may have
-        claimed it in between."""
+        An unchanged assignment is indexed again: in a log that repeats records, the index may name another
+        member by now."""
         if self._same(member.current, current):
             self._claim(member.member_id, current)
         else:
@@ -179,27 +180,27 @@ class ModernGroup(ABC, Generic[M]):
             self._update_behind(member)
 
     def _move(self, member_id: str, old: Any, new: Any) -> None:
-        """Index a new assignment of a member in place of its old one."""
+        """Index a member's new assignment in place of its old one; None for no assignment."""
         if old is not None:
             self._release(member_id, old)
         if new is not None:
             self._claim(member_id, new)
 
     def _same(self, old: Any, new: Any) -> bool:
-        """Whether two assignments are equal, down to the epochs of their partitions."""
+        """Return whether two current assignments are equal, including the epochs of their partitions."""
         same: bool = old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
         return same
 
     @abstractmethod
     def _claim(self, member_id: str, current: Any) -> None:
-        """Index the member as the owner of what it has or has yet to revoke."""
+        """Enter the member into the index of owners, for the units that it owns or has yet to revoke."""
 
     @abstractmethod
     def _release(self, member_id: str, current: Any) -> None:
-        """Remove the member from that index, except where another member has claimed in the meantime."""
+        """Remove the member from the index of owners, except where another member has claimed since."""
 
     def _count(self, member: M, delta: int) -> None:
-        """Add `delta` (1 or -1) to each count that the group keeps of its members."""
+        """Add `delta` (1 or -1) to each count that the group keeps of its members, such as subscribers."""
 
     def _keep(self, member: M) -> None:
         self.members[member.member_id] = member
@@ -214,7 +215,7 @@ class ModernGroup(ABC, Generic[M]):
             self.behind.add(member.member_id)
 
     def _release_instance_id(self, member: M) -> None:
-        """Remove the member's instance id, unless another member has it already."""
+        """Remove the member's instance id from the index, unless another member has taken it over."""
         if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
             del self.instances[member.instance_id]
 
@@ -272,7 +273,7 @@ def get_or_throw_static_member(group: ModernGroup[M], member_id: str, instance_i
 
 
 def unreleased_instance_id(member_id: str, instance_id: str, holder: Member) -> GroupError:
-    """The error of a member that joins with an instance id whose member has not left."""
+    """Return the error of a member that joins with the instance id of `holder`, which has not left."""
     return GroupError(
         Errors.UNRELEASED_INSTANCE_ID,
         f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
@@ -281,7 +282,9 @@ def unreleased_instance_id(member_id: str, instance_id: str, holder: Member) -> 
 
 
 def fenced_member_epoch(group_type: str, epoch: int, known: int) -> GroupError:
-    """The error of a member that is at an epoch at which it may not be."""
+    """Return the error of a heartbeat at an `epoch` that is not valid for its member.
+
+    `known`: the member's epoch in the group."""
     comparison = "greater" if epoch > known else "smaller"
     return GroupError(
         Errors.FENCED_MEMBER_EPOCH,
@@ -291,7 +294,9 @@ def fenced_member_epoch(group_type: str, epoch: int, known: int) -> GroupError:
 
 
 def check_size(group: ModernGroup[Any], max_size: int, member_id: str, instance_id: str | None) -> None:
-    """Check that one more member may join. Raises GROUP_MAX_SIZE_REACHED."""
+    """Check that a member with these ids may join a group of at most `max_size` members.
+
+    Existing members may always rejoin. Raises GROUP_MAX_SIZE_REACHED."""
     if instance_id in group.instances or len(group.members) < max_size or member_id in group.members:
         return
     raise GroupError(
@@ -301,7 +306,7 @@ def check_size(group: ModernGroup[Any], max_size: int, member_id: str, instance_
 
 
 def is_waiting(member: Member, epoch: int, assignment_epoch: int) -> bool:
-    """Whether the member has yet to acknowledge its assignment or to receive its whole target.
+    """Return whether the member has to wait, or to acknowledge a revocation, before it has its whole target.
 
     `epoch`, `assignment_epoch`: those of the group after the decision at hand."""
     return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)
@@ -311,10 +316,10 @@ def is_waiting(member: Member, epoch: int, assignment_epoch: int) -> bool:
 
 
 class CachedHeartbeat:
-    """The state on which the response to a reconciled member's heartbeat depends, which is cached while it
-    lasts.
+    """A snapshot of the state on which the response to a reconciled member's heartbeat depends.
 
-    Of the soft state only its `basis` counts; the trace of a rebalance, for example, affects no response."""
+    While `is_current`, the same heartbeat gets the same response. Of the soft state only its `basis` counts;
+    the trace of a rebalance, for example, affects no response."""
 
     __slots__ = ("assignment_epoch", "epoch", "group", "member", "soft")
 
@@ -326,7 +331,7 @@ class CachedHeartbeat:
         self.soft = group.soft
 
     def is_current(self, groups: Mapping[str, Any]) -> bool:
-        """Return whether the group and the member are unchanged."""
+        """Return whether the group and the member are still as in the snapshot."""
         group, soft = self.group, self.group.soft
         if soft is not self.soft:
             if soft.basis != self.soft.basis:

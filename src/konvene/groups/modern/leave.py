@@ -1,13 +1,13 @@
-"""How members leave consumer, share and streams groups without a request: sessions and time limits that end.
+"""How members leave consumer, share and streams groups without a request: their timers expire.
 
-Each type of group has its own way to remove a member (`leave.fence` of its package). The timers are common:
+Each type of group removes members in its own way (`leave.fence` of its package). The timers are common:
 
     session      no heartbeat came within the session timeout, or soon enough after the connection was lost
     revocation   a member did not acknowledge a revocation within its rebalance timeout
     rejoin       a member of the classic protocol did not rejoin within its rebalance timeout
     resync       a member of the classic protocol joined and did not send its SyncGroup
 
-A timer of a member that is not in the group any more, or owes nothing any more, changes nothing.
+A timer changes nothing if its member has left the group, or has acknowledged the revocation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from konvene.shard.contract import NOTHING, Arm, Context, Outcome
 G = TypeVar("G", bound=ModernGroup[Any])
 
 Departure = tuple[Any, str, str | None]
-"""A member that leaves, the cause (`shard.causes`), and the reason that its client gave."""
+"""A member that leaves, the cause (`shard.causes`), and the reason that its client gave, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection on which a member sent its last heartbeat was closed, and the member had not left."""
+    """An event: the connection of a member's last heartbeat was closed, and the member had not left."""
 
     group_id: str
     member_id: str
@@ -45,15 +45,15 @@ def leaving_member(group: Any, member_id: str, instance_id: str | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MemberTimers(Generic[G]):
-    """What happens when the timers of members end, in one type of group."""
+    """The handlers of the expired timers of members, for one type of group."""
 
     fence: Callable[[G, Any, str, Context], Outcome]
-    """Remove one member, for this cause."""
+    """Remove one member from the group; the string is the cause (`shard.causes`)."""
     unrevoked: object = None
-    """The state of a member that owes a revocation."""
+    """The state of a member that has yet to acknowledge a revocation."""
 
     def by_name(self) -> dict[str, Callable[[G, str, Context], Outcome]]:
-        """Return the handlers of the timers of members, by the name of the timer."""
+        """Return the handlers by the name of the timer, which is the first item of its key."""
         return {
             "session": self.session_expired,
             "revocation": self.revocation_timed_out,
@@ -86,7 +86,10 @@ class MemberTimers(Generic[G]):
 
 
 def disconnected(group: ModernGroup[Any], member_id: str, context: Context) -> Outcome:
-    """Shorten the session of a dynamic member to `konvene.session.disconnect.grace.ms`, if that is set."""
+    """Shorten the session of a dynamic member that lost its connection.
+
+    It then lasts `konvene.session.disconnect.grace.ms`, or one heartbeat interval if that is longer. Nothing
+    changes for members of the classic protocol, or if that config is 0."""
     member = group.members.get(member_id)
     if member is None or member.instance_id is not None or member.classic is not None:
         return NOTHING

@@ -8,8 +8,8 @@ Each of these types keeps five kinds of records, under keys of its own:
     target assignment     the target of one member                     tombstone: the target is empty
     current assignment    the assignment that one member has           tombstone: the assignment is empty
 
-A log may have been compacted up to any point, also while it was read. Replay therefore relies on no other
-record: a record of an unknown member creates the member, a tombstone of an unknown member changes nothing,
+A log may be compacted up to any point, even while it is being read. Replay therefore does not rely on earlier
+records: a record of an unknown member creates the member, a tombstone of an unknown member changes nothing,
 and a record replaces a group of another type.
 """
 
@@ -25,22 +25,22 @@ from konvene.records.coordinator import Record
 G = TypeVar("G", bound=ModernGroup[Any])
 
 Groups = MutableMapping[str, Any]
-"""All groups of a shard by id, of whatever type."""
+"""All groups of a shard, of any type, by group id."""
 
 Replay = Callable[[Groups, Any, Any], None]
-"""Apply the key and the value of a record to its group; the value of a tombstone is None."""
+"""A function that applies a record's key and value to its group; the value of a tombstone is None."""
 
 
 def read_epoch(group: ModernGroup[Any], value: Any) -> None:
-    """Set a group's epoch and metadata hash."""
+    """Set a group's epoch and metadata hash from the value of its record."""
     group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
 
 def assignment_epochs(units: Any, member_epoch: int) -> dict[int, int]:
-    """Return the epoch in which each partition or task was assigned.
+    """Return, by partition number, the epoch in which each partition or task was assigned.
 
-    Before Kafka 4.3 (consumer groups) and 4.2 (streams groups) it was not written: then it is the member's
-    epoch."""
+    `units`: the entry of a record for one topic or subtopology. Consumer groups before Kafka 4.3 and streams
+    groups before 4.2 wrote no such epochs: then the member's epoch is returned for each."""
     epochs = units.assignment_epochs
     if epochs is None or len(epochs) != len(units.partitions):
         return dict.fromkeys(units.partitions, member_epoch)
@@ -48,15 +48,15 @@ def assignment_epochs(units: Any, member_epoch: int) -> dict[int, int]:
 
 
 Write = Callable[[G, Any, Any], None]
-"""Apply the key and the value of a record to its group."""
+"""A function that applies a record's key and value to its group."""
 
 Clear = Callable[[G, Any], None]
-"""Apply the key of a tombstone to its group."""
+"""A function that applies the key of a tombstone to its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordTypes(Generic[G]):
-    """The record types of one type of group: how records are written, and how they are replayed."""
+    """The record types of one type of group, with the functions that write and replay them."""
 
     group_class: type[G]
     group_key: type
@@ -66,29 +66,30 @@ class RecordTypes(Generic[G]):
     target_key: type
     current_key: type
     member_record: Callable[[str, Any], Record]
-    """The record of a member's metadata, in a group of this id."""
+    """Return the record of a member's metadata; parameters: group id, member."""
     target_record: Callable[[str, str, Any], Record]
-    """The record of a target assignment, by group id and member id."""
+    """Return the record of a target assignment; parameters: group id, member id, target."""
     current_record: Callable[[str, str, Any], Record]
-    """The record of a current assignment, by group id and member id."""
+    """Return the record of a current assignment; parameters: group id, member id, current assignment."""
     read_group: Callable[[G, Any], None]
-    """Set the fields of the group that its metadata holds."""
+    """Set the fields of the group that are in its metadata record."""
     read_member: Callable[[str, Any, Any], Member]
-    """The member, of its id, its metadata and its current assignment."""
+    """Return a member; parameters: member id, value of its metadata record, current assignment."""
     read_target: Callable[[Any], Any]
     read_current: Callable[[Any], Any]
     new_member: Callable[[str], Member]
-    """A member of which only the id is known."""
+    """Return a member of which only the id is known."""
     departed: Any
-    """The current assignment of a member whose record of it is deleted."""
+    """The current assignment of a member whose current-assignment record was deleted."""
     other_keys: Callable[[G], Iterable[Any]]
-    """The keys whose tombstones end a group, behind those of its members."""
+    """Return the keys whose tombstones delete the group, to be written after those of its members."""
     other_records: Mapping[type, tuple[Write[G], Clear[G]]] = field(default_factory=dict)
-    """How the other records of the type are replayed, by the type of their key."""
+    """How to replay records that only this type of group has: functions for values and tombstones, by key
+    class."""
     ignored_keys: tuple[type, ...] = ()
     """Keys of records that are not replayed."""
     replays: dict[type, Replay] = field(init=False)
-    """How all records of the type are replayed, by the type of their key."""
+    """The replay functions of all records of the type, by the class of their key."""
 
     def __post_init__(self) -> None:
         replays: dict[type, Replay] = dict.fromkeys(self.ignored_keys, lambda groups, key, value: None)
@@ -97,19 +98,20 @@ class RecordTypes(Generic[G]):
         object.__setattr__(self, "replays", replays)
 
     def assignment_record(self, group_id: str, epoch: int, timestamp_ms: int) -> Record:
-        """The record that targets were computed for this epoch."""
+        """Return the record that targets were computed for this epoch."""
         value = self.assignment_value(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
         return Record(self.assignment_key(group_id=group_id), value)
 
     def member_tombstones(self, group_id: str, member_id: str) -> list[Record]:
-        """The tombstones that remove a member, in Kafka's order."""
+        """Return the tombstones that remove a member, in Kafka's order."""
         keys = (self.current_key, self.target_key, self.member_key)
         return [Record(key(group_id=group_id, member_id=member_id), None) for key in keys]
 
     def group_tombstones(self, group: G, replaced: tuple[str, str] | None = None) -> list[Record]:
-        """The tombstones that delete a group, in Kafka's order: its members, then the group.
+        """Return the tombstones that delete a group, in Kafka's order: its members, then the group.
 
-        `replaced`: a member id whose records are deleted already, and the member id that took its place."""
+        `replaced`: the ids of a static member whose tombstones the caller writes itself, and of the member
+        that replaced it."""
         group_id, members = group.group_id, list(group.members)
         if replaced is not None:
             old, new = replaced
@@ -130,8 +132,10 @@ class RecordTypes(Generic[G]):
         self.replays[type(record.key)](groups, record.key, record.value)
 
     def _replay_as(self, write: Write[G], clear: Clear[G]) -> Replay:
-        """Return how one kind of record is replayed: `write` a value to the group, which is created if
-        necessary; `clear` it at a tombstone, if the group exists."""
+        """Return the function that replays one kind of record.
+
+        It passes a value to `write`, after creating the group if necessary, and a tombstone to `clear`, if
+        the group exists."""
         group_class = self.group_class
 
         def replay(groups: Groups, key: Any, value: Any) -> None:
@@ -146,7 +150,7 @@ class RecordTypes(Generic[G]):
         return replay
 
     def _common_replays(self) -> dict[type, Replay]:
-        """Return how the five kinds of records are replayed, by the type of their key."""
+        """Return the replay functions of the five common kinds of records, by the class of their key."""
         return {
             self.group_key: self._replay_group,
             self.member_key: self._replay_as(

@@ -1,7 +1,7 @@
 """The trace of a rebalance in progress in a consumer, share or streams group: when it started, and why.
 
-It is part of the group's soft state, which is kept beside the log and lost by a restart. When all members
-have reached their targets, it becomes a record of the audit.
+It is part of the group's soft state, which is not in the log and is lost by a restart. When all members have
+reached their targets, it becomes a record of the audit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_CAUSES = 100
 
 @dataclass(frozen=True, slots=True)
 class RebalanceTrace:
-    """A rebalance in progress."""
+    """A rebalance in progress: its start, its causes, and when its target was computed."""
 
     started_ms: int
     causes: tuple[Cause, ...] = ()
@@ -26,10 +26,10 @@ class RebalanceTrace:
     targeted_ms: int = -1
     """When the latest target was computed; -1: not yet."""
     moved: tuple[int, ...] = ()
-    """How many tasks the targets since then have moved, by role; empty where that is not counted."""
+    """How many tasks changed members with each new target, by role; empty where that is not counted."""
 
     def with_causes(self, causes: Sequence[Cause]) -> RebalanceTrace:
-        """Return the trace with more causes, at most `MOST_CAUSES` of them listed."""
+        """Return the trace with more causes; beyond `MOST_CAUSES` they are only counted."""
         free = max(MOST_CAUSES - len(self.causes), 0)
         left_out = self.causes_left_out + max(len(causes) - free, 0)
         return replace(self, causes=(*self.causes, *causes[:free]), causes_left_out=left_out)
@@ -37,19 +37,23 @@ class RebalanceTrace:
 
 @dataclass(frozen=True, slots=True)
 class SoftStateRecord:
-    """A change of the soft state of a consumer, share or streams group."""
+    """A change of a group's soft state: replayed like a record, but never written to the log."""
 
     group_id: str
     soft: Any
     """The new soft state: a `SoftState` of the group's type."""
     reached_ms: Mapping[str, int] = field(default_factory=dict)
-    """Members that reached the target, each with the time."""
+    """When members reached their target, by member id; only those that this record adds."""
     reported: Mapping[str, Any] = field(default_factory=dict)
-    """Task offsets that members of a streams group reported; None for a member that was removed."""
+    """Task offsets that members of a streams group reported, by member id; None for a member that was
+    removed."""
 
 
 def apply_soft_state(group: Any, record: SoftStateRecord) -> None:
-    """Apply a soft record to its group."""
+    """Apply a change of soft state to its group.
+
+    A new target, or the end of the rebalance, first clears the times at which members reached their
+    target."""
     before, after = group.soft.trace, record.soft.trace
     group.soft = record.soft
     if after is None or before is None or before.targeted_ms != after.targeted_ms:
