@@ -1,4 +1,4 @@
-"""Members of any type of group as the audit records them."""
+"""Members and causes of rebalances as the audit (`__konvene_audit`) records them, for groups of any type."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def cause_of(
     reason: str | None = None,
     topic: str | None = None,
 ) -> Cause:
-    """Return a cause with the member behind it; without a member it concerns the group."""
+    """Return a cause of a rebalance, as the audit records it.
+
+    `kind`: one of the kinds in `shard.causes`; `member`: the member behind it, None if it concerns the whole
+    group."""
     cause = Cause(kind=kind, at_ms=at_ms, reason=reason, topic=topic)
     if member is None:
         return cause
@@ -44,7 +47,9 @@ def cause_of(
 
 
 def rebalanced_member(member: AuditedMember, joined_ms: int) -> RebalancedMember:
-    """Return a member of the group after a rebalance."""
+    """Return a member of a group as the audit lists it after a rebalance.
+
+    `joined_ms`: when it rejoined, or reached its target; -1 if that is not known."""
     return RebalancedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -1,10 +1,10 @@
-"""The types of groups, one row each: how a group of each type is decided, loaded, replayed and deleted.
+"""The types of groups, one entry each: how a group of each type is decided, loaded, replayed and deleted.
 
-The shard, the views and the offsets of all groups look up the row of a group's class in `TYPES` and know no
-type by name. A further type is a package like `groups.consumer` and one more row here.
+The shard, the views and the offsets of all groups look up the entry of a group's class in `TYPES` and know no
+type by name. A further type is a package like `groups.consumer` and one more entry here.
 
-Requests of the classic protocol may name a group of any type: `join`, `sync`, `heartbeat` and `leave` are its
-handlers of them. Requests of a single type are in its `handlers`.
+Requests of the classic protocol may name a group of any type: `join`, `sync`, `heartbeat` and `leave` are the
+type's handlers of them. Requests that only one type has are in its `handlers`.
 """
 
 from __future__ import annotations
@@ -70,13 +70,15 @@ Groups = MutableMapping[str, Any]
 G = TypeVar("G", bound=Group)
 
 Decide = Callable[[G, Any, Context], Outcome]
-"""Handle a request or an event for the group that it names."""
+"""A function that decides a request or an event about the group that it names."""
 
 OnMemberTimer = Callable[[G, str, Context], Outcome]
-"""Handle the expiry of a member's timer."""
+"""A function that decides what follows when a timer of the member with this id expires."""
 
 Cacheable = Callable[[G, Any, Context], tuple[object, tuple[Arm | Disarm, ...]] | None]
-"""Return what the response to a heartbeat depends on, and its timers; None if it has to be decided."""
+"""A function that returns what the response to a repeated heartbeat depends on, and the timers that it arms.
+
+It returns None if each such heartbeat has to be decided."""
 
 
 def _ignore(group: Any, event: Any, context: Context) -> Outcome:
@@ -100,11 +102,12 @@ class GroupType(Generic[G]):
     may_delete: Callable[[G], bool]
     """Whether DeleteGroups may delete the group."""
     subscribes_to: Callable[[G, str], bool]
-    """Whether a member subscribes to the topic, whose offsets are kept then; also where that is unknown."""
+    """Whether a member subscribes to the topic, so that its offsets are kept; also True if that is
+    unknown."""
     tombstones: Callable[[G], list[Record]]
-    """The records that delete the group; its offsets are deleted apart."""
+    """Return the records that delete the group, without its committed offsets."""
     running_timers: Callable[[G], Iterable[Disarm]] = _no_timers
-    """The timers that may run for a group without members, and stop when it is deleted."""
+    """Return the timers that may run for a group without members; they are stopped when it is deleted."""
     load: Callable[[G, Context], Outcome]
     """Start the timers of a group that was loaded from the log, and apply changed configs."""
 
@@ -113,12 +116,12 @@ class GroupType(Generic[G]):
     heartbeat: Decide[G]
     leave: Decide[G]
     becomes_classic: bool = False
-    """Whether a classic member that joins an empty group replaces it by a classic group."""
+    """Whether a classic member that joins an empty group of this type replaces it by a classic group."""
 
     keeps_offsets: bool = True
     """Whether OffsetCommit, OffsetDelete and retention apply to the group."""
     check_fetcher: Callable[[G, str | None, int], None] = lambda group, member_id, epoch: None
-    """Check that a member may fetch offsets, by member id and epoch. Raises `GroupError`."""
+    """Check that a member may fetch offsets; parameters: group, member id, epoch. Raises `GroupError`."""
 
     member_timers: Mapping[str, OnMemberTimer[G]]
     """Handlers of the timers of members, by name."""
@@ -129,7 +132,8 @@ class GroupType(Generic[G]):
     regexes_resolved: Decide[G] = _ignore
 
     handlers: Mapping[type, Callable[[Groups, Any, Context], Outcome]] = field(default_factory=dict)
-    """Requests and events of this type alone, by their class; they find their groups themselves."""
+    """Handlers of requests and events that only this type has, by their class; each finds its groups
+    itself."""
     cacheable: Mapping[type, Cacheable[G]]
     """Heartbeats with cacheable responses, by class of the request."""
     replays: Mapping[type, Callable[[Groups, Any, Any], None]] = field(default_factory=dict)
@@ -205,7 +209,9 @@ CONSUMER: Final = GroupType(
 
 
 def _with_classic_members(decide: Decide[StreamsGroup], otherwise: Decide[Any]) -> Decide[StreamsGroup]:
-    """Return a streams group only if it has members of the classic protocol."""
+    """Return a handler that applies `decide` to a group with classic members.
+
+    For any other streams group it applies `otherwise` to None, as if the group did not exist."""
 
     def decide_request(group: StreamsGroup, request: Any, context: Context) -> Outcome:
         if group.classic_members:
@@ -291,10 +297,10 @@ TYPES: Final[dict[type, GroupType[Any]]] = {
 
 
 def group_type_of(group: Group) -> GroupType[Any]:
-    """Return the row of the group's type."""
+    """Return the entry in `TYPES` for the class of this group."""
     return TYPES[type(group)]
 
 
 def is_empty(group: Group) -> bool:
-    """Whether the group has no members, and none that is joining."""
+    """Return whether the group has no members; a classic group must be in state Empty."""
     return TYPES[type(group)].is_empty(group)

@@ -1,8 +1,8 @@
 """Heartbeat intervals: the interval that a member gets, and how long a response may be held back.
 
 A member learns of a new target only from the response to its heartbeat, so a rebalance takes at least one
-interval. Kafka returns the configured interval to every member, always (`konvene.heartbeat.policy=kafka`).
-With `responsive` it is, and never above the configured one,
+interval. Kafka always returns the configured interval to every member (`konvene.heartbeat.policy=kafka`).
+With `responsive`, the interval is at most the configured one, and
 
     konvene.heartbeat.waiting.interval.ms     for a member that owes an acknowledgement, or waits for a
                                               partition or for the next target
@@ -13,8 +13,8 @@ so that small clusters react quickly and large ones behave as Kafka. Members of 
 topics are missing get the configured interval: their clients give up after twice the interval that they were
 sent. The interval is not persisted, and sessions do not depend on it.
 
-The classic protocol has no interval in its responses. A classic member's own interval is learnt from when its
-heartbeats arrive (`HeartbeatSpacing`).
+The classic protocol has no interval in its responses. A classic member's own interval is estimated from the
+times at which its heartbeats arrive (`HeartbeatSpacing`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ SPREAD = 10
 def heartbeat_interval_ms(
     configured_ms: int, config: Any, members: int, *, waits: bool, member_id: str = ""
 ) -> int:
-    """Return the interval to send to one member. `members`: the number of members in all groups of the
-    broker.
+    """Return the heartbeat interval to send to one member, at most `configured_ms`.
 
-    Thousands of members that joined at the same moment would send all later heartbeats at the same moment. So
-    a stretched interval varies by member id, and the heartbeats spread out."""
+    `members`: the number of members in all groups of the broker; `waits`: the member owes an acknowledgement,
+    or waits for a partition or for the next target.
+
+    Thousands of members that joined at the same moment would send all later heartbeats at the same moment.
+    Therefore an interval that the budget stretches varies by member id, and the heartbeats spread out."""
     if config["konvene.heartbeat.policy"] != RESPONSIVE:
         return configured_ms
     if waits:
@@ -58,14 +60,15 @@ def heartbeat_interval_ms(
 
 
 LATE_HEARTBEAT_MS = 500
-"""How late the next heartbeat of a member that reconnected may be."""
+"""How much later than its interval the next heartbeat of a member that reconnected may come."""
 
 
 def disconnect_grace_ms(group_type: str, group_config: Any, config: Any, members: int) -> int | None:
-    """Return how long a member that lost its connection has for its next heartbeat, in a group of this type.
+    """Return how long a member that lost its connection has for its next heartbeat.
 
     At least one heartbeat interval, since a client that reconnected may have nothing to send before that.
-    None if its session is unchanged: `konvene.session.disconnect.grace.ms` is not set, or is longer."""
+    None if its session is unchanged: `konvene.session.disconnect.grace.ms` is 0, or the session is not longer
+    anyway."""
     grace: int = config["konvene.session.disconnect.grace.ms"]
     if not grace:
         return None
@@ -78,9 +81,9 @@ def disconnect_grace_ms(group_type: str, group_config: Any, config: Any, members
 def max_hold_ms(interval_ms: int, *, is_static: bool) -> int:
     """Return how long the response to a heartbeat may be held back from a client with this interval.
 
-    Four fifths of it at most: librdkafka times out when a response takes a whole interval, and the Java
-    client spins. The close of a static member waits for the response, which is therefore not held back for
-    long."""
+    At most four fifths of the interval: librdkafka times out when a response takes a whole interval, and the
+    Java client spins. The close of a static member waits for the response, which is therefore held back for
+    `MOST_STATIC_MS` at most."""
     longest_ms = interval_ms - max(interval_ms // 5, 100)
     return max(0, min(longest_ms, MOST_STATIC_MS) if is_static else longest_ms)
 
@@ -89,9 +92,10 @@ MOST_STATIC_MS = 800
 
 
 def max_classic_hold_ms(learnt_ms: int, *, is_static: bool) -> int:
-    """Return the same for a classic member with a learnt interval; 0 if that is not known yet.
+    """Return how long the response to a heartbeat of a classic member may be held back.
 
-    kafka-python spins once its interval has passed, and other clients' requests time out after five
+    `learnt_ms`: the member's interval as `HeartbeatSpacing` estimates it; 0, if it is not known yet, gives
+    0. kafka-python spins once its interval has passed, and other clients' requests time out after five
     seconds."""
     longest_ms = min(learnt_ms * 9 // 10, MOST_CLASSIC_MS)
     return min(longest_ms, MOST_STATIC_MS) if is_static else longest_ms
@@ -101,9 +105,9 @@ MOST_CLASSIC_MS = 4500
 
 
 class HeartbeatSpacing:
-    """The interval of a classic client: the shortest of the last gaps between its heartbeats.
+    """An estimate of a classic client's heartbeat interval: the shortest of the last few gaps.
 
-    A gap counts if the heartbeat before it was answered at once, since some clients count from the
+    A gap between two heartbeats counts if the first was answered at once, since some clients count from the
     response."""
 
     __slots__ = ("_answered_ms", "_came_ms", "_gaps")
@@ -121,18 +125,18 @@ class HeartbeatSpacing:
 
     @property
     def learnt_ms(self) -> int:
-        """The interval in milliseconds; 0 while it is not known."""
+        """The estimated interval in milliseconds; 0 until there are `GAPS` gaps."""
         return min(self._gaps) if len(self._gaps) == GAPS else 0
 
     def came(self, now_ms: int, *, again: bool) -> None:
-        """Record a heartbeat at `now_ms`. `again`: it repeats the last request of this client."""
+        """Record the arrival of a heartbeat. `again`: it repeats the previous request of this client."""
         gap_ms = now_ms - self._came_ms
         if again and (self._answered_ms - self._came_ms) * 10 <= gap_ms:
             self._gaps.append(gap_ms)
         self._came_ms = self._answered_ms = now_ms
 
     def answered(self, now_ms: int) -> None:
-        """Record the response to a heartbeat that was held back."""
+        """Record when the response to a heartbeat that was held back was sent."""
         self._answered_ms = now_ms
 
 

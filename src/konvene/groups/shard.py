@@ -1,8 +1,8 @@
 """The group coordinator's shard: the groups and offsets of one partition of `__consumer_offsets`.
 
-Requests, timers and records are rows of three tables (`HANDLERS`, `TIMERS`, `REPLAYS`), merged of what each
-type of group brings (`group_type`). Each row is a plain function; only replay changes the state. Records of
-an unknown type are counted and skipped.
+Requests, timers and records are dispatched by three tables (`HANDLERS`, `TIMERS`, `REPLAYS`), which combine
+what each type of group provides (`group_type`). Each handler is a plain function; only replay changes the
+state. Records of unknown types are counted and skipped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Ending, Outcom
 
 
 class GroupShard:
-    """The groups and offsets of one partition."""
+    """The groups and offsets of one partition of `__consumer_offsets`; implements `shard.contract.Core`."""
 
     __slots__ = ("groups", "ignored_records", "offsets", "pending")
 
@@ -71,15 +71,17 @@ class GroupShard:
 
     @property
     def members(self) -> int:
-        """The number of members of the groups whose coordinator computes the assignment."""
+        """The number of members of all groups except classic ones."""
         return sum(len(group.members) for group in self.groups.values() if isinstance(group, ModernGroup))
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        """Handle a request. Raises `GroupError`, and then nothing has changed."""
+        """Return the outcome of a request or an event. Raises `GroupError`, and then nothing has changed."""
         return HANDLERS[type(request)](self, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Handle the expiry of a timer."""
+        """Return the outcome of an expired timer.
+
+        `key`: the timer's name in `TIMERS`, then the ids of its group and member, if any."""
         name, *rest = key
         return TIMERS[name](self, *rest, context)
 
@@ -95,7 +97,7 @@ class GroupShard:
             apply(self, record)
 
     def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """Return what the response to a heartbeat depends on, and its timers; see `shard.contract`."""
+        """Return what the response to a repeated heartbeat depends on, and its timers (see `Core`)."""
         by_class = CACHEABLE.get(type(request))
         if by_class is None:
             return None
@@ -104,14 +106,15 @@ class GroupShard:
         return None if decide is None else decide(group, request, context)
 
     def is_current(self, value: object) -> bool:
-        """Return whether the state on which a response depends is unchanged. Every change replaces a classic
-        group."""
+        """Return whether the state on which a cached response depends is unchanged.
+
+        `value`: from `cacheable`. Every change of a classic group replaces the group object."""
         if isinstance(value, CachedHeartbeat):
             return value.is_current(self.groups)
         return isinstance(value, ClassicGroup) and self.groups.get(value.group_id) is value
 
     def load(self, context: Context) -> Outcome:
-        """Start all timers, after the log was read."""
+        """Return the timers to start once the log is read, and the soft state of the groups."""
         timers: list[Any] = [next_check(context), *share_partitions.armed(self.groups.values())]
         soft: list[Any] = []
         for group in self.groups.values():
@@ -200,7 +203,7 @@ def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -
 
 
 def _of_type(decide: Callable[[Any, Any, Context], Outcome]) -> Handler:
-    """A request of one type of group, which finds its groups itself."""
+    """Return a handler for a request of one type of group, which looks up its groups itself."""
     return lambda shard, request, context: decide(shard.groups, request, context)
 
 
@@ -242,7 +245,7 @@ CACHEABLE: dict[
     request: {group: row.cacheable[request] for group, row in TYPES.items() if request in row.cacheable}
     for request in dict.fromkeys(request for row in TYPES.values() for request in row.cacheable)
 }
-"""By the class of the request, then of the group."""
+"""The functions that make heartbeats cacheable, by the class of the request, then of the group."""
 
 
 # --- timers --------------------------------------------------------------------------------------
@@ -276,7 +279,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
     "share-state": lambda shard, context: share_partitions.tidy(shard.groups.values(), context),
     "retention": lambda shard, context: expire_offsets(shard.groups, shard.offsets, shard.pending, context),
 }
-"""By the first item of a timer's key."""
+"""The handlers of expired timers, by the first item of the timer's key."""
 
 
 # --- records -------------------------------------------------------------------------------------
@@ -348,7 +351,7 @@ def _transaction_ended(shard: GroupShard, event: TransactionEnded) -> None:
 
 
 def _of_key(apply: Callable[[Any, Any, Any], None]) -> Callable[[GroupShard, Record], None]:
-    """Apply a record of one type of group."""
+    """Return a function that passes a record's key and value to the replay function of one type of group."""
     return lambda shard, record: apply(shard.groups, record.key, record.value)
 
 

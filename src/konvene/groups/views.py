@@ -20,7 +20,7 @@ FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 def listed(
     groups: Mapping[str, Group], states: tuple[str, ...], types: tuple[str, ...]
 ) -> tuple[ListedGroup, ...]:
-    """Return the groups in the given states and of the given types; an empty filter passes all."""
+    """Return the groups in the given states and of the given types; an empty filter admits all."""
     wanted_states = {_normalized(s) for s in states}
     wanted_types = {t.lower() for t in types}
     return tuple(
@@ -38,12 +38,16 @@ def listed(
 
 
 def _normalized(state: str) -> str:
-    """Accept any spelling: Kafka 4.4 matches the state NotReady of streams groups by NOT_READY alone."""
+    """Return a state's name in lower case and without underscores, to compare it.
+
+    Kafka 4.4 matches the state NotReady of streams groups by NOT_READY alone."""
     return state.lower().replace("_", "")
 
 
 def described(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """Return the description of a classic group; any other group, or none, is Dead."""
+    """Return the description of a classic group.
+
+    A group that is missing or of another type is described as Dead; from version 6 on with an error."""
     if not isinstance(group, ClassicGroup):
         if version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
             return DescribedGroup(group_id=group_id, group_state=State.DEAD)
@@ -65,7 +69,9 @@ def described(group_id: str, group: Group | None, version: int) -> DescribedGrou
 
 
 def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
-    """Metadata is returned for stable groups only; the assignment is the last one that was distributed."""
+    """Return the description of a member, with the assignment that was distributed last.
+
+    `protocol`: the group's assignor, whose metadata is returned; None unless the group is Stable."""
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
@@ -79,7 +85,9 @@ def _member(member: Member, protocol: str | None) -> DescribedGroupMember:
 def deleted(
     group_id: str, group: Group | None, offsets: Offsets, pending: PendingOffsets
 ) -> tuple[DeletableGroupResult, tuple[OffsetCommitted | Record, ...]]:
-    """Return the result of a deletion, and the tombstones of the group's offsets and of the group."""
+    """Return the result of deleting a group, and the tombstones of its offsets and of the group itself.
+
+    There are no tombstones if the group may not be deleted. `pending`: offsets of open transactions."""
     if group is None:
         return DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND), ()
     row = group_type_of(group)

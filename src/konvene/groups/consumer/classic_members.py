@@ -1,6 +1,6 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-They never lead the group. A member's generation is its epoch, and it rebalances alone: its Heartbeat fails
+No such member is the leader. A member's generation is its epoch, and it rebalances alone: its Heartbeat fails
 with REBALANCE_IN_PROGRESS when its assignment has to change; its JoinGroup reports what it owns and
 reconciles it, as a heartbeat does for other members; its SyncGroup returns its assignment. Eager members own
 nothing when they join; cooperative ones join once more after they have revoked.
@@ -45,10 +45,10 @@ from konvene.shard.image import Topics
 
 
 def join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Handle a JoinGroup request to a consumer group with members.
+    """Admit or update the classic member that sends a JoinGroup, and reconcile its assignment.
 
-    Errors of consumer groups are answered without the member id, as in Kafka. Raises `GroupError` for those
-    of any group."""
+    The group has members. An error that only consumer groups have is answered without the member id, as in
+    Kafka; one that any group has is raised as `GroupError`."""
     check(request, context)
     try:
         return _join(group, request, context)
@@ -114,7 +114,7 @@ def _check_join(group: ConsumerGroup, request: JoinGroupRequest, context: Contex
 
 
 def _is_migration_disabled(context: Context) -> bool:
-    """Whether the migration policy is disabled: no member may join or rejoin with the classic protocol."""
+    """Return whether the migration policy forbids to join or rejoin with the classic protocol."""
     return str(context.config["group.consumer.migration.policy"]).lower() == DISABLED
 
 
@@ -136,7 +136,7 @@ def _updated(old: Member, request: JoinGroupRequest, subscription: Subscription,
 
 
 def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
-    """Record the member, and bump the epoch if its subscription changed. Return whether it did."""
+    """Record the member, and bump the epoch if its subscription changed. Return whether it changed."""
     names_changed = old.topics != new.topics
     if new != old:
         decision.record(log.member_record(decision.group.group_id, new))
@@ -162,7 +162,9 @@ def _owned(subscription: Subscription, topics: Topics) -> Partitions:
 def _downgrade(
     decision: Decision, holder: Member, member: Member, owned: Partitions, *, changed: bool
 ) -> Outcome:
-    """Downgrade the group: its last member of the consumer protocol rejoined with the classic one."""
+    """Downgrade the group: its last member of the consumer protocol rejoined with the classic one.
+
+    `holder`: that member before; `member`: the same as it is now; `owned`: the partitions that it reports."""
     group = decision.group
     rebalance = decision.assignment_epoch < decision.epoch
     if not rebalance:
@@ -186,7 +188,9 @@ def _joined(member: Member) -> JoinGroupResponse:
 
 
 def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Handle a SyncGroup request: return the member's assignment. Raises `GroupError`."""
+    """Return a classic member's assignment as the response to its SyncGroup. Raises `GroupError`.
+
+    If there is a newer target, the response is REBALANCE_IN_PROGRESS, and the member has to rejoin."""
     if group.is_empty:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
     member: Member = classic_member(group, request)
@@ -220,7 +224,9 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context) -> Outcome:
-    """Handle a Heartbeat request of the classic protocol. Raises `GroupError`."""
+    """Extend the session of a classic member. Raises `GroupError`.
+
+    The response is REBALANCE_IN_PROGRESS if the member has to rejoin, and then it must do so in time."""
     member: Member = classic_member(group, request)
     decision = Decision(group, context)
     decision.arm_session(member)
@@ -237,12 +243,12 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context)
 
 
 def _has_only_classic_members(group: ConsumerGroup) -> bool:
-    """Whether all members use the classic protocol, in a group that may not be downgraded."""
+    """Return whether all members use the classic protocol, as in a group that may not be downgraded."""
     return group.classic_members == len(group.members)
 
 
 def _has_to_rejoin(decision: Decision, member: Member) -> bool:
-    """Whether there is a new target, or a partition to revoke, or all partitions that it waits for are free.
+    """Return whether the member must rejoin for a new target, a revocation, or partitions that are free now.
 
     In a group with only classic members, a target is computed with a JoinGroup, and a Heartbeat detects
     changed topics. Kafka 4.4 waits for a member of the consumer protocol, which never comes."""
@@ -269,7 +275,7 @@ def _waits_for_partitions(group: ConsumerGroup, member: Member, current: Current
 
 
 def leave(group: ConsumerGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
-    """Handle a LeaveGroup request of members of either protocol. The epoch is bumped once."""
+    """Remove the members of either protocol that a LeaveGroup names, with a single epoch bump."""
     response, departures = leave_members(group, request, context)
     decision = Decision(group, context)
     decision.reply(context.waiter, response)

@@ -59,7 +59,7 @@ def _policy(context: Context) -> str:
 
 
 def replace_empty(classic: ClassicGroup, context: Context) -> Decision:
-    """Begin a consumer group in place of an empty classic one."""
+    """Return a decision about a new consumer group that replaces an empty classic one."""
     decision = Decision(ConsumerGroup(classic.group_id), context)
     decision.replace_classic_group(classic)
     return decision
@@ -69,8 +69,9 @@ def replace_empty(classic: ClassicGroup, context: Context) -> Decision:
 
 
 def upgrade(classic: ClassicGroup, context: Context) -> Decision:
-    """Begin a decision about the classic group as a consumer group. Raises GROUP_ID_NOT_FOUND if it is
-    blocked."""
+    """Return a decision about the consumer group that a classic group is upgraded to, with its records.
+
+    Raises GROUP_ID_NOT_FOUND if the upgrade is blocked."""
     _check_upgrade(classic, context)
     records = [classic_log.tombstone(classic.group_id), *_records(classic, context)]
     private: dict[str, Any] = {}
@@ -121,8 +122,7 @@ def _check_upgrade(classic: ClassicGroup, context: Context) -> None:
 
 
 def _epoch(classic: ClassicGroup) -> int:
-    """Return the epoch of the upgraded group: the generation, or the first epoch if there is no generation
-    yet."""
+    """Return the epoch of the upgraded group: its generation, or the first epoch before any generation."""
     return max(classic.generation, FIRST_EPOCH)
 
 
@@ -184,7 +184,7 @@ def _member(
 def may_downgrade(
     group: ConsumerGroup, leaving: Collection[Member], context: Context, *, replaced: bool = False
 ) -> bool:
-    """Whether the group is downgraded when these members leave (`modern.conversion.may_downgrade`)."""
+    """Return whether the group is downgraded when these members leave (`modern.conversion.may_downgrade`)."""
     max_size: int = context.config["group.max.size"]
     return conversion.may_downgrade(group, leaving, _policy(context), max_size, replaced=replaced)
 
@@ -192,10 +192,11 @@ def may_downgrade(
 def downgrade(
     decision: Decision, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
 ) -> Outcome:
-    """Replace the group by a classic one without the leaving members, or with `joining` in place of the one
-    that leaves.
+    """Replace the group by a classic one without the `leaving` members, and return the outcome.
 
-    It is Stable at the group's epoch, and its members are assigned their targets."""
+    `joining`: the static member that rejoins with the classic protocol, in place of the only leaving one. The
+    classic group has the group's epoch, and its members are assigned their targets. `rebalance`: it starts a
+    rebalance at once; else it is Stable."""
     group, topics = decision.group, decision.context.topics
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
     decision.records += log.group_tombstones(group, replaced)

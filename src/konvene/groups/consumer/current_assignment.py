@@ -57,17 +57,19 @@ class CurrentAssignment:
     pending_revocation: Epochs = field(default_factory=dict)
 
     def is_at(self, epoch: int) -> bool:
-        """Whether the assignment is the whole target of this epoch."""
+        """Return whether the member owns its whole target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at(self, epoch: int) -> CurrentAssignment:
-        """Return the same at this epoch. The previous epoch is kept, for a member that lost the response."""
+        """Return the assignment at a new epoch; the present one becomes `previous_epoch`.
+
+        A member that lost the response may then still report the previous epoch."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target assignment of a member, and what its reconciliation depends on."""
+    """The target assignment of a member, and the state of the group that its reconciliation depends on."""
 
     epoch: int
     partitions: Partitions
@@ -80,10 +82,10 @@ class Target:
 def next_assignment(
     current: CurrentAssignment, target: Target, owned: Partitions | None, *, subscription_changed: bool
 ) -> CurrentAssignment:
-    """Return the current assignment after the next step; the same object if there is none.
+    """Return the current assignment after the next step towards the target; the same object if there is none.
 
-    `owned`: the partitions that the heartbeat lists as owned, None if it has no list. Raises
-    FENCED_MEMBER_EPOCH for a member in an unknown state, unless it lists none."""
+    `owned`: the partitions that the heartbeat lists as owned; None if it has no such list. Raises
+    FENCED_MEMBER_EPOCH for a member in state UNKNOWN, unless `owned` is an empty list."""
     match current.state:
         case MemberState.STABLE:
             if current.epoch != target.epoch:
@@ -104,7 +106,9 @@ def next_assignment(
 def _reconciled(
     current: CurrentAssignment, target: Target, owned: Partitions | None, epoch: int
 ) -> CurrentAssignment:
-    """Reconcile with the target. The member stays at `epoch` while it owes a revocation."""
+    """Return the assignment reconciled with the target.
+
+    It is at the target's epoch, or at `epoch` while the member has yet to acknowledge a revocation."""
     if has_it_all(current, target.partitions, target.subscribed):
         return CurrentAssignment(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = {
@@ -135,8 +139,7 @@ def _reconciled(
 
 
 def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Container[Uuid]) -> bool:
-    """Whether the member owns exactly its target: a fast check, true for most members at most
-    rebalances."""
+    """Return whether the member owns exactly its target: a fast check that mostly holds."""
     assigned = current.assigned
     if current.pending_revocation or len(assigned) != len(wanted):
         return False
@@ -153,7 +156,7 @@ def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Conta
 def _without_unsubscribed(
     current: CurrentAssignment, target: Target, owned: Partitions | None
 ) -> CurrentAssignment:
-    """Revoke the topics that the member no longer subscribes to, while the target is unchanged."""
+    """Return the assignment with the partitions of unsubscribed topics revoked; the target is unchanged."""
     unsubscribed = {topic: p for topic, p in current.assigned.items() if topic not in target.subscribed}
     if not unsubscribed:
         return current
@@ -168,7 +171,7 @@ def _without_unsubscribed(
 
 
 def _holds_any(owned: Partitions | None, partitions: Epochs) -> bool:
-    """Whether the member may still own one of these partitions; without a list it may."""
+    """Return whether the member may still own one of these partitions: `owned` has one, or is None."""
     if owned is None:
         return True
     return any(p in partitions.get(topic, ()) for topic, held in owned.items() for p in held)

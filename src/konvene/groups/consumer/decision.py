@@ -1,4 +1,4 @@
-"""A decision about a consumer group: extends `groups.modern.decision` with its own steps."""
+"""The decision about a request to a consumer group: extends `groups.modern.decision` with its own steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def offered(context: Context) -> Mapping[str, Assignor]:
 
 
 class Decision(ModernDecision[ConsumerGroup, Member]):
-    """One decision about one group."""
+    """The decision about one request, timer or event of a consumer group, while it is being made."""
 
     soft: SoftState
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
@@ -59,6 +59,7 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
         return self.group.preferred_assignor() or next(iter(offered(self.context)))
 
     def _is_audited_without_bump(self) -> bool:
-        """A static member that rejoins with the consumer protocol upgrades the group without an epoch
-        bump."""
+        """Return whether the decision upgrades the group.
+
+        A static member that rejoins with the consumer protocol does so without an epoch bump."""
         return any(cause.kind == causes.UPGRADED for cause in self.causes)

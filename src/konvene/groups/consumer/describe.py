@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe."""
+"""ConsumerGroupDescribe: return the state, members and assignments of consumer groups."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ CLASSIC, CONSUMER = 0, 1
 
 
 def describe(groups: Groups, request: ConsumerGroupDescribeRequest, context: Context) -> Outcome:
-    """Handle a ConsumerGroupDescribe request."""
+    """Return the descriptions of the requested groups; a group that is not found gets an error of its own."""
     described = tuple(_described(groups, group_id, context) for group_id in request.group_ids)
     return Outcome((Reply(context.waiter, ConsumerGroupDescribeResponse(groups=described)),))
 
 
 def _described(groups: Groups, group_id: str, context: Context) -> DescribedGroup:
-    """Return the description of a group, or the error."""
+    """Return the description of a group, or GROUP_ID_NOT_FOUND if it is not a consumer group."""
     try:
         group = get_or_throw_group(groups, group_id, ConsumerGroup)
     except GroupError as refused:

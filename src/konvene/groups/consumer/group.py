@@ -1,6 +1,6 @@
 """A consumer group (KIP-848), its members and its states.
 
-    state         what it means                                           leaves for
+    state         meaning                                                 changes to
     Empty         no members                                              Assigning: a member joins
     Assigning     the group's epoch is ahead of its assignment's          Reconciling: a target is computed
     Reconciling   a member is not at the assignment's epoch, waits for    Stable: all have their target;
@@ -8,9 +8,9 @@
     Stable        all members have their target                           Assigning
     Dead          not a state here: a deleted group no longer exists
 
-Three epochs rise: the group's, when something changed on which the assignment rests; the assignment's, when a
-target was computed for it; a member's, when it gave up what was not in the target. A member's epoch is never
-ahead of the assignment's, nor that of the group's.
+There are three epochs. The group's is bumped when an input of the assignment changed; the assignment's
+follows when a target was computed for it; a member's follows when the member has revoked what is not in the
+target. A member's epoch is never ahead of the assignment's, which is never ahead of the group's.
 
 A `ConsumerGroup` is changed in place and by the replay of records alone (`log`), so the cost of a heartbeat
 in a group of ten thousand members is that of its changes. Partitions are indexed by owner, not by epoch: a
@@ -53,7 +53,7 @@ def topic_names(names: tuple[str, ...]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member: its last subscription, and its current assignment."""
+    """A member of a consumer group: its last subscription, and its current assignment."""
 
     member_id: str
     instance_id: str | None = None
@@ -77,13 +77,13 @@ class Member:
         )  # fmt: skip
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member owns its whole target of this epoch."""
+        """Return whether the member owns its whole target of this epoch."""
         return self.current.is_at(epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The topics that a regular expression matches, as of a version of the metadata."""
+    """The topics that a regular expression matched, and the version of the topics (`Topics.version`) then."""
 
     topics: frozenset[str]
     version: int
@@ -108,8 +108,9 @@ class ConsumerGroup(ModernGroup[Member]):
     """Target assignments by member id."""
     regexes: dict[str, Resolved] = field(default_factory=dict)
     subscribers: Counter[str] = field(default_factory=Counter)
-    """The number of members that subscribe to a topic by name."""
+    """The number of members that subscribe to each topic by name."""
     regex_users: Counter[str] = field(default_factory=Counter)
+    """The number of members that subscribe to each regular expression."""
     owners: dict[Uuid, dict[int, str]] = field(default_factory=dict)
     """By topic id and partition, the member that owns it or has yet to revoke it."""
     assignors: Counter[str] = field(default_factory=Counter)
@@ -140,10 +141,10 @@ class ConsumerGroup(ModernGroup[Member]):
         )
 
     def preferred_assignor(self, old: Member | None = None, new: Member | None = None) -> str | None:
-        """Return the assignor that most members prefer, at a tie the first in Java's hash map; None without a
-        preference.
+        """Return the assignor that most members prefer, or None if no member prefers one.
 
-        With `new` in place of `old`, if they are given."""
+        At a tie it is the first in the order of Java's hash map. `new` is counted in place of `old`, where
+        given."""
         counts = self.assignors.copy()
         for member, delta in ((old, -1), (new, 1)):
             if member is not None and member.assignor is not None:
@@ -156,12 +157,13 @@ class ConsumerGroup(ModernGroup[Member]):
         return NO_OWNER if owner is None else self.members[owner].current.epoch
 
     def target_of(self, member_id: str) -> Partitions:
-        """Return the target assignment of a member."""
+        """Return the target assignment of a member; empty if there is none."""
         return self.targets.get(member_id, {})
 
     def assigned_since(self, member: Member, topic: Topic, partition: int) -> int | None:
-        """Return the epoch since which a member has a partition, or has yet to revoke it; None if it has
-        not."""
+        """Return the epoch in which a partition was assigned to the member; None if it does not have it.
+
+        A partition that the member has yet to revoke counts as assigned."""
         current = member.current
         since = current.assigned.get(topic.id, {}).get(partition)
         if since is None:

@@ -1,17 +1,17 @@
 """ConsumerGroupHeartbeat: a member joins, stays, reports what it owns, or leaves (KIP-848).
 
-    epoch   means                                       requires
+    epoch   meaning                                     requires
      0      it joins, or rejoins after it was fenced    rebalance timeout, topic names or an expression,
                                                         and an empty list of owned partitions
-    >0      it stays at this epoch                      a known member
-    -1      it leaves                                   a known member
+    >0      it stays, at this epoch                     an existing member
+    -1      it leaves                                   an existing member
     -2      a static member leaves temporarily          an instance id
 
 The steps are those of consumer, share and streams groups: admit, subscribe, retarget, reconcile, respond.
 
-An epoch ahead of the member's own is fenced; so is one behind it, unless it is the previous one and the
+An epoch ahead of the member's own is fenced. So is one behind it, unless it is the previous one and the
 member owns only what it was assigned: then it lost a response. The assignment is sent when the member joins,
-sends a full heartbeat, or when it changed.
+when it sends a full heartbeat, and when it changed.
 
 A static member that joins again under its own member id is accepted: its response was lost. Kafka 4.4 answers
 UNRELEASED_INSTANCE_ID until its session has expired.
@@ -61,7 +61,9 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a ConsumerGroupHeartbeat request. An error has Kafka's message, and changes nothing."""
+    """Let the member that sends the heartbeat join, stay or leave, and respond.
+
+    An error is a response with Kafka's message, and changes nothing."""
     try:
         _check(request, context)
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -75,7 +77,7 @@ def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: C
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, context: Context) -> None:
-    """Check what does not depend on the group. Raises `GroupError`."""
+    """Check the fields of the request by themselves, without the group. Raises `GroupError`."""
     epoch = request.member_epoch
     client_makes_id = context.api_version >= FIRST_VERSION_WITH_MEMBER_IDS_OF_CLIENTS
     if not request.member_id.strip() and (client_makes_id or epoch > JOIN or epoch == LEAVE):
@@ -113,7 +115,7 @@ def _invalid(message: str) -> GroupError:
 
 
 def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a heartbeat of a member that joins or stays."""
+    """Return the outcome of a heartbeat whose member joins or stays."""
     decision = _group(groups, request, context)
     owned = _owned(request)
     member_id = request.member_id or context.fresh_ids[0]
@@ -147,8 +149,9 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
 
 
 def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Decision:
-    """Begin a decision about the group; a member that joins creates or upgrades it. Raises
-    GROUP_ID_NOT_FOUND."""
+    """Return a decision about the group of the request. Raises GROUP_ID_NOT_FOUND.
+
+    A member that joins creates the group if there is none, or upgrades a classic one."""
     group_id, joins = request.group_id, request.member_epoch == JOIN
     known = groups.get(group_id)
     if isinstance(known, ConsumerGroup):
@@ -165,8 +168,9 @@ def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Cont
 
 
 def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
-    """Check the epoch of a member's heartbeat; with 0 a member may always rejoin. Raises
-    FENCED_MEMBER_EPOCH."""
+    """Check the epoch of a member's heartbeat; 0 is always valid. Raises FENCED_MEMBER_EPOCH.
+
+    `owned`: the partitions that the heartbeat lists as owned."""
     current = member.current
     if epoch in (JOIN, current.epoch):
         return
@@ -194,7 +198,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
 
 
 def _updated(old: Member, request: ConsumerGroupHeartbeatRequest, context: Context) -> Member:
-    """Return the member with the fields of the request; those that are left out are unchanged."""
+    """Return the member with the fields that the request has; the same object if none differs."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     fields = (
         request.instance_id if request.instance_id is not None else old.instance_id,
@@ -216,8 +220,9 @@ def _updated(old: Member, request: ConsumerGroupHeartbeatRequest, context: Conte
 
 
 def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
-    """Record the member, and bump the epoch if targets depend on the change. Return whether it changed its
-    topics."""
+    """Record the changed member, and bump the epoch if targets depend on the change.
+
+    Return whether its topics changed: the names or the expression."""
     names_changed = old.topics != new.topics
     if new is not old:
         decision.record(log.member_record(decision.group.group_id, new))
@@ -234,7 +239,7 @@ def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) ->
 
 
 def _changes_assignor(decision: Decision, old: Member, new: Member) -> bool:
-    """Whether the member changes the group's preferred assignor."""
+    """Return whether the group prefers another assignor with `new` in place of `old`."""
     default = next(iter(offered(decision.context)))
     before = decision.group.preferred_assignor() or default
     return before != (decision.group.preferred_assignor(old, new) or default)
@@ -283,7 +288,9 @@ def _assignment(current: CurrentAssignment) -> Assignment:
 def cacheable(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return what the response to an unchanged heartbeat depends on; None if it has to be decided."""
+    """Return what the response to a repeated heartbeat depends on, and the session timer that it arms.
+
+    None if each heartbeat has to be decided."""
     if group.regex_users:
         return None
     timeout_ms = context.group_configs.of(group.group_id)["consumer.session.timeout.ms"]

@@ -2,10 +2,10 @@
 
 When a member joins a group of ten thousand, nearly all others keep their partitions: they send an empty
 heartbeat, receive the new epoch, and one record is written. That is most of the cost of a rebalance of a
-large group. The fast path is an optimisation and no rule of its own: it decides what the steps of `heartbeat`
-decide, with the same records in the same order, and leaves the decision to them in every other case.
+large group. The fast path is an optimisation and has no rules of its own: it decides what the steps of
+`heartbeat` would decide, with the same records in the same order, and leaves every other case to them.
 
-    the group        has a target for its epoch, and has seen the current topics
+    the group        has a target for its epoch, and its metadata hash is that of the current topics
     the member       uses the consumer protocol, has its whole target, and owes no revocation
     the heartbeat    has the member's own epoch, and nothing else
 
@@ -37,8 +37,7 @@ from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 def heartbeat_fast_path(
     group: Any, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> Outcome | None:
-    """Return the outcome of a heartbeat whose request is valid; None if the steps of `heartbeat` have to
-    decide it."""
+    """Return the outcome of a valid heartbeat; None if the steps of `heartbeat` have to decide it."""
     if type(group) is not ConsumerGroup or not _is_keep_alive(request):
         return None
     epoch, soft = group.epoch, group.soft
@@ -79,7 +78,7 @@ def heartbeat_fast_path(
 
 
 def _is_keep_alive(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request has the member's identity and epoch only."""
+    """Return whether the request has the member's identity and epoch only."""
     return (
         request.topic_partitions is None
         and request.subscribed_topic_names is None
@@ -93,7 +92,9 @@ def _is_keep_alive(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _is_unchanged(
     group: ConsumerGroup, member: Member, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> bool:
-    """Whether the client of the request and the instance id are those of the member."""
+    """Return whether the client and the instance id of the request are those of the member.
+
+    A member of the classic protocol never counts as unchanged."""
     instance_id = request.instance_id
     return (
         member.classic is None

@@ -1,4 +1,4 @@
-"""How members leave a consumer group: by themselves, when a timer ends, or removed by an administrator.
+"""How members leave a consumer group: by themselves, because a timer expires, or removed by an administrator.
 
 Their records are deleted, the group's epoch is bumped, and the remaining members get their partitions. When
 the last member leaves, the assignment of the empty group is complete at once.
@@ -34,7 +34,9 @@ Groups = MutableMapping[str, Any]
 
 
 def leave(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a heartbeat at epoch -1 or -2. Raises `GroupError`."""
+    """Remove the member of a heartbeat at epoch -1; at -2, record that a static one left temporarily.
+
+    Raises `GroupError`."""
     group = get_or_throw_group(groups, request.group_id, ConsumerGroup)
     decision = Decision(group, context)
     member = leaving_member(group, request.member_id, request.instance_id)
@@ -48,13 +50,17 @@ def leave(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
 
 
 def _while_away(current: CurrentAssignment) -> CurrentAssignment:
-    """The member keeps its partitions; when it is back, under another id, it has had them from epoch 0."""
+    """Return the assignment of a static member that leaves temporarily: it keeps its partitions.
+
+    They count as assigned in epoch 0, at which the member is back under another member id."""
     assigned = {topic: dict.fromkeys(epochs, 0) for topic, epochs in current.assigned.items()}
     return replace(current, epoch=LEAVE_STATIC, assigned=assigned, pending_revocation={})
 
 
 def fence(decision: Decision, departures: Sequence[Departure]) -> Outcome:
-    """Remove these members in one decision, which has the replies already."""
+    """Remove these members, or downgrade the group, and return the outcome of the decision.
+
+    The replies must be in the decision already."""
     if not departures:
         return decision.outcome()
     group = decision.group

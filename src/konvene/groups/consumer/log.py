@@ -46,13 +46,13 @@ _STATES = {state.value: state for state in MemberState}
 
 
 def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """The record of a group's epoch and metadata hash."""
+    """Return the record of a group's epoch and metadata hash."""
     key = ConsumerGroupMetadataKey(group_id=group_id)
     return Record(key, ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
 
 
 def member_record(group_id: str, member: Member) -> Record:
-    """The record of a member's subscription."""
+    """Return the record of a member's subscription."""
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -68,7 +68,7 @@ def member_record(group_id: str, member: Member) -> Record:
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
-    """The record of a member's target assignment."""
+    """Return the record of a member's target assignment."""
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     topics = tuple(
         TopicPartition(topic_id=topic, partitions=tuple(sorted(partitions[topic])))
@@ -78,7 +78,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
 
 
 def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
-    """The record of a member's current assignment."""
+    """Return the record of a member's current assignment."""
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
@@ -91,7 +91,7 @@ def current_record(group_id: str, member_id: str, current: CurrentAssignment) ->
 
 
 def regex_record(group_id: str, regex: str, resolved: Resolved) -> Record:
-    """The record of the topics that an expression matches."""
+    """Return the record of the topics that a regular expression matches."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
     value = ConsumerGroupRegularExpressionValue(
         topics=tuple(sorted(resolved.topics)), version=resolved.version, timestamp=resolved.timestamp_ms

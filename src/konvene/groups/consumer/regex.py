@@ -71,7 +71,9 @@ _ANY_BYTE: Final = re.compile(r"(?:[^\\]|\\Q.*?(?:\\E|\Z)|\\[^QC])*+\\C", re.DOT
 
 
 def validate(pattern: str, field: str = "SubscribedTopicRegex") -> None:
-    """Raise `GroupError(INVALID_REGULAR_EXPRESSION)` if the expression is not valid."""
+    """Check that the expression is valid. Raises INVALID_REGULAR_EXPRESSION.
+
+    `field`: the request's field with the expression, for the error message."""
     re2 = _google_re2()
     try:
         if re2 is None:
@@ -86,10 +88,9 @@ def validate(pattern: str, field: str = "SubscribedTopicRegex") -> None:
 
 
 def matching(patterns: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the names that each expression matches as a whole, by expression in the given order.
+    """Return, by expression, the names that each expression matches as a whole.
 
-    An invalid expression matches nothing: it was accepted by Kafka, or by a broker with google-re2.
-    """
+    An invalid expression matches nothing: it was accepted by Kafka, or by a broker with google-re2."""
     found: dict[str, set[str]] = {pattern: set() for pattern in patterns}
     names = tuple(names)
     re2 = _google_re2()
@@ -105,8 +106,7 @@ class _Invalid(Exception):
 
 
 def _google_re2() -> Any | None:
-    """Return the module `re2`, None if google-re2 is not installed. Other packages have a module `re2`
-    too."""
+    """Return the module `re2` if it is google-re2's, else None: other packages have a module `re2`, too."""
     try:
         import re2
     except ImportError:
@@ -267,7 +267,7 @@ class _Fallback:
         return bool(positions >> len(self.atoms))
 
     def _skip_repeated(self, positions: int) -> int:
-        """Return the states with those that are reached by skipping repeated atoms."""
+        """Return the given states and those that can be reached from them by skipping repeated atoms."""
         for sources, shift in self._skip_steps:
             positions |= sources & (positions << shift)
         return positions

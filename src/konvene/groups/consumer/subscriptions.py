@@ -53,10 +53,10 @@ def hash_with(
 
 
 def _is_subscription_unchanged(group: ConsumerGroup, old: Member, new: Member) -> bool:
-    """Whether the group's subscription is unchanged: a fast check of whether no topic is added, and none lost
-    its last subscriber.
+    """Return whether `new` in place of `old` leaves the topics of the group unchanged: a fast check.
 
-    While expressions are being resolved, the hash may be that of earlier subscriptions."""
+    No topic is added, and none loses its last subscriber. False if some expressions are not resolved yet,
+    since the metadata hash may then be that of earlier subscriptions."""
     if len(group.regexes) != len(group.regex_users):
         return False
     if old.regex or new.regex:
@@ -70,7 +70,7 @@ def _is_subscription_unchanged(group: ConsumerGroup, old: Member, new: Member) -
 def names_without(group: ConsumerGroup, departed: Iterable[Member]) -> set[str]:
     """Return the topics that the group subscribes to, by name or by expression, without these members.
 
-    A member may be given under another id than in the group, if it replaces a static member."""
+    A member that replaces a static member may have another id here than in the group."""
     names, regexes = dict(group.subscribers), dict(group.regex_users)
     for member in departed:
         for name in member.topics:
@@ -106,10 +106,10 @@ def maybe_bump_epoch(decision: Decision, old: Member, new: Member, *, bump: bool
 
 
 def update_regex(decision: Decision, old: Member, new: Member) -> tuple[bool, bool]:
-    """Record a changed expression. Return whether it changed, and whether the matches of the new one are
-    known.
+    """Apply a member's change of its regular expression. Raises INVALID_REGULAR_EXPRESSION.
 
-    Raises INVALID_REGULAR_EXPRESSION."""
+    Return whether the expression changed, and whether the topics that the new one matches are known
+    already."""
     group = decision.group
     if old.regex == new.regex:
         refresh(decision, old, new)
@@ -127,7 +127,7 @@ def update_regex(decision: Decision, old: Member, new: Member) -> tuple[bool, bo
 
 
 def refresh(decision: Decision, old: Member, new: Member) -> None:
-    """Request a resolution of the group's expressions, if one is due."""
+    """Request a resolution of the group's expressions, with `new` in place of `old`, if one is due."""
     group, context = decision.group, decision.context
     users = set(group.regex_users)
     if old.regex != new.regex:
@@ -151,7 +151,7 @@ def refresh(decision: Decision, old: Member, new: Member) -> None:
 
 
 def _frees_partitions(group: ConsumerGroup, expression: str) -> bool:
-    """Whether a new target is needed even if the expression matches no topic.
+    """Return whether a new target is needed even if the expression matches no topic.
 
     Its members may have targets from an earlier subscription, or partitions may be unassigned since the group
     was upgraded. Kafka 4.4 computes no new target here."""
@@ -162,7 +162,7 @@ def _frees_partitions(group: ConsumerGroup, expression: str) -> bool:
 
 
 def regexes_resolved(group: ConsumerGroup, event: RegexesResolved, context: Context) -> Outcome:
-    """Record what the expressions match. The epoch is bumped if the matches or their topics changed."""
+    """Record which topics the expressions match, and bump the epoch if these topics changed."""
     decision = Decision(group, context)
     decision.remember(resolving=False)
     changed = False

@@ -2,8 +2,9 @@
 
 A target is computed at the next heartbeat of any member when the group's epoch is ahead of the assignment
 epoch, but not sooner than `consumer.assignment.interval.ms` after the last one (KIP-1263), so one target
-covers several changes. A large group's target is computed outside the core (`work`), if the broker offloads
-it; until then members keep the last target, and a result for an outdated epoch is dropped.
+covers several changes. A large group's target is computed outside the core (`work`), if
+`consumer.assignor.offload.enable` is set; until then members keep the last target, and a result for an
+outdated epoch is dropped.
 
 The records are the same either way: one for each member whose target changed, and the assignment epoch.
 """
@@ -38,12 +39,14 @@ OFFLOAD_WEIGHT = 20_000
 few milliseconds with the built-in assignors."""
 
 Members = dict[str, tuple[Member, Partitions]]
+"""Each member with its last target, by member id."""
 
 
 def retarget(decision: Decision, old: Member, new: Member, *, replaced: str | None = None) -> Partitions:
-    """Return the member's target, computing a new target assignment if one is due.
+    """Return the member's target, after computing new targets of all members if they are due.
 
-    `replaced`: the id of the static member that it replaces. Raises `GroupError` if the assignor fails."""
+    `new` is the member after the heartbeat, `old` before; `replaced`: the id of the static member that it
+    replaces. Raises `GroupError` if the assignor fails."""
     group, context = decision.group, decision.context
     last: Partitions = group.targets.get(replaced if replaced is not None else new.member_id, NOTHING)
     if decision.assignment_epoch >= decision.epoch or not _is_due(decision) or decision.soft.computing:
@@ -75,7 +78,7 @@ def retarget(decision: Decision, old: Member, new: Member, *, replaced: str | No
 
 
 def assignment_computed(group: ConsumerGroup, event: AssignmentComputed, context: Context) -> Outcome:
-    """Record a target that was computed outside the core, unless it is outdated."""
+    """Record the targets that were computed outside the core, unless they are outdated."""
     if group.soft.computing != event.epoch:
         return NO_OUTCOME
     decision = Decision(group, context)
@@ -95,7 +98,9 @@ def assignment_computed(group: ConsumerGroup, event: AssignmentComputed, context
 def preferred(
     group: ConsumerGroup, context: Context, old: Member | None = None, new: Member | None = None
 ) -> Assignor:
-    """Return the assignor that most members prefer, or the broker's default if it is not available."""
+    """Return the assignor that most members prefer, or the broker's default if that one is not available.
+
+    `new` is counted in place of `old`, where given."""
     available = offered(context)
     return available.get(group.preferred_assignor(old, new) or "") or next(iter(available.values()))
 
@@ -142,14 +147,14 @@ def _all_topics(topics: Topics) -> dict[Uuid, TopicSpec]:
 
 
 def _existing(target: Partitions, topics: Topics) -> MemberAssignment:
-    """Return the target without deleted topics; the same object if there are none."""
+    """Return the target without deleted topics; the same object if it has none."""
     if all(topic in topics.by_id for topic in target):
         return target  # type: ignore[return-value]
     return {topic: tuple(partitions) for topic, partitions in target.items() if topic in topics.by_id}
 
 
 def ids_of(names: Iterable[str], topics: Topics) -> frozenset[Uuid]:
-    """Return the ids of these topics; those that do not exist are left out."""
+    """Return the ids of the topics with these names; names of no existing topic are left out."""
     return frozenset(topics.by_name[name].id for name in names if name in topics.by_name)
 
 
@@ -157,7 +162,8 @@ def ids_of(names: Iterable[str], topics: Topics) -> frozenset[Uuid]:
 
 
 class SubscribedTopics:
-    """The ids of existing topics that a member subscribes to."""
+    """The ids of the existing topics that a member subscribes to, as a container: `topic_id in
+    subscribed`."""
 
     __slots__ = ("_names", "_topics")
 
@@ -178,7 +184,9 @@ def maybe_reconcile(
     *,
     subscription_changed: bool,
 ) -> Member:
-    """Return the member after its next step towards the target, if there is one."""
+    """Return the member after its next step towards the target; the same object if there is none.
+
+    `owned`: the partitions that its request lists as owned; None if it has no such list."""
     epoch = decision.assignment_epoch
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member

@@ -1,8 +1,9 @@
 """Long computations of a group, which run outside the core: their inputs and their results.
 
-A core never waits. It passes the work to the shell as an `Effect` whose subject is one of the first two
-classes; the result is handled like a request, as one of the last two. The group may have changed by then: a
-result names what it was computed for, and is dropped if that is outdated.
+A core never waits. It passes the computation to the code that runs it (`runtime`) as an `Effect` whose
+subject is one of the first two classes; the result is handled like a request, as one of the last two. The
+group may have changed by then: a result names what it was computed for, and is dropped if that is
+outdated.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ COMPUTE_ASSIGNMENT = "compute-assignment"
 
 @dataclass(frozen=True, slots=True)
 class RegexesToResolve:
-    """Expressions of a group, all valid, and the existing topics."""
+    """A request to find the topics that the group's expressions match. The expressions are valid."""
 
     group_id: str
     regexes: tuple[str, ...]
     topics: Topics
+    """The existing topics."""
     principal: str = ""
-    """The user of the request; topics that it may not describe do not match."""
+    """The user whose request caused this; topics that it may not describe do not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentToCompute:
-    """The next target of a group, to be computed."""
+    """A request to compute the next target of a group."""
 
     group_id: str
     epoch: int
@@ -43,27 +45,27 @@ class AssignmentToCompute:
     spec: Any
     """The assignor's input: the `GroupSpec` of the group's type."""
     topology: TopologyDescriber | None = None
-    """The second input of a task assignor."""
+    """The second input of a task assignor; None for the assignors of other groups."""
 
     def compute(self) -> Any:
-        """Run the assignor. Raises its error; a custom assignor may raise anything."""
+        """Return the assignor's result. Raises its error; a custom assignor may raise anything."""
         assign: Callable[..., Any] = self.assignor.assign
         return assign(self.spec) if self.topology is None else assign(self.spec, self.topology)
 
 
 @dataclass(frozen=True, slots=True)
 class RegexesResolved:
-    """The topics that each expression matches."""
+    """The result of `RegexesToResolve`: the topics that each expression matches."""
 
     group_id: str
     matches: Mapping[str, frozenset[str]]
     version: int
-    """The version of the topics that were matched."""
+    """The version (`Topics.version`) of the topics that were matched."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentComputed:
-    """The target for an epoch, or the error of its computation."""
+    """The result of `AssignmentToCompute`: the target for an epoch, or an error."""
 
     group_id: str
     epoch: int
@@ -73,7 +75,7 @@ class AssignmentComputed:
 
 
 def failed_result(result: RegexesResolved | AssignmentComputed) -> RegexesResolved | AssignmentComputed:
-    """Return the result of a failed computation, in place of one that does not fit into the log."""
+    """Return the result of a failed computation, to replace a result that does not fit into the log."""
     if isinstance(result, RegexesResolved):
         return replace(result, matches={})
     return replace(result, result=PartitionAssignorError("The assignment does not fit into the log."))

@@ -1,8 +1,9 @@
-"""Infer why a classic group rebalanced from two successive records of it. Pure.
+"""Infer why a classic group rebalanced from two successive records of it, without I/O.
 
 `infer` reports new members, departed members, changed subscriptions and changed topics. What the records do
 not contain is not guessed: a departed member may have left or lost its session (`MEMBER_DEPARTED`), causes
-have no timestamp, and the rebalance has an end but no start."""
+have no timestamp, and the rebalance has an end but no start.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ def infer(
     previous: GroupMetadataValue | None, current: GroupMetadataValue | None, *, group: str, timestamp_ms: int,
     partition: int, offset: int,
 ) -> RebalanceValue | None:  # fmt: skip
-    """Return the rebalance between two successive records of a classic group, None if there was none.
+    """Return the rebalance between two successive records of a classic group; None if there was none.
 
-    Without `previous` nothing is known from before: the group is new, or compaction removed its past. A
-    tombstone (no `current`) ends a group without a rebalance; a record of the same generation is a static
-    member's return. If generations were skipped, the row is about the one that `current` has. `group`,
-    `timestamp_ms`, `partition` and `offset` are those of the record of `current`."""
+    Without `previous`, the group is new, or compaction removed its earlier records. A tombstone (`current` is
+    None) ends a group without a rebalance; two records of one generation mean that a static member rejoined.
+    If generations were skipped, the rebalance is that of `current`. `group`, `timestamp_ms`, `partition` and
+    `offset` are the group id of the record of `current` and its position in the log."""
     if current is None or current.generation <= 0:
         return None
     if previous is not None and previous.generation == current.generation:
@@ -66,7 +67,7 @@ def infer(
 
 
 def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) -> Iterable[Cause]:
-    """Return the differences of two records, strongest first; one `unknown` if there is none."""
+    """Return the differences between two records as causes, strongest first; UNKNOWN if there is none."""
     if previous is None and current.generation > 1:
         return [Cause(kind=causes.UNKNOWN)]
     before = {m.member_id: m for m in _in_order(previous.members)} if previous is not None else {}
@@ -92,7 +93,7 @@ def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) ->
 
 
 def _subscription(group: GroupMetadataValue, member: MemberMetadata) -> object:
-    """Return what a member subscribes to, without its owned partitions, which always change."""
+    """Return what a member subscribes to, without its owned partitions, which change with every rebalance."""
     if group.protocol_type == "consumer":
         subscription = _decode(ConsumerProtocolSubscription, member.subscription)
         if subscription is not None:
@@ -101,7 +102,8 @@ def _subscription(group: GroupMetadataValue, member: MemberMetadata) -> object:
 
 
 def _cooperative_follow_up(previous: GroupMetadataValue) -> list[Cause]:
-    """Return members that owned more than they were assigned: they revoked it and rejoined (cooperative)."""
+    """Return a cause for each member that owned more than it was assigned, and so had to revoke and
+    rejoin."""
     found = []
     for m in _in_order(previous.members):
         subscription = _decode(ConsumerProtocolSubscription, m.subscription)
@@ -115,7 +117,8 @@ def _cooperative_follow_up(previous: GroupMetadataValue) -> list[Cause]:
 
 
 def _grown_topics(previous: GroupMetadataValue, current: GroupMetadataValue) -> list[Cause]:
-    """Return topics whose highest assigned partition changed, which only a change of the topic explains."""
+    """Return a cause for each topic whose highest assigned partition changed: its partition count did,
+    too."""
     if current.protocol_type != "consumer":
         return []
     before, after = _assigned(previous), _assigned(current)
@@ -128,6 +131,7 @@ def _grown_topics(previous: GroupMetadataValue, current: GroupMetadataValue) -> 
 
 
 def _assigned(group: GroupMetadataValue) -> Mapping[str, set[int]]:
+    """Return the partitions of each topic that any member is assigned."""
     found: dict[str, set[int]] = {}
     for m in group.members:
         assignment = _decode(ConsumerProtocolAssignment, m.assignment)
@@ -137,7 +141,7 @@ def _assigned(group: GroupMetadataValue) -> Mapping[str, set[int]]:
 
 
 def _decode(cls: type[S], data: bytes) -> S | None:
-    """Decode a member's versioned bytes; None if they are malformed."""
+    """Decode a member's subscription or assignment, which begins with a version; None if it is malformed."""
     if len(data) < 2:
         return None
     try:

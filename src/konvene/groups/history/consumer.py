@@ -1,4 +1,4 @@
-"""Infer why a consumer group's epoch was bumped from its records. Pure.
+"""Infer why a consumer group's epoch was bumped from its records, without I/O.
 
 `modern` defines when there is a row. The causes of an epoch are the other records of its batch:
 
@@ -17,7 +17,8 @@
 Assumptions: Kafka may put several requests into one batch. A static member that rejoined unchanged is
 therefore no cause, and several changes of a member before the epoch count as one. A member that prefers
 another assignor is named, although the preferences of others count as well. A hash does not show which topic
-changed."""
+changed.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +55,15 @@ __all__ = ["ConsumerHistory"]
 @dataclass(slots=True)
 class _Memory(Memory):
     regexes: dict[str, Resolved | None] = field(default_factory=dict)
-    """The expressions that this batch has changed since its last epoch, as they were before."""
+    """The expressions that this batch has changed since its last epoch, as they were before; None for new
+    ones."""
     waiting: dict[str, Cause] = field(default_factory=dict)
-    """Members with an unresolved expression, which has not bumped the epoch so far, and their cause."""
+    """Members whose new expression is not resolved yet and so has not bumped the epoch, with the cause to
+    report."""
     held: set[str] = field(default_factory=set)
-    """Those of them whose expression came in this batch."""
+    """Ids in `waiting` whose expression is new in this batch."""
     doubtful: set[str] = field(default_factory=set)
-    """Those of them that may be known from a compacted part of the log."""
+    """Ids in `waiting` whose record may not be a change, since records before it may be missing."""
 
     def stop_waiting(self, member_id: str) -> None:
         self.waiting.pop(member_id, None)
@@ -82,7 +85,7 @@ class _Memory(Memory):
 
 
 class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
-    """Consumer groups of a partition."""
+    """The history of the consumer groups of a partition."""
 
     records = RECORDS
     new_memory = _Memory
@@ -126,7 +129,8 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     def _infer_causes(
         self, group: ConsumerGroup, memory: _Memory, value: Any, position: Position
     ) -> list[Cause]:
-        """Return the causes in the batch before the new epoch, with those that waited for an expression."""
+        """Return the causes in the batch before the new epoch, and those of members whose expression it
+        resolves."""
         departed, new, changed = _changes(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
         found += [cause_of(kind, m, position) for kind, m in new + changed if m.member_id not in memory.held]
@@ -147,7 +151,8 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
         return self._preferred(group, memory, position)
 
     def _preferred(self, group: ConsumerGroup, memory: _Memory, position: Position) -> list[Cause]:
-        """Return the member with the last record before the epoch if it changed its preferred assignor."""
+        """Return the change of assignor of the member whose record came last before the epoch, if it has
+        one."""
         if memory.latest in memory.held:  # A new member whose expression is not resolved yet.
             memory.held.discard(memory.latest)
             return [memory.waiting.pop(memory.latest)]
@@ -168,7 +173,9 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
 def _changes(
     group: ConsumerGroup, memory: _Memory
 ) -> tuple[list[Member], list[tuple[str, Member]], list[tuple[str, Member]]]:
-    """Return departed, new and changed members since this batch began, the latter two with their cause."""
+    """Return departed, new and changed members since this batch began.
+
+    New and changed members are pairs of the kind of their cause and the member."""
     departed, present = changed_members(group, memory)
     new: list[tuple[str, Member]] = []
     changed: list[tuple[str, Member]] = []
@@ -184,7 +191,7 @@ def _changes(
 
 
 def _join_kind(group: ConsumerGroup, memory: _Memory, member: Member, before: Member | None) -> str:
-    """Return the cause of a member with a new expression."""
+    """Return the kind of cause for a member with a new expression: it joined, rejoined, or changed it."""
     if before is not None:
         return causes.SUBSCRIPTION_CHANGED
     departed = (m for name, m in memory.members.items() if m is not None and name not in group.members)
@@ -197,7 +204,7 @@ def _subscription(member: Member) -> object:
 
 
 def _refreshed(group: ConsumerGroup, memory: _Memory, position: Position) -> list[Cause]:
-    """Return one cause for all expressions that match other topics now, naming the topic if it is one."""
+    """Return one cause if expressions match other topics now; it names the topic if there is only one."""
     different: set[str] = set()
     for regex, old in memory.regexes.items():
         now = group.regexes.get(regex)

@@ -5,7 +5,8 @@ module remembers which classic groups were deleted, and how groups of the other 
 
 After an upgrade the first epoch is the generation that the group had, and has no row: no assignment changed.
 The next one, in the same batch, is `upgraded`. After a downgrade the record of the classic group has the last
-epoch; the generation after it is `downgraded` (`reader`)."""
+epoch as its generation; the next generation is `downgraded` (`reader`).
+"""
 
 from __future__ import annotations
 
@@ -23,16 +24,16 @@ M = TypeVar("M", bound=Memory)
 
 
 class EndedGroup(NamedTuple):
-    """A consumer or streams group that was deleted."""
+    """A consumer or streams group that was deleted in the present batch."""
 
     members: list[Any]
-    """Its members before."""
+    """The members that it had before the batch."""
     stale: bool
-    """Whether it has to rebalance even if its last member of the new protocol was replaced."""
+    """Whether it has to rebalance even if its last member of the new protocol was only replaced."""
 
 
 class ConvertibleHistory(EpochHistory[G, M]):
-    """Groups of one type in a partition that may have been classic groups, or become such."""
+    """The history of groups of a type that classic groups can be converted to, and back."""
 
     def __init__(self, partition: int, *, units: bool = False) -> None:
         super().__init__(partition, units=units)
@@ -49,7 +50,7 @@ class ConvertibleHistory(EpochHistory[G, M]):
         self._was_classic.add(group_id)
 
     def ended(self, group_id: str) -> EndedGroup | None:
-        """Return the group of this type that was deleted in this batch, as it was before."""
+        """Return the group with this id if it was deleted in this batch, as it was before."""
         return self._ended.get(group_id)
 
     def _end(self, group: G, memory: M) -> None:
@@ -59,7 +60,7 @@ class ConvertibleHistory(EpochHistory[G, M]):
         super()._end(group, memory)
 
     def _is_stale(self, group: G, memory: M, before: list[Any]) -> bool:
-        """Return whether the last epoch had no target yet."""
+        """Return whether no target was computed for the group's last epoch. `before`: its last members."""
         return memory.assignment_epoch < group.epoch
 
     def _is_conversion(self, group: G, first: bool) -> bool:
@@ -80,10 +81,10 @@ def _all_are_classic(group: Any) -> bool:
 
 
 def downgrade_causes(ended: EndedGroup, value: Any, position: Position) -> list[Cause]:
-    """Return the causes of the generation after a downgrade, of which `value` is the classic group's record.
+    """Return the causes of the first rebalance after a downgrade; `value`: the record of the classic group.
 
-    There is none if a static member replaced the last member of the new protocol while the targets were up to
-    date, or if the group was empty."""
+    There are none if a static member replaced the last member of the new protocol while the targets were up
+    to date, or if the group was empty."""
     remaining = {m.member_id for m in value.members}
     instance_ids = {m.group_instance_id for m in value.members if m.group_instance_id is not None}
     departed = [m for m in ended.members if m.member_id not in remaining]

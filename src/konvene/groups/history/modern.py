@@ -1,14 +1,15 @@
-"""Infer epochs, and when they were reconciled, of groups whose coordinator computes assignments. Pure.
+"""Infer when epochs of consumer, share and streams groups began, why, and when all members had reconciled.
 
 There are two kinds of rows. The record of a new group epoch gives one in state Assigning or Empty; each group
 type infers its causes from the rest of the batch (`consumer`, `share`, `streams`). The record that completes
-the reconciliation of all members gives one in the state of the group then, with the causes of all epochs
-since the last.
+the reconciliation of all members gives one in the state that the group has then, with the causes of all
+epochs since the last such row.
 
 Assumption: all records of a batch before an epoch belong to it.
 
-There are rows only where no record can be missing before them (`reader`); for a Stable row, before its
-epochs."""
+There are rows only where no record can be missing before them (`reader`); a row of the second kind requires
+this for its epochs, too.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +44,15 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class PendingRebalance:
-    """A rebalance that is not reconciled yet."""
+    """A rebalance in progress: not all members are reconciled to the target."""
 
     started_ms: int
     targeted_ms: int = -1
     causes: list[Cause] = field(default_factory=list)
     causes_left_out: int = 0
     moved: tuple[int, ...] = ()
-    """As in a row of the audit topic."""
+    """How many tasks the targets have moved, by role, as in a row of the audit; empty where that is not
+    counted."""
 
     def add(self, found: Iterable[Cause]) -> None:
         combined = [*self.causes, *found]
@@ -60,20 +62,21 @@ class PendingRebalance:
 
 @dataclass(slots=True)
 class Memory:
-    """State of the inference for a group, besides the group itself."""
+    """What is remembered of a group for the inference, besides the group itself."""
 
     batch: int = -1
+    """Serial number of the batch that the fields below refer to."""
     first_offset: int = -1
     assignment_epoch: int = -1
     """The assignment epoch before the batch."""
     members: dict[str, Any] = field(default_factory=dict)
     """Members that this batch has changed since its last epoch, as they were before; None for new ones."""
     latest: str = ""
-    """The member that was changed last."""
+    """Id of the member whose record came last."""
     has_epoch: bool = False
-    """Whether a record of the group's epoch was seen."""
+    """Whether a record of the group's epoch was read."""
     settled: bool = False
-    """Whether the group was reconciled or empty since its last epoch."""
+    """Whether the group has been reconciled or empty since its last epoch."""
     rebalance: PendingRebalance | None = None
     reached_ms: dict[str, int] = field(default_factory=dict)
     """When each member reached the target, by member id."""
@@ -94,7 +97,7 @@ RecordHandler = Callable[..., RebalanceValue | None]
 
 
 class EpochHistory(ABC, Generic[G, M]):
-    """Groups of one type in a partition."""
+    """The history of the groups of one type in a partition: replays their records and returns rows."""
 
     records: ClassVar[RecordTypes[Any]]
     new_memory: ClassVar[Callable[[], Memory]] = Memory
@@ -115,22 +118,24 @@ class EpochHistory(ABC, Generic[G, M]):
 
     @abstractmethod
     def _without_units(self, value: Any) -> Any:
-        """Return a member's current assignment without partitions or tasks, which only `units` needs."""
+        """Return the value of a current-assignment record without partitions or tasks, to save memory."""
 
     @abstractmethod
     def _infer_causes(self, group: G, memory: M, value: Any, position: Position) -> list[Cause]:
-        """Return the causes in the batch before a new epoch, which `value` has."""
+        """Return the causes of a new epoch that its batch shows; `value`: the record of the epoch."""
 
     def _state(self, group: G) -> str:
-        """Return the state of a group that is reconciled or empty."""
+        """Return the state to report for a group that is reconciled or empty."""
         return group.state.value
 
     def _is_conversion(self, group: G, first: bool) -> bool:
-        """Return whether an epoch is the generation of the classic group that was converted."""
+        """Return whether an epoch is the generation of a classic group that was upgraded.
+
+        `first`: it is the first epoch of the group that was read."""
         return False
 
     def _begin(self, group_id: str) -> tuple[G, M]:
-        """Return a new group and its memory."""
+        """Return a new group, and what to remember of it."""
         memory: Any = type(self).new_memory()
         return self.records.group_class(group_id), memory
 
@@ -154,18 +159,18 @@ class EpochHistory(ABC, Generic[G, M]):
         self._memories.pop(group_id, None)
 
     def group(self, group_id: str) -> G | None:
-        """Return the current group; its assignments are only complete with `units`."""
+        """Return the group after the last record; its assignments are complete only with `units`."""
         return self._groups.get(group_id)
 
     def replay_without_row(self, record: Record) -> None:
-        """Apply a record that never gives a row."""
+        """Apply a record of a kind that never gives a row."""
         group_id = key_of(record).group_id
         if record.value is not None and group_id not in self._groups:
             self._groups[group_id], self._memories[group_id] = self._begin(group_id)
         self._replay(record)
 
     def take(self, record: Record, position: Position) -> RebalanceValue | None:
-        """Apply a record of a type in `handlers`, and return its row, if any."""
+        """Apply a record whose key has one of the classes in `handlers`, and return its row, if any."""
         key: Any = record.key
         group = self._groups.get(key.group_id)
         if group is None:
@@ -300,7 +305,7 @@ class EpochHistory(ABC, Generic[G, M]):
 def changed_members(group: ModernGroup[Any], memory: Memory) -> tuple[list[Any], list[tuple[Any, Any]]]:
     """Return departed members, and pairs (before, now) of the present members that this batch changed.
 
-    A new static member is paired with the departed one with its instance id, which then does not count as
+    A new static member is paired with the departed one that had its instance id, which then does not count as
     departed."""
     departed = [m for name, m in memory.members.items() if m is not None and name not in group.members]
     names = {m.instance_id: m for m in departed if m.instance_id is not None}

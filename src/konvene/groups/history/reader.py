@@ -1,7 +1,7 @@
-"""Read one partition of `__consumer_offsets` and infer why its groups rebalanced. Pure.
+"""Read one partition of `__consumer_offsets` and infer why its groups rebalanced, without I/O.
 
-Records are fed one by one, in the order of the log and from its beginning. The reader keeps each group's
-state and little else; of deleted groups it keeps nothing.
+Records are passed in one by one, in the order of the log and from its beginning. The reader keeps each
+group's state and little else; of deleted groups it keeps nothing.
 
 A log is compacted: its older part, and any part while it is read, may have only the last record of each key.
 A row inferred from an incomplete log would be wrong (a member that changed its subscription would look like a
@@ -12,7 +12,8 @@ new one). So there are rows only where no record can be missing:
     state that was read is the state that the group had
 
 A batch is one decision, or several in a row. Callers that know batches call `batch`; otherwise adjacent
-records with the same timestamp count as one batch."""
+records with the same timestamp count as one batch.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ __all__ = ["History"]
 
 
 class History:
-    """The history of one partition, as far as it was read.
+    """The history of one partition: a reader that is passed its records, and returns rebalances.
 
-    With `units`, assignments are kept as well, so that `group` returns the whole group."""
+    With `units`, it keeps assignments as well, so that `group` returns the whole group."""
 
     def __init__(self, partition: int, *, units: bool = False) -> None:
         self._partition = partition
@@ -63,17 +64,18 @@ class History:
 
     @property
     def complete(self) -> bool:
-        """Return whether no record before this point can be missing."""
+        """Whether no record before this point can be missing."""
         return self._keys is None
 
     @property
     def begins(self) -> int:
-        """Return the base offset of the last batch; -1 before the first."""
+        """The base offset of the last batch; -1 before the first."""
         return self._begins
 
     def batch(self, base_offset: int, last_offset: int, count: int) -> None:
-        """Announce a batch of `count` records up to `last_offset`. Repeating it for the same batch is
-        allowed."""
+        """Begin a batch of `count` records up to `last_offset`.
+
+        A repeated call for the same batch has no effect."""
         if base_offset == self._begins:
             return
         if base_offset != self._ends + 1 or last_offset - base_offset + 1 != count:
@@ -83,14 +85,14 @@ class History:
             each.next_batch()
 
     def gap(self) -> None:
-        """Note that records before this point may be missing or could not be decoded."""
+        """Note that records before this point may be missing, or could not be decoded."""
         if self.complete:
             for each in self._epochs:
                 each.gap()
         self._keys = set()
 
     def group(self, group_id: str) -> ConsumerGroup | StreamsGroup | ShareGroup | GroupMetadataValue | None:
-        """Return the group after the last record; of a classic group, that record."""
+        """Return the group after the last record; for a classic group, its last record."""
         for each in self._epochs:
             group: ConsumerGroup | StreamsGroup | ShareGroup | None = each.group(group_id)
             if group is not None:
@@ -98,12 +100,15 @@ class History:
         return self._classic.get(group_id)
 
     def reach(self, offset: int, timestamp_ms: int) -> None:
-        """Advance to a record; guess whether it continues the last batch if no batch was announced."""
+        """Advance to the record at an offset.
+
+        If no batch with that offset was begun with `batch`, the timestamp shows whether a new batch
+        begins."""
         if offset > self._ends:
             self._guess_batch(offset, timestamp_ms)
 
     def take(self, offset: int, timestamp_ms: int, record: Any) -> Rebalance | None:
-        """Apply the record at an offset, and return the group's rebalance if it shows one.
+        """Apply the record at an offset; return the rebalance that it completes or begins, if any.
 
         Anything but a `Record` is ignored."""
         self.reach(offset, timestamp_ms)
@@ -135,7 +140,7 @@ class History:
         self._consumer.replay_without_row(record)
 
     def _set_type(self, epochs: EpochHistory[Any, Any], group_id: str) -> None:
-        """Note the type of a group, and drop its state as any other type."""
+        """Note that a group is of the type of `epochs`, and drop what is known of it as any other type."""
         self._classic.pop(group_id, None)
         self._downgrades.pop(group_id, None)
         for each in self._epochs:
@@ -143,7 +148,8 @@ class History:
                 each.forget(group_id)
 
     def _guess_batch(self, offset: int, timestamp_ms: int) -> None:
-        """Continue the last batch if the record is adjacent and has its timestamp; otherwise begin one."""
+        """Continue the last batch if the record is adjacent and has its timestamp; otherwise begin a
+        batch."""
         if offset == self._ends + 1 and timestamp_ms == self._timestamp_ms:
             self._ends = offset
             return

@@ -22,7 +22,7 @@ ROLES = ("active", "standby", "warm-up")
 """Task roles, in the order in which a row counts them."""
 
 AT_ONCE = ("Assigning", "Empty")
-"""States that a group of the new protocols reaches with the record that bumps its epoch."""
+"""States in whose rows a group is at the record of the epoch bump, so that no time has passed."""
 
 
 def describe(value: RebalanceValue) -> str:
@@ -47,6 +47,7 @@ def headline(value: RebalanceValue) -> str:
 
 
 def _at_once(value: RebalanceValue) -> bool:
+    """Return whether the row is that of an epoch bump, which takes no time."""
     return value.group_type != "classic" and value.state in AT_ONCE
 
 
@@ -73,7 +74,7 @@ def _sentence(cause: Cause, group_type: str) -> str:
 
 
 def _moved(value: RebalanceValue) -> Iterator[str]:
-    """Count the tasks that members gained, or kept in another role."""
+    """Yield a sentence that counts the tasks that members gained, or kept in another role."""
     moved = [f"{count} {role}" for role, count in zip(ROLES, value.moved, strict=False) if count]
     if moved:
         yield f"tasks moved: {', '.join(moved)}"
@@ -82,6 +83,7 @@ def _moved(value: RebalanceValue) -> Iterator[str]:
 
 
 def _waited_for(value: RebalanceValue) -> Iterator[str]:
+    """Yield a sentence about the slowest member, if it took longer than `SLOW_MS`."""
     classic = value.group_type == "classic"
     last, since_ms = _last_to_rejoin(value) if classic else _last_to_converge(value)
     if last is None or last.joined_ms - since_ms < SLOW_MS:
@@ -95,7 +97,9 @@ def _waited_for(value: RebalanceValue) -> Iterator[str]:
 
 
 def _last_to_rejoin(value: RebalanceValue) -> tuple[RebalancedMember | None, int]:
-    """Return the member that rejoined last; members that have just joined do not count."""
+    """Return the classic member that rejoined last, and when the rebalance started.
+
+    New members do not count."""
     new = {c.member_id for c in value.causes if c.kind == causes.MEMBER_JOINED}
     return _last([m for m in value.members if m.member_id not in new], value.started_ms)
 
@@ -106,6 +110,7 @@ def _last_to_converge(value: RebalanceValue) -> tuple[RebalancedMember | None, i
 
 
 def _last(members: Iterable[RebalancedMember], since_ms: int) -> tuple[RebalancedMember | None, int]:
+    """Return the member with the latest time since `since_ms` (None if there is none), and `since_ms`."""
     known = [m for m in members if m.joined_ms >= since_ms]
     if since_ms < 0 or not known:
         return None, since_ms

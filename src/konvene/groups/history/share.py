@@ -1,4 +1,4 @@
-"""Infer why a share group's epoch was bumped from its records. Pure.
+"""Infer why a share group's epoch was bumped from its records, without I/O.
 
 `modern` defines when there is a row. The causes of an epoch are the other records of its batch:
 
@@ -18,7 +18,8 @@ and without any of these,
 A member reaches its target with its first heartbeat, since share partitions need no revocation.
 
 Assumptions: Kafka may put several requests into one batch. A hash does not show which topic changed, and
-records do not show whether initialized share partitions belong to a deleted topic."""
+records do not show whether initialized share partitions belong to a deleted topic.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ __all__ = ["ShareHistory"]
 
 
 class ShareHistory(EpochHistory[ShareGroup, Memory]):
-    """Share groups of a partition."""
+    """The history of the share groups of a partition."""
 
     records = RECORDS
 
@@ -64,7 +65,8 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
     def _take_assignment_record(
         self, group: ShareGroup, memory: Memory, record: Record, position: Position
     ) -> RebalanceValue | None:
-        """Apply targets and share partitions, which may explain the next epoch."""
+        """Apply a record of a target or of share partitions, which gives no row but may explain the next
+        epoch."""
         self._replay(record)
         return None
 

@@ -68,20 +68,21 @@ __all__ = ["StreamsHistory"]
 
 NO_ASSIGNMENT = CurrentAssignment()
 NO_TASKS_MOVED = (0, 0, 0)
-"""The `moved` counts of a target without changes, by role."""
+"""The `moved` counts, by role, of targets that are unchanged."""
 
 
 @dataclass(slots=True)
 class _Memory(Memory):
     topology: str = ""
-    """The cause, if this batch had a topology since its last epoch."""
+    """The cause to report if this batch had a record of the topology since its last epoch; else empty."""
     topology_changes: str | None = None
-    """The summary of its changes."""
+    """The summary of what changed in that topology."""
     targets: dict[str, MemberAssignment] = field(default_factory=dict)
-    """The targets of members that departed in this batch."""
+    """The last targets of members whose target was deleted in this batch, by member id."""
     passing: dict[str, Member] = field(default_factory=dict)
-    """Members that joined and departed in this batch, by instance id: one that replaces a static member while
-    the group is downgraded."""
+    """Members that joined and departed in this batch, by instance id.
+
+    A member that replaces a static one while the group is downgraded does so."""
 
     def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
         Memory.forget_batch(self, batch, offset)
@@ -91,7 +92,7 @@ class _Memory(Memory):
 
 
 class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
-    """Streams groups of a partition."""
+    """The history of the streams groups of a partition."""
 
     records = RECORDS
     new_memory = _Memory
@@ -106,7 +107,8 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         return settled_state(group.topology, group.validated_topology_epoch)
 
     def _is_stale(self, group: StreamsGroup, memory: _Memory, before: list[Any]) -> bool:
-        """Also if a member was not reconciled, or a replacement differs in what affects assignments."""
+        """Return True also if a member was not reconciled, or its replacement differs in what affects
+        assignments."""
         for member in before:
             after = None if member.instance_id is None else memory.passing.get(member.instance_id)
             if after is None and not member.is_reconciled_to(memory.assignment_epoch):
@@ -162,7 +164,8 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         return super()._take_assignment(group, memory, record, position)
 
     def _replaced_target(self, group: StreamsGroup, memory: _Memory, member_id: str) -> MemberAssignment:
-        """Return the target of the static member that this member replaces in this batch."""
+        """Return the last target of the static member that this member replaced in this batch; empty if
+        none."""
         member = group.members.get(member_id)
         if member is not None and member.instance_id is not None:
             for name in memory.targets:
@@ -215,7 +218,9 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
 
 
 def _caught_up(group: StreamsGroup, position: Position) -> list[Cause]:
-    """Return the cause of an epoch that only a warm-up can explain, naming it if there is only one."""
+    """Return the cause of an epoch that only a caught-up warm-up task can explain.
+
+    It names the member if only one has such tasks."""
     if group.epoch > group.assignment_epoch or group.state not in (State.STABLE, State.RECONCILING):
         return []
     found = [(m, tasks) for m in group.members.values() if (tasks := _warming_up(group, m))]
@@ -243,21 +248,21 @@ def _warming_up(group: StreamsGroup, member: Member) -> list[str]:
 
 
 def _note_departed(memory: _Memory, member: Member) -> None:
-    """Note a departing static member that joined in the same batch."""
+    """Remember a departing static member that joined in the same batch."""
     if member.instance_id is not None and memory.members[member.member_id] is None:
         memory.passing[member.instance_id] = member
 
 
 def _upgrader(present: Iterable[tuple[Member | None, Member]]) -> Member | None:
-    """Return the first member that uses the streams protocol and did not before, or is new."""
+    """Return the first changed member that uses the streams protocol, and is new or did not use it before."""
     return next((m for old, m in present if m.classic is None and (old is None or old.classic)), None)
 
 
 def _has_changed(before: Member, after: Member) -> bool:
-    """Return whether changed metadata of a member bumps the epoch.
+    """Return whether a change of a member's metadata bumps the epoch.
 
-    Of classic and static members only what affects assignments: the former's metadata changes with every
-    join."""
+    For a classic or static member only what affects assignments counts: other metadata of classic members
+    changes with every join."""
     if after.instance_id is not None or after.classic is not None:
         return _assignment_inputs(before) != _assignment_inputs(after)
     return before.having(NO_ASSIGNMENT) != after.having(NO_ASSIGNMENT)

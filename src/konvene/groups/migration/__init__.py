@@ -1,1 +1,1 @@
-"""Dry run of an online protocol migration: its blockers, and how assignments would change."""
+"""Dry run of an online protocol migration: what blocks it, and how assignments would change."""

@@ -8,9 +8,9 @@
 Blockers that a config can remove (a policy, a size) are reported, and the dry run continues as if they were
 removed; blockers of members end it. Notes report what does not block but matters before a migration.
 
-A classic group does not contain the topology of its Kafka Streams application: if none is given, the dry run
-is limited to what is known without. With `unseen_topics`, internal topics that the context lacks are assumed
-to exist.
+A classic group does not contain the topology of its Kafka Streams application. Without a topology, the dry
+run of a migration to streams computes no assignments. With `unseen_topics`, internal topics that the context
+lacks are assumed to exist.
 
 The given group is never changed.
 """
@@ -58,21 +58,23 @@ from konvene.shard.image import Topic, Topics
 CLASSIC_TYPE, CONSUMER_TYPE, STREAMS_TYPE = "classic", "consumer", "streams"
 
 CONFIG_BLOCKERS = frozenset({"policy", "size"})
-"""Blockers that a config removes: the dry run continues as if it had."""
+"""Codes of blockers that a config removes: the dry run continues as if it had."""
 
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""The assignors of Kafka's own consumer; any other is the application's."""
 
 
 class Note(NamedTuple):
-    """A fact that does not block a migration but matters before it."""
+    """A finding that does not block a migration but matters before it."""
 
     code: str
     sentence: str
     member_ids: tuple[str, ...] = ()
+    """The members concerned; empty: the whole group."""
 
 
 class MemberPlan(NamedTuple):
-    """A member with its current assignment and the one after the migration, as sets of names."""
+    """A member with its present assignment and that after the migration, as names of partitions or tasks."""
 
     member_id: str
     instance_id: str | None
@@ -101,13 +103,15 @@ class AssignmentChanges(NamedTuple):
     move: int
     """Number that move to another member."""
     fresh: int
-    """Number that are assigned but were not before."""
+    """Number that are assigned after the migration but were not before."""
     lost: int
-    """Number that were assigned but would not be any more."""
+    """Number that were assigned before the migration but are not after it."""
     copies_stay: int
     """Number of standby tasks that stay with their member, in any role."""
     copies_removed: int
+    """Number of standby tasks that their member loses."""
     copies_made: int
+    """Number of standby and warm-up tasks for which a member had no state before."""
     settled: bool
     """Whether all members reached their target assignment."""
     heartbeats: int
@@ -116,10 +120,11 @@ class AssignmentChanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The result for a group."""
+    """The result of a dry run for one group: what blocks the migration, and the plan of each member."""
 
     group_id: str
     type: str
+    """The type of the group now; `to` is the one after the migration."""
     to: str
     epoch: int
     """The group's epoch or generation."""
@@ -132,7 +137,7 @@ class DryRun:
 
     @property
     def can(self) -> bool:
-        """Return whether no blocker was found."""
+        """Whether the group can be migrated: no blocker was found."""
         return not self.blockers
 
 
@@ -148,16 +153,19 @@ NO_INPUTS = DryRunInputs()
 
 
 def default_target(group: Any) -> str:
-    """Return the protocol that a group would migrate to by default."""
+    """Return the type that a group would migrate to by default.
+
+    A classic group with Kafka Streams' assignor becomes a streams group, any other classic one a consumer
+    group."""
     if not isinstance(group, ClassicGroup):
         return CLASSIC_TYPE
     return STREAMS_TYPE if group.protocol == STREAM else CONSUMER_TYPE
 
 
 def dry_run_migration(group: Any, to: str, context: Context, inputs: DryRunInputs = NO_INPUTS) -> DryRun:
-    """Dry-run the migration of a group.
+    """Return what blocks the migration of a group, and how it would change assignments.
 
-    `to`: consumer or streams for a classic group; ignored for another group, which can only become
+    `to`: consumer or streams for a classic group. It is ignored for any other group, which can only become
     classic."""
     if not isinstance(group, ClassicGroup):
         return _to_classic(group, context)
@@ -319,8 +327,9 @@ def _to_streams(group: ClassicGroup, context: Context, inputs: DryRunInputs) -> 
 def _with_internal_topics(
     topology: Topology, topics: Topics, inputs: DryRunInputs
 ) -> tuple[Topics, list[Note]]:
-    """Return the topics with those internal ones that the context may just not show, and a note about
-    them."""
+    """Return the topics with the missing internal topics of the topology, and a note that names these.
+
+    They are only added with `unseen_topics`."""
     missing = _configured(topology, topics).missing if inputs.unseen_topics else {}
     if not missing:
         return topics, []
@@ -341,7 +350,7 @@ def _configured(topology: Topology, topics: Topics) -> ConfiguredTopology:
 
 
 def _decode(member: Member) -> tuple[JoinMetadata, AssignmentInfo] | None:
-    """Return the member's metadata and assignment; None if either is malformed."""
+    """Return the metadata and the assignment of a Kafka Streams member; None if either is malformed."""
     try:
         metadata = read_metadata(member.metadata(STREAM))
         assignment = read_assignment(member.assignment)
@@ -409,7 +418,9 @@ def _member_count(member_ids: tuple[str, ...]) -> str:
 
 
 def _max_standbys(decoded: Iterable[tuple[JoinMetadata, AssignmentInfo]]) -> int:
-    """Return the largest number of standbys of a task, including warm-ups, which look the same."""
+    """Return the largest number of standbys of one task.
+
+    Members that have warm-up tasks are left out, as their user data does not tell these from standbys."""
     counts: dict[Task, int] = {}
     for _, assignment in decoded:
         if assignment.next_rebalance_ms != NO_REBALANCE_MS:

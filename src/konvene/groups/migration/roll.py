@@ -2,12 +2,13 @@
 
 The decisions are those of a real broker: a `GroupShard` with this one group handles the heartbeats that
 members would send. Each member rejoins as itself, so partitions move only because the assignor differs, not
-because members left. Static members rejoin under a new member id, as after a real restart. All members
-have their state on disk.
+because members left. Static members rejoin under a new member id, as after a real restart. All members have
+their state on disk.
 
 A member that rejoins as itself does not affect the target, so there may be no new target, whereas a real
 rolling restart computes several. Therefore the epoch is bumped once after all members rejoined, as the next
-real change would do, and rounds of heartbeats follow until one changes nothing."""
+real change would do, and rounds of heartbeats follow until one changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ from konvene.shard.contract import Context, GroupConfigs, Outcome
 from konvene.shard.errors import GroupError
 
 ROUND_MS = 60_000
+"""The time between two rounds of heartbeats, each with one heartbeat of every member."""
 MAX_ROUNDS = 25
+"""The number of rounds after which the simulation ends although assignments still change."""
 REJOINED_SUFFIX = "-back"
 """Appended to the member id of a static member that rejoined."""
 
@@ -42,9 +45,10 @@ class HeartbeatRejected(Exception):
 
 
 class ConvertedGroup(NamedTuple):
-    """The group after all members rejoined."""
+    """The result of a simulated rolling restart: the group after all members rejoined."""
 
     group: Any
+    """The `ConsumerGroup` or `StreamsGroup`."""
     ids: Mapping[str, str]
     """The new member ids by the old ones."""
     settled: bool
@@ -54,7 +58,7 @@ class ConvertedGroup(NamedTuple):
 
 
 class ConfigOverlay:
-    """A broker's configs with some overridden."""
+    """A broker's configs, some of which are overridden: reads `overrides` first, then `below`."""
 
     def __init__(self, below: Any, overrides: Mapping[str, Any]) -> None:
         self._below = below
@@ -65,7 +69,7 @@ class ConfigOverlay:
 
 
 class _GroupConfigOverlay:
-    """The configs of groups with some overridden."""
+    """The configs of groups, some of which are overridden for every group."""
 
     def __init__(self, below: GroupConfigs, overrides: Mapping[str, Any]) -> None:
         self._below = below
@@ -81,11 +85,11 @@ INLINE_ASSIGNMENT: Mapping[str, Any] = {
     "consumer.assignment.interval.ms": ROUND_MS,
     "streams.assignment.interval.ms": ROUND_MS,
 }
-"""Compute targets inline, and not with every join."""
+"""Group configs with which targets are computed at once, and not with every join."""
 
 
 def convert_to_consumer(classic: ClassicGroup, context: Context) -> ConvertedGroup:
-    """Return the group with all members in the consumer protocol. Raises `HeartbeatRejected`."""
+    """Return the group after all members rejoined with the consumer protocol. Raises `HeartbeatRejected`."""
     return _RollingRestart(classic, context).run(_consumer_joins(classic), _next_consumer_heartbeat)
 
 
@@ -95,16 +99,18 @@ def convert_to_streams(
     tasks: Mapping[str, Iterable[Task]],
     context: Context,
 ) -> ConvertedGroup:
-    """Return the group with all members in the streams protocol. Raises `HeartbeatRejected`.
+    """Return the group after all members rejoined with the streams protocol. Raises `HeartbeatRejected`.
 
-    `tasks`: the tasks with state on each member's disk."""
+    `tasks`: by member id, the tasks with state on the member's disk."""
     return _RollingRestart(classic, context).run(
         _streams_joins(classic, topology, tasks), _next_streams_heartbeat
     )
 
 
 Joins = dict[str, Struct]
+"""The joining heartbeat of each member, by member id in the classic group."""
 NextHeartbeat = Callable[[Struct, Any, dict[str, Any]], Struct]
+"""Return a member's next heartbeat; parameters: its joining one, the last response, and what it owns."""
 
 
 class _RollingRestart:
@@ -157,7 +163,7 @@ class _RollingRestart:
         self._changed = self._changed or bool(outcome.records)
 
     def _retarget(self) -> Outcome:
-        """Bump the epoch and compute a new target."""
+        """Bump the epoch and compute new targets."""
         group: Any = self._shard.groups[self._classic.group_id]
         member = next(iter(group.members.values()))
         try:
@@ -176,6 +182,7 @@ class _RollingRestart:
 
 
 def _id_of(member: Member) -> str:
+    """Return the member id with which a member rejoins."""
     return member.member_id if member.instance_id is None else member.member_id + REJOINED_SUFFIX
 
 
