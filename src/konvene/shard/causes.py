@@ -1,4 +1,4 @@
-"""Kinds of rebalance causes and their sentences. The kinds stand in `__konvene_audit`, in logs, metrics and
+"""Kinds of rebalance causes and their sentences. The kinds appear in `__konvene_audit`, in logs, metrics and
 tables.
 """
 
@@ -8,7 +8,7 @@ MEMBER_JOINED = "member-joined"
 MEMBER_LEFT = "member-left"
 SESSION_EXPIRED = "session-expired"
 REBALANCE_TIMEOUT = "rebalance-timeout"
-"""A member did not rejoin in time."""
+"""A member did not rejoin, or did not acknowledge a revocation, within its rebalance timeout."""
 SYNC_TIMEOUT = "sync-timeout"
 """A member joined and then sent no SyncGroup in time."""
 LEADER_REJOINED = "leader-rejoined"
@@ -21,9 +21,9 @@ SUBSCRIPTION_CHANGED = "subscription-changed"
 ASSIGNOR_CHANGED = "assignor-changed"
 """Most members of a consumer group now prefer another server-side assignor."""
 REGEX_REFRESHED = "regex-refreshed"
-"""The topics that match a member's subscription regex were resolved, or changed."""
+"""A subscription regex of the group matches other topics than before, or was resolved for the first time."""
 STATIC_MEMBER_LEFT_TEMPORARILY = "static-member-left-temporarily"
-"""The epoch is not bumped: the member's assignment is kept."""
+"""A static member left temporarily. The epoch is not bumped: the member's assignment is kept."""
 FENCED = "fenced"
 UPGRADED = "upgraded"
 """A classic group became a consumer or streams group: its first member of that protocol joined."""
@@ -49,7 +49,7 @@ GROUP_TOO_LARGE = "group-too-large"
 MEMBER_DEPARTED = "member-gone"
 """Inferred rows only: the log shows that a member departed, but not how."""
 UNKNOWN = "unknown"
-"""Inferred rows only."""
+"""Inferred rows only: the log does not show a cause."""
 
 SENTENCES = {
     MEMBER_JOINED: "joined",
@@ -107,7 +107,8 @@ WITH_COORDINATOR_DETAIL = frozenset((TOPOLOGY_UPDATED, WARMUP_CAUGHT_UP))
 
 
 def predicate(kind: str, group_type: str) -> str:
-    """Return what follows a member's name in a sentence about this cause; empty for unknown kinds."""
+    """Return the predicate that follows a member's name in a sentence about a cause; empty for unknown
+    kinds."""
     text = SENTENCES.get(kind, "")
     if group_type != "classic":
         text = SERVER_SIDE_SENTENCES.get(kind, text)

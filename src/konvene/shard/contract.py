@@ -1,5 +1,6 @@
 """The types of the contract between a pure core and the shell that runs it.
 
+A core (`Core`) decides what a request or timer changes; the shell has the log, the clock and the connections.
 The rules of the shell, which `runtime.coordinator` and every other runner must keep:
 
 1. The records of an outcome are one atomic batch. They are appended and replayed, and the replies leave only
@@ -33,7 +34,8 @@ Waiter = int
 
 
 class GroupConfigs(Protocol):
-    """Effective configs of all groups (`configs.group_configs`): a value, replaced when configs change."""
+    """The effective configs of all groups (`configs.group_configs`): immutable, replaced when configs
+    change."""
 
     def of(self, group_id: str) -> Mapping[str, Any]:
         """Return the group's configs by Kafka's names, such as `consumer.session.timeout.ms`."""
@@ -53,7 +55,8 @@ NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Context(NamedTuple):
-    """The inputs of a decision that a pure core cannot produce itself. Values only, no callables."""
+    """The inputs of a decision, besides the request, that a pure core cannot obtain itself. It has no
+    callables."""
 
     now_ms: int
     """The wall clock, for timestamps in records. Timers are given as delays instead."""
@@ -74,7 +77,7 @@ class Context(NamedTuple):
     principal: str = "User:ANONYMOUS"
     """The principal of the request, as Kafka writes it. Always anonymous: there is no authentication yet."""
     members: int = 0
-    """Number of members in all groups of the broker, possibly some moments old."""
+    """Number of members in all groups of the broker; it may lag behind by some moments."""
     fresh_producer_id: int = -1
     """An unused producer id if the request can need one; -1 if none was allocated."""
     features: Mapping[str, int] = NO_FEATURES
@@ -92,7 +95,9 @@ class Reply(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """Start a timer. A running one is moved, or left alone with `unless_armed`."""
+    """Start a timer that expires after `after_ms`.
+
+    If it is running already, it is restarted, or with `unless_armed` left alone."""
 
     key: Hashable
     after_ms: int
@@ -106,14 +111,16 @@ class Disarm(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """Work for the shell: a verb that the core defines, and its subject."""
+    """A task for the shell: `verb` is a constant that the core defines, `subject` its parameters."""
 
     verb: str
     subject: Any
 
 
 class Rebalance(NamedTuple):
-    """The cause of a new epoch or generation of a group. The shell adds the offsets that it explains."""
+    """A row for the audit: why a group has a new epoch or generation.
+
+    The shell adds the offsets of the records that it explains."""
 
     group_id: str
     value: RebalanceValue
@@ -138,7 +145,7 @@ class Ending(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a decision."""
+    """The result of a decision: what the shell has to reply, append, replay, schedule and start."""
 
     replies: tuple[Reply, ...] = ()
     records: tuple[Any, ...] = ()
@@ -146,6 +153,7 @@ class Outcome(NamedTuple):
     timers: tuple[Arm | Disarm, ...] = ()
     effects: tuple[Effect, ...] = ()
     why: tuple[Rebalance, ...] = ()
+    """Rows for the audit of rebalances that begin or end with this outcome."""
     producer: Producer | None = None
     """The transactional producer of the records: they take effect when its transaction commits."""
     ending: Ending | None = None
@@ -161,28 +169,30 @@ NOTHING = Outcome()
 
 
 class Core(Protocol):
-    """A shard and its four functions, as a runner sees them."""
+    """The interface of a shard, as the shell that runs it uses it."""
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        """Handle a request. Raises `Refusal` if it is rejected; the state is unchanged then."""
+        """Return the outcome of a request. Raises `Refusal` if it is rejected; the state is unchanged
+        then."""
 
     def expire(self, key: Any, context: Context) -> Outcome:
-        """Handle the expiry of a timer."""
+        """Return the outcome of the expiry of the timer with this key."""
 
     def replay(self, record: Any) -> None:
         """Apply a record, durable or soft, to the state."""
 
     def load(self, context: Context) -> Outcome:
-        """Return what follows from the log just replayed, mostly timers to arm."""
+        """Return the outcome of loading, after the log was replayed: mostly timers to start."""
 
     def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """Return how to answer repetitions of a request that was accepted and changed nothing, or None.
+        """Return how to repeat the response to a request that was accepted and changed nothing; None if
+        impossible.
 
         The result is a value and timers: as long as `is_current(value)`, the same request has the same
         response and only arms these timers."""
 
     def is_current(self, value: object) -> bool:
-        """Return whether the shard's state still is the one that `cacheable` returned this value for."""
+        """Return whether the state is still the one for which `cacheable` returned this value."""
 
 
 __all__ = [

@@ -1,8 +1,9 @@
 """How a core rejects a request: by raising, and only while nothing has changed.
 
-A refusal carries its wire error code; the handler that called the core sends it as the response. An error
-with consequences (a heartbeat answered with REBALANCE_IN_PROGRESS still extends its session) is not a refusal
-but an outcome whose reply carries the code."""
+A refusal carries its error code of the protocol; the handler that called the core sends it as the response.
+An error with consequences (a heartbeat answered with REBALANCE_IN_PROGRESS still extends its session) is not
+a refusal but an outcome whose reply carries the code.
+"""
 
 from __future__ import annotations
 

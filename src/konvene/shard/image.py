@@ -13,7 +13,7 @@ from konvene.codec.uuid import Uuid
 
 
 class Topic(NamedTuple):
-    """A topic of the catalogue."""
+    """A topic: its name, id and number of partitions."""
 
     name: str
     id: Uuid
@@ -23,7 +23,7 @@ class Topic(NamedTuple):
 
     @property
     def rack_sets(self) -> tuple[frozenset[str], ...]:
-        """Return `racks` as sets; empty if no replica has a rack. Equal racks share one set."""
+        """`racks` as sets, one per partition; empty if no replica has a rack. Equal racks share one set."""
         return _rack_sets(self.racks) if any(self.racks) else ()
 
 
@@ -34,10 +34,10 @@ def _rack_sets(racks: tuple[tuple[str, ...], ...]) -> tuple[frozenset[str], ...]
 
 
 class Topics:
-    """All topics, by name and by id.
+    """An image of all topics, by name and by id.
 
-    `version` counts the topics ever created, across restarts of the broker. Added partitions and deleted
-    topics make another value of the same version."""
+    `version` counts the topics ever created, across restarts of the broker. If partitions are added or topics
+    are deleted, the new image has the same version."""
 
     __slots__ = ("by_id", "by_name", "version")
 

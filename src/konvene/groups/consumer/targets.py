@@ -162,8 +162,7 @@ def ids_of(names: Iterable[str], topics: Topics) -> frozenset[Uuid]:
 
 
 class SubscribedTopics:
-    """The ids of the existing topics that a member subscribes to, as a container: `topic_id in
-    subscribed`."""
+    """A container of the ids of the existing topics that a member subscribes to, for `topic_id in ...`."""
 
     __slots__ = ("_names", "_topics")
 

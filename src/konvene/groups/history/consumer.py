@@ -55,11 +55,10 @@ __all__ = ["ConsumerHistory"]
 @dataclass(slots=True)
 class _Memory(Memory):
     regexes: dict[str, Resolved | None] = field(default_factory=dict)
-    """The expressions that this batch has changed since its last epoch, as they were before; None for new
-    ones."""
+    """The expressions that this batch changed since its last epoch, as they were before; None: new."""
     waiting: dict[str, Cause] = field(default_factory=dict)
-    """Members whose new expression is not resolved yet and so has not bumped the epoch, with the cause to
-    report."""
+    """Members whose new expression is not resolved yet, so that no epoch was bumped for it, and their
+    cause."""
     held: set[str] = field(default_factory=set)
     """Ids in `waiting` whose expression is new in this batch."""
     doubtful: set[str] = field(default_factory=set)
@@ -129,8 +128,7 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     def _infer_causes(
         self, group: ConsumerGroup, memory: _Memory, value: Any, position: Position
     ) -> list[Cause]:
-        """Return the causes in the batch before the new epoch, and those of members whose expression it
-        resolves."""
+        """Return the causes in the batch, and those of members that waited for an expression in it."""
         departed, new, changed = _changes(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
         found += [cause_of(kind, m, position) for kind, m in new + changed if m.member_id not in memory.held]
@@ -151,8 +149,7 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
         return self._preferred(group, memory, position)
 
     def _preferred(self, group: ConsumerGroup, memory: _Memory, position: Position) -> list[Cause]:
-        """Return the change of assignor of the member whose record came last before the epoch, if it has
-        one."""
+        """Return the change of assignor of the member whose record came last before the epoch, if any."""
         if memory.latest in memory.held:  # A new member whose expression is not resolved yet.
             memory.held.discard(memory.latest)
             return [memory.waiting.pop(memory.latest)]

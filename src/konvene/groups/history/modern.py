@@ -51,8 +51,7 @@ class PendingRebalance:
     causes: list[Cause] = field(default_factory=list)
     causes_left_out: int = 0
     moved: tuple[int, ...] = ()
-    """How many tasks the targets have moved, by role, as in a row of the audit; empty where that is not
-    counted."""
+    """How many tasks the targets have moved, by role; empty where that is not counted."""
 
     def add(self, found: Iterable[Cause]) -> None:
         combined = [*self.causes, *found]

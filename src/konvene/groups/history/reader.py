@@ -148,8 +148,7 @@ class History:
                 each.forget(group_id)
 
     def _guess_batch(self, offset: int, timestamp_ms: int) -> None:
-        """Continue the last batch if the record is adjacent and has its timestamp; otherwise begin a
-        batch."""
+        """Continue the last batch if the record is adjacent and has its timestamp; else begin a batch."""
         if offset == self._ends + 1 and timestamp_ms == self._timestamp_ms:
             self._ends = offset
             return

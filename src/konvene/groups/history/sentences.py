@@ -22,7 +22,7 @@ ROLES = ("active", "standby", "warm-up")
 """Task roles, in the order in which a row counts them."""
 
 AT_ONCE = ("Assigning", "Empty")
-"""States in whose rows a group is at the record of the epoch bump, so that no time has passed."""
+"""States of the rows that report an epoch bump of a consumer, share or streams group, which takes no time."""
 
 
 def describe(value: RebalanceValue) -> str:

@@ -65,8 +65,7 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
     def _take_assignment_record(
         self, group: ShareGroup, memory: Memory, record: Record, position: Position
     ) -> RebalanceValue | None:
-        """Apply a record of a target or of share partitions, which gives no row but may explain the next
-        epoch."""
+        """Apply a record of a target or of share partitions, which may explain the next epoch."""
         self._replay(record)
         return None
 

@@ -1,4 +1,4 @@
-"""Infer why a streams group's epoch was bumped from its records. Pure.
+"""Infer why a streams group's epoch was bumped from its records, without I/O.
 
 `modern` defines when there is a row. The causes of an epoch are the other records of its batch, and the
 changes in the epoch's own record:
@@ -7,15 +7,16 @@ changes in the epoch's own record:
     a new member                                  member-joined, unless it replaced a static member
     a member's tombstone                          MEMBER_DEPARTED
     a member with other metadata; for a static    member-metadata-changed
-    one only if it affects assignments
+    or classic one only if it affects assignments
     the tombstone of a classic group with members upgraded
     the first topology                            topology-initialized
     another topology                              topology-updated
-    another metadata hash, and of these at most   topic-metadata-changed
-    departed members
+    another metadata hash, without any of the     topic-metadata-changed
+    above except departed members
     the topology was validated                    topology-ready
     the topology is not valid any more            topology-not-ready
-    other configs, and none of these              assignment-configs-changed
+    other configs, without any of the above       assignment-configs-changed
+    except departed members
     none of these, while an assigned warm-up task warmup-caught-up
     is in progress
     none of these                                 unknown
@@ -27,7 +28,8 @@ target before; a member that replaced a static member inherits that one's target
 Assumptions: Kafka may put several requests into one batch. The member with the last record before a topology
 sent it. A hash does not show which topic changed. The log does not have the lags of warm-ups: the member that
 caught up is only named if it is the only one with warm-ups. If a member turns out to report no offsets, its
-warm-up is dropped with a new epoch, which looks the same."""
+warm-up is dropped with a new epoch, which looks the same.
+"""
 
 from __future__ import annotations
 
@@ -107,8 +109,9 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         return settled_state(group.topology, group.validated_topology_epoch)
 
     def _is_stale(self, group: StreamsGroup, memory: _Memory, before: list[Any]) -> bool:
-        """Return True also if a member was not reconciled, or its replacement differs in what affects
-        assignments."""
+        """Return True also if a member was not reconciled or is replaced by a different one.
+
+        Replacements may differ in what does not affect assignments."""
         for member in before:
             after = None if member.instance_id is None else memory.passing.get(member.instance_id)
             if after is None and not member.is_reconciled_to(memory.assignment_epoch):
@@ -164,8 +167,7 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         return super()._take_assignment(group, memory, record, position)
 
     def _replaced_target(self, group: StreamsGroup, memory: _Memory, member_id: str) -> MemberAssignment:
-        """Return the last target of the static member that this member replaced in this batch; empty if
-        none."""
+        """Return the last target of the static member that this one replaced in this batch, or none."""
         member = group.members.get(member_id)
         if member is not None and member.instance_id is not None:
             for name in memory.targets:

@@ -111,7 +111,7 @@ class AssignmentChanges(NamedTuple):
     copies_removed: int
     """Number of standby tasks that their member loses."""
     copies_made: int
-    """Number of standby and warm-up tasks for which a member had no state before."""
+    """Number of standby and warm-up tasks that are new to their member."""
     settled: bool
     """Whether all members reached their target assignment."""
     heartbeats: int

@@ -84,7 +84,7 @@ class RecordTypes(Generic[G]):
     other_keys: Callable[[G], Iterable[Any]]
     """Return the keys whose tombstones delete the group, to be written after those of its members."""
     other_records: Mapping[type, tuple[Write[G], Clear[G]]] = field(default_factory=dict)
-    """How to replay records that only this type of group has: functions for values and tombstones, by key
+    """Replay functions of records that only this type of group has, for values and tombstones, by key
     class."""
     ignored_keys: tuple[type, ...] = ()
     """Keys of records that are not replayed."""

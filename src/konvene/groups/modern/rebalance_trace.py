@@ -45,8 +45,7 @@ class SoftStateRecord:
     reached_ms: Mapping[str, int] = field(default_factory=dict)
     """When members reached their target, by member id; only those that this record adds."""
     reported: Mapping[str, Any] = field(default_factory=dict)
-    """Task offsets that members of a streams group reported, by member id; None for a member that was
-    removed."""
+    """Task offsets that members of a streams group reported, by member id; None removes a member's."""
 
 
 def apply_soft_state(group: Any, record: SoftStateRecord) -> None:

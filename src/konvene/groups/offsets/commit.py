@@ -1,8 +1,9 @@
 """OffsetCommit: store offsets for a member of a group, or for a client that is in no group.
 
-Allowed are members of the current generation or epoch (`consumer.commits`, `streams.commits`), and any client
-if the group has no members or does not exist yet (generation -1: a so-called simple group). Partitions must
-exist and their metadata must not be too long; others get an error each, and the rest is committed.
+Members of the current generation or epoch may commit (`modern.commits` for consumer and streams groups). So
+may any client with generation -1 if the group has no members or does not exist yet (a so-called simple
+group). Partitions must exist and their metadata must not be too long; others get an error each, and the rest
+is committed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ DEFAULT_RETENTION = -1
 
 
 def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: Context) -> Outcome:
-    """Handle an OffsetCommit request. Raises `GroupError` if it is rejected as a whole."""
+    """Record the committed offsets, and respond for each partition.
+
+    Raises `GroupError` if the request is rejected as a whole."""
     group = groups.get(request.group_id)
     if group is not None:
         check_keeps_offsets(group)
@@ -58,13 +61,13 @@ def commit(groups: Mapping[str, Group], request: OffsetCommitRequest, context: C
 
 
 def check_keeps_offsets(group: Group) -> None:
-    """Check that the group has committed offsets. Raises GROUP_ID_NOT_FOUND for a share group."""
+    """Check that the group's type has committed offsets. Raises GROUP_ID_NOT_FOUND for a share group."""
     if not group_type_of(group).keeps_offsets:
         raise GroupError(Errors.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group.")
 
 
 Check = Callable[[Topic, int], None]
-"""Checks that a partition may be committed. Raises `GroupError`."""
+"""A function that checks that a partition of a topic may be committed. Raises `GroupError`."""
 
 
 def check_member(
@@ -76,9 +79,9 @@ def check_member(
     *,
     transactional: bool = False,
 ) -> Check | None:
-    """Check that a member may commit; return the check of each partition if its epoch is stale, else None.
+    """Check that a member of a consumer or streams group may commit. Raises `GroupError`.
 
-    Raises `GroupError`."""
+    Return None if it may commit every partition; for an older epoch, the check to make for each partition."""
     stale = commits.check_committer(
         group, member_id, instance_id, epoch, version, transactional=transactional
     )
@@ -90,7 +93,9 @@ def check_member(
 def _check_committer(
     group: ClassicGroup | None, request: OffsetCommitRequest, context: Context
 ) -> tuple[Arm, ...]:
-    """Check that a classic member may commit; return the timer of its session, which a commit extends."""
+    """Check that a member of a classic group may commit; return its session timer, which a commit restarts.
+
+    The group may be None, and the client no member. Raises `GroupError`."""
     generation = request.generation_id_or_member_epoch
     if group is None:
         if generation < 0:
@@ -112,7 +117,7 @@ def _check_committer(
 def resolve_topic(
     topics: Topics, topic: OffsetCommitRequestTopic, version: int
 ) -> tuple[Topic | None, Errors]:
-    """Return the topic of a request, and the error of its partitions if it does not exist."""
+    """Return the topic that a request names, or None, and the error of its partitions in that case."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         return topics.by_id.get(topic.topic_id), Errors.UNKNOWN_TOPIC_ID
     return topics.by_name.get(topic.name), Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -126,7 +131,9 @@ def _commit_topic(
     context: Context,
     records: list[Any],
 ) -> OffsetCommitResponseTopic:
-    """Add the records of a topic. `check`: of each partition, if the member's epoch is stale."""
+    """Append the records of a topic to `records`, and return the response.
+
+    `check`: called for each partition; None if the member may commit all. Raises `GroupError`."""
     group_id = request.group_id
     known, missing = resolve_topic(context.topics, topic, context.api_version)
     if known is None:
@@ -158,5 +165,5 @@ def _commit_topic(
 
 @lru_cache(maxsize=16_384)
 def _response(index: int, error: Errors = Errors.NONE) -> OffsetCommitResponsePartition:
-    """Return a partition's response. Equal responses share one value."""
+    """Return a partition's response. Equal responses are one cached object."""
     return OffsetCommitResponsePartition(partition_index=index, error_code=error)

@@ -15,7 +15,9 @@ Offsets = dict[str, dict[int, Committed]]
 
 
 def tombstones(group_id: str, *offsets: Mapping[str, Iterable[int]]) -> tuple[OffsetCommitted, ...]:
-    """Return the tombstones of all offsets of a group, one for each partition."""
+    """Return the tombstones of all offsets of a group, one for each partition.
+
+    `offsets`: mappings from topic to partitions; a partition may be in several."""
     deleted = dict.fromkeys(
         (topic, partition)
         for by_topic in offsets
@@ -26,7 +28,7 @@ def tombstones(group_id: str, *offsets: Mapping[str, Iterable[int]]) -> tuple[Of
 
 
 def replay(groups: dict[str, Offsets], record: OffsetCommitted) -> None:
-    """Apply a record to the offsets of all groups."""
+    """Apply the record of one partition's offset, or its tombstone, to the offsets of all groups."""
     group, topic, partition, committed = record
     if committed is not None:
         groups.setdefault(group, {}).setdefault(topic, {})[partition] = committed
@@ -42,7 +44,7 @@ def replay(groups: dict[str, Offsets], record: OffsetCommitted) -> None:
 
 
 def replay_many(groups: dict[str, Offsets], record: OffsetsCommitted) -> None:
-    """Apply the commits of several partitions of a topic."""
+    """Apply the record of several partitions' offsets, of one group and topic."""
     group, topic, committed = record
     groups.setdefault(group, {}).setdefault(topic, {}).update(committed)
 

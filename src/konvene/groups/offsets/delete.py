@@ -1,7 +1,8 @@
 """OffsetDelete: delete a group's offsets, except for topics that its members subscribe to.
 
 A partition that does not exist gets an error, even if the group has an offset from when it existed. Pending
-offsets of open transactions are deleted as well."""
+offsets of open transactions are deleted as well.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def delete(
     request: OffsetDeleteRequest,
     context: Context,
 ) -> Outcome:
-    """Handle an OffsetDelete request. Raises `GroupError`."""
+    """Record the tombstones of the requested offsets, and respond for each partition.
+
+    Raises `GroupError` if the request is rejected as a whole."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     group = groups.get(request.group_id)

@@ -1,7 +1,8 @@
 """Deletion of the offsets that groups committed for a deleted topic.
 
-Only offsets with the topic's id, or with none, are deleted: a new topic of the same name keeps its own. The
-same applies to pending offsets of open transactions."""
+Only offsets with the topic's id, or without any, are deleted: a new topic of the same name keeps its own. The
+same applies to pending offsets of open transactions.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from konvene.shard.contract import Context, Outcome, Reply
 def topics_deleted(
     offsets: Mapping[str, Offsets], pending: Pending, request: DeleteTopicsRequest, context: Context
 ) -> Outcome:
-    """Write tombstones for the offsets of deleted topics, which the request names by name and id."""
+    """Record tombstones for the offsets of the deleted topics, which the request names by name and id."""
     deleted = {topic.name or "": topic.topic_id for topic in request.topics}
     records = dict.fromkeys(
         OffsetCommitted(group_id, name, partition, None)

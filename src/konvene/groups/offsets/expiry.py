@@ -1,9 +1,9 @@
 """Expiry of offsets that are too old, and of groups without members and offsets (KIP-211).
 
 All groups are checked every `offsets.retention.check.interval.ms`. An offset expires
-`offsets.retention.minutes`
+`offsets.retention.minutes` after
 
-    group                          after
+    group                          time
     no protocol type               its commit: no member committed it
     Empty                          the group became empty, or its commit if that time is not known
     Stable, of type consumer       its commit, if no member subscribes to the topic
@@ -30,7 +30,7 @@ from konvene.records.coordinator import Record
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 
 EXPIRY_KEY = ("retention",)
-"""The timer of the whole shard's check."""
+"""The key of the timer for the next check of all groups of the shard."""
 
 MAX_BATCH_BYTES = 256 * 1024
 """Maximum size of the names in the tombstones of one batch."""
@@ -43,14 +43,14 @@ _TOMBSTONE_BYTES = 32
 
 
 def next_check(context: Context) -> Arm:
-    """Return the timer of the next check, after a complete one."""
+    """Return the timer of the next check, one check interval from now."""
     return Arm(EXPIRY_KEY, context.config["offsets.retention.check.interval.ms"])
 
 
 def expire_offsets(
     groups: Mapping[str, Group], offsets: Mapping[str, Offsets], pending: Pending, context: Context
 ) -> Outcome:
-    """Check all groups, and write tombstones of expired offsets and groups."""
+    """Record the tombstones of expired offsets and groups, and start the timer of the next check."""
     retention_ms = context.config["offsets.retention.minutes"] * 60_000
     records: list[OffsetCommitted | Record] = []
     timers: list[Arm | Disarm] = []
@@ -74,7 +74,8 @@ def expire_offsets(
 def _expired(
     group: Group, offsets: Offsets, pending: PendingOffsets, now_ms: int, retention_ms: int
 ) -> Iterator[OffsetCommitted | Record]:
-    """Yield the tombstones of expired offsets, then of the group itself if it is empty without them."""
+    """Yield the tombstones of the group's expired offsets, then of the group itself if nothing is left of
+    it."""
     row = group_type_of(group)
     all_expired = not offsets or _may_expire(group)
     empty_ms = _empty_since_ms(group)
@@ -96,7 +97,7 @@ def _expired(
 
 
 def _empty_since_ms(group: Group) -> int:
-    """Return when a classic group became empty; -1 if age counts from the commit."""
+    """Return when a classic group became empty; -1 if offsets expire relative to their commit."""
     if not isinstance(group, ClassicGroup) or group.is_simple or group.state is not State.EMPTY:
         return -1
     return group.state_timestamp_ms

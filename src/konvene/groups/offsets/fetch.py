@@ -1,7 +1,8 @@
 """OffsetFetch: return a group's committed offsets. A partition without one gets -1, which is no error.
 
 If stable offsets are required, partitions with pending commits of open transactions get
-UNSTABLE_OFFSET_COMMIT: the offset depends on whether the transaction commits."""
+UNSTABLE_OFFSET_COMMIT: the offset depends on whether the transaction commits.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def _unstable(partition: int) -> OffsetFetchResponsePartitions:
 def _response(
     partition: int, committed: Committed, error: Errors = Errors.NONE
 ) -> OffsetFetchResponsePartitions:
-    """Return a partition's response. Equal responses share one value: lag monitors repeat their requests."""
+    """Return a partition's response. Equal responses are one cached object: lag monitors repeat their
+    requests."""
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,

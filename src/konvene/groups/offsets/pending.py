@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from konvene.groups.offsets.committed import Committed, OffsetCommitted, OffsetsCommitted
 
 PendingCommits = dict[int, Committed | None]
-"""The pending commits of a partition by producer id, the last committed one last; None for a superseded
-one."""
+"""The pending commits of a partition by producer id, in the order of the log; None for a superseded
+commit."""
 
 PendingOffsets = Mapping[str, Mapping[int, PendingCommits]]
 """A group's pending commits by topic and partition, without empty entries."""
@@ -35,11 +35,11 @@ class Pending:
         return f"<pending: {len(self.by_producer)} transactions, {len(self.by_group)} groups>"
 
     def of(self, group_id: str) -> PendingOffsets:
-        """Return a group's pending commits."""
+        """Return a group's pending commits; empty if it has none."""
         return self.by_group.get(group_id, _NONE)
 
     def add(self, producer_id: int, record: OffsetCommitted | OffsetsCommitted) -> None:
-        """Add a commit of an open transaction. The record is no tombstone."""
+        """Add a commit of an open transaction, which must not be a tombstone."""
         if isinstance(record, OffsetsCommitted):
             for partition, committed in record.committed.items():
                 self._add(producer_id, record.group, record.topic, partition, committed)
@@ -53,7 +53,9 @@ class Pending:
         self.by_producer.setdefault(producer_id, {})[group, topic, partition] = None
 
     def supersede(self, record: OffsetCommitted | OffsetsCommitted) -> None:
-        """Mark the pending commits superseded by a later commit, or delete those that a tombstone covers."""
+        """Mark pending commits of the same partitions as superseded by this later record.
+
+        A tombstone deletes them instead."""
         by_topic = self.by_group.get(record.group)
         by_partition = by_topic.get(record.topic) if by_topic is not None else None
         if by_partition is None:
@@ -72,7 +74,9 @@ class Pending:
             self._drop(*record[:3])
 
     def end(self, producer_id: int, committed: bool) -> list[OffsetCommitted]:
-        """End the producer's transaction and return its commits that take effect."""
+        """End the producer's transaction, and return those of its commits that take effect.
+
+        `committed`: it was committed, not aborted."""
         effective: list[OffsetCommitted] = []
         for group, topic, partition in self.by_producer.pop(producer_id, ()):
             commits = self.by_group[group][topic][partition]
@@ -97,11 +101,11 @@ class Pending:
 _NONE: PendingOffsets = {}
 
 NOTHING_PENDING = Pending()
-"""An empty value for callers that ignore pending commits; never changed."""
+"""An empty `Pending` for callers that ignore pending commits; it must not be changed."""
 
 
 def _supersede(commits: PendingCommits, up_to: int | None = None) -> None:
-    """Mark the commits before that of producer `up_to`, or all, as superseded."""
+    """Mark commits of a partition as superseded: those before producer `up_to`, or all if it is None."""
     for producer_id in commits:
         if producer_id == up_to:
             return

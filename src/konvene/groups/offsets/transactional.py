@@ -1,6 +1,6 @@
 """TxnOffsetCommit: store a group's offsets as part of a transaction; and the end of the transaction.
 
-Allowed as for OffsetCommit (`offsets.commit`), except that
+The same clients may commit as with OffsetCommit (`offsets.commit`), with these differences:
 
     a request without a member       is allowed even if the group has members: old producers cannot name one
     a classic group that waits for   accepts commits, and a commit does not extend a session: the transaction
@@ -8,7 +8,8 @@ Allowed as for OffsetCommit (`offsets.commit`), except that
     an error of newer protocols      becomes ILLEGAL_GENERATION for clients without KIP-1319
 
 Whether the transaction is open and the producer is current is not checked here: the transaction coordinator
-verifies it before, and the partition's log rejects a stale producer epoch."""
+verifies it before, and the partition's log rejects a stale producer epoch.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ FIRST_VERSION_WITH_NEW_ERRORS = 6
 def commit_in_transaction(
     groups: Mapping[str, Group], request: TxnOffsetCommitRequest, context: Context
 ) -> Outcome:
-    """Handle a TxnOffsetCommit request. Raises `GroupError` if it is rejected as a whole."""
+    """Record the offsets as part of the producer's transaction, and respond for each partition.
+
+    Raises `GroupError` if the request is rejected as a whole."""
     records: list[OffsetCommitted] = []
     try:
         check = _check_committer(groups.get(request.group_id), request, context.api_version)
@@ -56,13 +59,14 @@ def commit_in_transaction(
 
 
 def end_transaction(ending: Ending, context: Context) -> Outcome:
-    """Write the end marker, whether or not the transaction committed offsets here, as Kafka's coordinator
-    does."""
+    """Write the end marker of a transaction, even if it committed no offsets here, as Kafka does."""
     return Outcome((Reply(context.waiter, WriteTxnMarkersResponse()),), ending=ending)
 
 
 def _check_committer(group: Group | None, request: TxnOffsetCommitRequest, version: int) -> Check | None:
-    """Check that a member may commit; return the check of each partition, if any. Raises `GroupError`."""
+    """Check that a client may commit; return the check to make for each partition, None if there is none.
+
+    Raises `GroupError`."""
     epoch = request.generation_id_or_member_epoch
     if group is not None:
         check_keeps_offsets(group)
@@ -90,7 +94,7 @@ def _check_classic(group: ClassicGroup, request: TxnOffsetCommitRequest, generat
 def resolve_topic(
     topics: Topics, topic: TxnOffsetCommitRequestTopic, version: int
 ) -> tuple[Topic | None, Errors]:
-    """Return the topic of a request, and the error of its partitions if it does not exist."""
+    """Return the topic that a request names, or None, and the error of its partitions in that case."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         return topics.by_id.get(topic.topic_id), Errors.UNKNOWN_TOPIC_ID
     return topics.by_name.get(topic.name), Errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -130,5 +134,5 @@ def _commit_topic(
 
 @lru_cache(maxsize=16_384)
 def _response(index: int, error: Errors = Errors.NONE) -> TxnOffsetCommitResponsePartition:
-    """Return a partition's response. Equal responses share one value."""
+    """Return a partition's response. Equal responses are one cached object."""
     return TxnOffsetCommitResponsePartition(partition_index=index, error_code=error)
