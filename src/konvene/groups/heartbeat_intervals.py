@@ -125,7 +125,7 @@ class HeartbeatSpacing:
 
     @property
     def learnt_ms(self) -> int:
-        """The estimated interval in milliseconds; 0 until there are `GAPS` gaps."""
+        """Return the estimated interval in milliseconds; 0 until there are `GAPS` gaps."""
         return min(self._gaps) if len(self._gaps) == GAPS else 0
 
     def came(self, now_ms: int, *, again: bool) -> None:

@@ -71,7 +71,7 @@ class GroupShard:
 
     @property
     def members(self) -> int:
-        """The number of members of all groups except classic ones."""
+        """Return the number of members of all groups except classic ones."""
         return sum(len(group.members) for group in self.groups.values() if isinstance(group, ModernGroup))
 
     def handle(self, request: Struct, context: Context) -> Outcome:

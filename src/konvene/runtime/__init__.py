@@ -1,1 +1,1 @@
-"""Runs any shard: decide, append, replay, wait until durable, reply."""
+"""Runs any shard (`shard.contract.Core`): decide, append, replay, wait until durable, reply."""

@@ -48,21 +48,22 @@ LINGER_S = 0.04
 """Delay of a sync that only serves replies that may wait, in seconds.
 
 A sync costs the event loop as much as deciding two heartbeats. When ten thousand members learn of an epoch
-within five seconds, and the disk is fast, every fourth would get a sync of its own. Members that may wait do
-nothing with the response but heartbeat again later."""
+within five seconds, and the disk is fast, every fourth would get a sync of its own. The members whose replies
+may wait do nothing with the response but heartbeat again later."""
 
 TIMER_RETRY_MS = 10_000
-"""Delay after which a timer fires again whose outcome did not fit into the log."""
+"""Delay after which a timer fires again if its outcome did not fit into the log."""
 
 
 class RequestContext(NamedTuple):
-    """The context of a request: version, client and listener."""
+    """What a coordinator is given besides a request: API version, client, listener, and ids to use."""
 
     api_version: int = 0
     client_id: str = ""
     client_host: str = ""
     """In Kafka's notation: a slash and the address."""
     fresh_ids: tuple[str, ...] = ()
+    """Random ids, as many as the request can need."""
     listener: str = "PLAINTEXT"
     deadline_ms: int = 0
     connection: object = None
@@ -71,7 +72,9 @@ class RequestContext(NamedTuple):
 
 
 class CachedDecision(NamedTuple):
-    """The timers of a request that can be repeated without deciding it, while the shard holds `value`."""
+    """A decision that may be repeated without deciding again, while `value` is current for the core.
+
+    `timers` are those that each repetition arms again."""
 
     core: Core
     value: object
@@ -79,7 +82,7 @@ class CachedDecision(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """Replies, effects and rebalances that are released once the log is durable up to `offset`."""
+    """Replies, effects and rebalances that are held back until the log is durable up to `offset`."""
 
     offset: int
     replies: tuple[Reply, ...] | tuple[tuple[int, Errors], ...]
@@ -89,7 +92,9 @@ class _Held(NamedTuple):
 
 
 def _broker_defaults(config: Callable[[], Any]) -> Callable[[], GroupConfigs]:
-    """Return a provider of group settings that are the broker's for each group, cached per config."""
+    """Return a provider of group configs that are the broker's configs for every group.
+
+    It returns the same object until `config()` returns another one."""
     cached: Any = None
     group_configs = GroupConfigs(cached)
 
@@ -104,7 +109,9 @@ def _broker_defaults(config: Callable[[], Any]) -> Callable[[], GroupConfigs]:
 
 
 class Coordinator:
-    """Runs one shard. `state` is "loading", "active", "failed" or "closed"."""
+    """Runs one shard: passes it requests, and carries out its outcomes.
+
+    `state` is "loading", "active", "failed" or "closed"."""
 
     def __init__(
         self,
@@ -152,18 +159,18 @@ class Coordinator:
 
     @property
     def deadlines(self) -> Mapping[Hashable, float]:
-        """Armed timers and their deadlines, in the loop's time."""
+        """Return the deadlines of armed timers by key, in the loop's time."""
         return self._timers.deadlines
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """Current settings of the groups."""
+        """Return the present configs of all groups."""
         return self._group_configs()
 
     # --- requests ---
 
     def submit(self, request: Any, origin: RequestContext) -> Deferred[Any]:
-        """Handle a request; resolved with its response, or with the error that rejects it."""
+        """Decide a request; the result is resolved with the response, or with the error that rejects it."""
         answer: Deferred[Any] = Deferred()
         if self.state != "active":
             busy = Errors.COORDINATOR_LOAD_IN_PROGRESS if self.state == "loading" else self._unavailable
@@ -195,7 +202,7 @@ class Coordinator:
         return answer
 
     def inform(self, event: Any) -> bool:
-        """Handle an event without a reply, such as the result of an effect; dropped unless active.
+        """Decide an event that gets no reply, such as the result of an effect; it is dropped unless active.
 
         Return False if the outcome does not fit into the log; then nothing has changed."""
         if self.state != "active":
@@ -208,7 +215,7 @@ class Coordinator:
         return self._carry_out(outcome, None)
 
     def cacheable_decision(self, request: Struct) -> CachedDecision | None:
-        """Return what repeats a request that was just accepted, or None if it must be decided each time."""
+        """Return the decision about a request that was just accepted, if it may be repeated, else None."""
         same = self.core.cacheable(request, self._internal_context())
         return None if same is None else CachedDecision(self.core, *same)
 
@@ -217,7 +224,7 @@ class Coordinator:
         return self.state == "active" and cached.core is self.core and self.core.is_current(cached.value)
 
     def repeat(self, cached: CachedDecision, *, was_held: bool = False) -> bool:
-        """Set the timers of a cached decision again; return False if the request must be decided anew.
+        """Arm the timers of a cached decision again; return False if the request must be decided anew.
 
         Replies leave in order, so a cached one may not overtake replies that wait for the disk, unless the
         request arrived before them (`was_held`): its state was durable then and has not changed."""
@@ -328,7 +335,7 @@ class Coordinator:
 
     @property
     def lingers(self) -> bool:
-        """Whether the next sync is delayed although replies wait for it."""
+        """Return whether the next sync is delayed although replies wait for it."""
         return self._lingering is not None
 
     def _begin_sync(self) -> None:
@@ -371,13 +378,13 @@ class Coordinator:
             self._on_rebalance(explained)
 
     def _refuse(self, waiter: int, error: Errors) -> None:
-        """Reply with an error, in order: it may rest on records that are not durable yet."""
+        """Reply with an error, in the order of replies: it may depend on records that are not durable yet."""
         self._release_or_hold(_Held(self._journal.end_offset, ((waiter, error),), (), ()))
 
     # --- loading, failing, closing ---
 
     def load(self) -> asyncio.Task[None]:
-        """Replay the log into a new shard, a few milliseconds at a time; then serve."""
+        """Start replaying the log into a new shard, a few milliseconds at a time; then serve requests."""
         self.state = "loading"
         self._loading = self._loop.create_task(self._load())
         return self._loading
@@ -412,7 +419,9 @@ class Coordinator:
             log.info("%s: loaded %d records in %.3f s: %r", self.name, count, took_s, core)
 
     def _fail(self, error: BaseException) -> None:
-        """Load the shard again after a failed append or sync; waiting requests get `unavailable`."""
+        """Stop serving after a failed append or sync, and load the shard again if its log is still online.
+
+        Waiting requests are answered with `unavailable`."""
         log.error("%s: failed, its state is loaded again from the log: %r", self.name, error)
         self._stop_serving("failed")
         if self._journal.online:

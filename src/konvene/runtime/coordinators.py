@@ -28,7 +28,7 @@ class InternalTopicHost(Protocol):
 
 
 class Coordinators:
-    """The coordinators of one internal topic. A subclass makes each of them (`_coordinator`)."""
+    """The coordinators of one internal topic. A subclass makes each of them in `_coordinator`."""
 
     def __init__(self, topic: str, loop: EventLoop, topic_host: InternalTopicHost) -> None:
         self.wrap_journal: Callable[[Journal], Journal] = lambda journal: journal
@@ -58,7 +58,7 @@ class Coordinators:
         return group_partition(key, len(self._coordinators))
 
     def at(self, index: int) -> Coordinator | None:
-        """Return the coordinator of a partition of the topic."""
+        """Return the coordinator of a partition of the topic; None as with `of`."""
         return self._coordinators[index] if index < len(self._coordinators) else None
 
     def all(self) -> list[Coordinator]:
@@ -77,7 +77,7 @@ class Coordinators:
         self.start()
 
     def start(self) -> None:
-        """Make and load the coordinators if the topic exists and its logs are open."""
+        """Make the coordinators and start to load them, if the topic exists and its logs are open."""
         count = self._topic_host.open_partitions(self._topic)
         if count and not self._coordinators:
             self._coordinators = [self._coordinator(index) for index in range(count)]
@@ -93,6 +93,6 @@ class Coordinators:
             await asyncio.wait(self._loading)
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Close all coordinators, one after another."""
         for coordinator in self.all():
             await coordinator.close()

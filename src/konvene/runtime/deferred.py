@@ -1,4 +1,4 @@
-"""A value that may come later, and the answer of a request handler.
+"""A value that may come later, and what request handlers return.
 
 Most requests are answered at once, some after the next sync of the log, and a few after seconds: a member
 that waits for its group, a consumer that waits for records. A `Deferred` serves all of them without a task
@@ -19,7 +19,7 @@ _UNSET: Any = object()
 
 
 class Deferred(Generic[T]):
-    """A value that one side resolves and the other awaits or listens for. It has one listener at most."""
+    """A value that one side resolves and the other awaits or listens for, with one listener at most."""
 
     __slots__ = ("_listener", "_value")
 
@@ -63,13 +63,13 @@ class Deferred(Generic[T]):
 
 
 class HangUp(Enum):
-    """Answer of a handler that closes the connection."""
+    """The type of `HANG_UP`."""
 
     HANG_UP = "hang up"
 
 
 HANG_UP: Final = HangUp.HANG_UP
-"""Closes the connection, where the protocol has no other way to report an error."""
+"""Returned by a handler to close the connection, where the protocol has no other way to report an error."""
 
 Answer: TypeAlias = T | Deferred[T] | Coroutine[Any, Any, T]
 """What a handler returns: the response itself, a deferred one, or a coroutine that returns it.
@@ -78,7 +78,9 @@ The response is a message, its encoded body as bytes, `HANG_UP`, or None where t
 
 
 def then(answer: T | Deferred[T], change: Callable[[T], U]) -> U | Deferred[U]:
-    """Return `change` of the value: the result itself if the value is resolved, else a `Deferred` of it."""
+    """Apply `change` to an answer: at once if its value is resolved, else when it is.
+
+    Return the changed value, or a `Deferred` of it."""
     if not isinstance(answer, Deferred):
         return change(answer)
     if answer.done:
@@ -89,7 +91,7 @@ def then(answer: T | Deferred[T], change: Callable[[T], U]) -> U | Deferred[U]:
 
 
 async def value_of(answer: Answer[T]) -> T:
-    """Return the response of an answer, waiting for it where it comes later."""
+    """Return the response of an answer, after waiting for it if necessary."""
     if isinstance(answer, Deferred) or asyncio.iscoroutine(answer):
         value: T = await answer
         return value

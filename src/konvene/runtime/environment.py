@@ -1,4 +1,4 @@
-"""A broker's clock and source of randomness: the only place in `broker` that asks the system for either.
+"""A broker's clock and source of randomness: nothing else in `broker` asks the system for either.
 
 A broker is given its environment when it is made. The default reads the system's clock and randomness. A
 simulator passes a clock of its own and a seeded generator, so that two runs of one seed are identical to the
@@ -23,11 +23,11 @@ def _system_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Wall clock and randomness."""
+    """A wall clock and sources of random numbers and ids."""
 
     wall_clock_ms: Callable[[], int] = _system_ms
     random_int: Callable[[int, int], int] = random.randint
-    """Return a number between two others, both included. Not for secrets."""
+    """Return a random number between two numbers, both included. Not for secrets."""
     fresh_uuid: Callable[[], uuid.UUID] = uuid.uuid4
 
     @classmethod
@@ -42,7 +42,7 @@ class Environment:
     def fresh_ids(self, count: int) -> tuple[str, ...]:
         """Return random ids as Kafka's `Uuid.randomUuid` makes them.
 
-        None starts with a dash, which command line tools would read as an option."""
+        None of them starts with a dash, which command line tools would read as an option."""
         ids: list[str] = []
         while len(ids) < count:
             text = base64.urlsafe_b64encode(self.fresh_uuid().bytes).rstrip(b"=").decode()
@@ -52,4 +52,4 @@ class Environment:
 
 
 SYSTEM = Environment()
-"""The system's clock and randomness."""
+"""The environment of a real broker: the system's clock and randomness."""

@@ -31,7 +31,7 @@ RECORD_OVERHEAD_BYTES = 32
 
 
 class JournalPartition(Protocol):
-    """The partition that a journal appends to."""
+    """The partition that a journal appends to, as far as the journal uses it."""
 
     @property
     def end_offset(self) -> int: ...
@@ -57,7 +57,9 @@ class JournalPartition(Protocol):
 
 
 class Journal:
-    """The log of a coordinator's partition. Unless `durable`, the page cache counts as durable."""
+    """The log of a coordinator's partition, with a buffer for small outcomes.
+
+    Unless `durable`, what the operating system has in its page cache counts as durable."""
 
     __slots__ = ("_buffer", "_buffer_bytes", "_durable", "_now_ms", "_partition")
 
@@ -73,7 +75,8 @@ class Journal:
 
     @property
     def buffered(self) -> int:
-        """Number of records that are not in the log yet. Replies that depend on them are held back."""
+        """Return the number of records that are not in the log yet. Replies that depend on them are held
+        back."""
         return len(self._buffer)
 
     @property
@@ -89,9 +92,9 @@ class Journal:
         return self._partition.online
 
     def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
-        """Append records atomically, as a batch or part of one; return the offset behind them.
+        """Append the records of an outcome atomically; return the offset after them.
 
-        Records of a producer's transaction are a batch of their own."""
+        Small outcomes share a batch; records of a producer's transaction are a batch of their own."""
         if producer is not None:
             return self._in_transaction(
                 lambda: self._partition.append(pairs, now_ms, producer.producer_id, producer.epoch)
@@ -112,11 +115,13 @@ class Journal:
         return self.end_offset
 
     def append_marker(self, ending: Ending, now_ms: int) -> int:
-        """Append the marker that ends a producer's transaction; return the offset behind it."""
+        """Append the marker that ends a producer's transaction; return the offset after it."""
         return self._in_transaction(lambda: self._partition.append_marker(ending, now_ms))
 
     def _in_transaction(self, append: Callable[[], Appended]) -> int:
-        """Append a batch of its own, after the buffer. Raises `AppendRefused` if the log rejects it."""
+        """Call `append` after writing the buffer, and return the offset after its batch.
+
+        Raises `AppendRefused` if the log rejects the batch."""
         self.write()
         try:
             return append().last_offset + 1
@@ -126,7 +131,7 @@ class Journal:
             raise AppendRefused(Errors(error.code)) from None
 
     def write(self) -> None:
-        """Append the buffered records to the log. Raises `LogError` or OSError, and then they are lost."""
+        """Append the buffered records to the log. If that raises `LogError` or OSError, they are lost."""
         if self._buffer:
             pairs, self._buffer, self._buffer_bytes = self._buffer, [], 0
             self._partition.append(pairs, self._now_ms)
@@ -136,6 +141,8 @@ class Journal:
         await self._partition.sync()
 
     def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Iterate over all batches of the log. Discards the buffer, on which no reply rested."""
+        """Return an iterator over all batches of the log, after discarding the buffer.
+
+        No reply that left depended on the buffered records."""
         self._buffer, self._buffer_bytes = [], 0
         return self._partition.batches()

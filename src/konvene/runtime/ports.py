@@ -27,7 +27,7 @@ Pair = tuple[bytes | None, bytes | None]
 """Key and value of a record as bytes; a value of None is a tombstone."""
 
 RecordObserver = Callable[[int, int, Any], None]
-"""Called with each record of a batch that is being loaded: offset, timestamp in ms, decoded record."""
+"""A function that is called with each record while a batch is loaded: offset, timestamp in ms, record."""
 
 
 class RecordTooLarge(Exception):
@@ -58,13 +58,13 @@ class Journal(Protocol):
         """False after an I/O error of the log's directory: no append or sync can succeed any more."""
 
     def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
-        """Append one batch and return its last offset + 1.
+        """Append the records of an outcome atomically, and return the offset after them.
 
-        With `producer`, the batch belongs to that producer's transaction.
-        Raises `RecordTooLarge`, `AppendRefused`, `OSError` or `LogOffline`."""
+        With `producer`, they are a batch of that producer's transaction. Raises `RecordTooLarge`,
+        `AppendRefused`, `OSError` or `LogOffline`."""
 
     def append_marker(self, ending: Ending, now_ms: int) -> int:
-        """Append a transaction marker and return its offset + 1. Raises as `append_pairs`."""
+        """Append a transaction marker, and return the offset after it. Raises as `append_pairs`."""
 
     def write(self) -> None:
         """Pass all buffered batches to the operating system, so that they survive this process.
@@ -75,7 +75,7 @@ class Journal(Protocol):
         """Make everything appended so far durable."""
 
     def read_back(self) -> Iterable[tuple[BatchHeader, memoryview]]:
-        """Iterate over all batches of the log, from its start offset."""
+        """Return all batches of the log, from its start offset on."""
 
 
 class RecordSerde(NamedTuple):
@@ -87,7 +87,7 @@ class RecordSerde(NamedTuple):
 
 
 class EventLoop(Clock, Protocol):
-    """The part of an asyncio event loop that a coordinator uses."""
+    """An event loop as far as a coordinator uses it: an asyncio loop, or one of virtual time."""
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Alarm: ...
 
@@ -95,7 +95,7 @@ class EventLoop(Clock, Protocol):
 
 
 class ExplainedRebalance(NamedTuple):
-    """A rebalance and the offsets of the records that carried it out; both -1 where it wrote none."""
+    """A rebalance and the offsets of the records that carried it out; both offsets are -1 without records."""
 
     rebalance: Rebalance
     base_offset: int
@@ -103,7 +103,7 @@ class ExplainedRebalance(NamedTuple):
 
 
 def _ignore(_: object) -> None:
-    """Default of observers."""
+    """Do nothing: the default of observers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class Ports:
     on_rebalance: Callable[[ExplainedRebalance], None] = _ignore
     """Receives each rebalance with its causes, once it is durable."""
     on_outcome: Callable[[Outcome], None] = _ignore
-    """Receives each outcome as soon as it is replayed, before it is durable."""
+    """Receives each outcome as soon as its records are replayed, before they are durable."""
     on_stop: Callable[[], None] = lambda: None
     """Called when the coordinator stops serving: it failed, is reloaded or is closed."""
     observe_batch: Callable[[BatchHeader], RecordObserver | None] = _ignore
@@ -145,7 +145,10 @@ class Ports:
 def one_by_one(
     decode: Callable[[Any, Any], Any],
 ) -> Callable[[memoryview, BatchHeader], Iterator[tuple[int, int, Any]]]:
-    """Return a batch reader that passes each record's key and value to `decode` and skips None."""
+    """Return a function that reads a batch by passing each record's key and value to `decode`.
+
+    It yields (offset, timestamp in ms, decoded record), without the records for which `decode` returns
+    None."""
 
     def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
         for entry in () if header.is_control else records(batch, header):

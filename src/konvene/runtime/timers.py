@@ -18,7 +18,7 @@ class Alarm(Protocol):
 
 
 class Clock(Protocol):
-    """The part of an event loop that timers need."""
+    """An event loop as far as timers use it."""
 
     def time(self) -> float: ...
 
@@ -26,7 +26,7 @@ class Clock(Protocol):
 
 
 class Timers:
-    """Deadlines by key. `fire(key)` is called once for a key whose deadline has passed."""
+    """A set of deadlines by key; `fire(key)` is called once for each key whose deadline has passed."""
 
     __slots__ = ("_alarm", "_alarm_at", "_clock", "_deadlines", "_fire", "_heap", "_serial")
 
@@ -47,13 +47,13 @@ class Timers:
 
     @property
     def deadlines(self) -> Mapping[Hashable, float]:
-        """Armed keys and their deadlines, in the clock's time."""
+        """Return the deadlines of armed keys, in the clock's time."""
         return self._deadlines
 
     def arm(self, key: Hashable, after_ms: int, unless_armed: bool = False) -> None:
-        """Set the deadline of `key`, replacing the one that it has.
+        """Set the deadline of `key` to `after_ms` from now.
 
-        `unless_armed`: keep the deadline of a key that is armed."""
+        `unless_armed`: a key that is armed keeps its deadline."""
         before = self._deadlines.get(key)
         if unless_armed and before is not None:
             return

@@ -107,8 +107,7 @@ WITH_COORDINATOR_DETAIL = frozenset((TOPOLOGY_UPDATED, WARMUP_CAUGHT_UP))
 
 
 def predicate(kind: str, group_type: str) -> str:
-    """Return the predicate that follows a member's name in a sentence about a cause; empty for unknown
-    kinds."""
+    """Return the predicate that follows a member's name in a sentence; empty for unknown kinds."""
     text = SENTENCES.get(kind, "")
     if group_type != "classic":
         text = SERVER_SIDE_SENTENCES.get(kind, text)

@@ -34,8 +34,7 @@ Waiter = int
 
 
 class GroupConfigs(Protocol):
-    """The effective configs of all groups (`configs.group_configs`): immutable, replaced when configs
-    change."""
+    """The effective configs of all groups: an immutable value, replaced when configs change."""
 
     def of(self, group_id: str) -> Mapping[str, Any]:
         """Return the group's configs by Kafka's names, such as `consumer.session.timeout.ms`."""
@@ -55,8 +54,7 @@ NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Context(NamedTuple):
-    """The inputs of a decision, besides the request, that a pure core cannot obtain itself. It has no
-    callables."""
+    """The inputs of a decision, besides the request, that a pure core cannot obtain itself: no callables."""
 
     now_ms: int
     """The wall clock, for timestamps in records. Timers are given as delays instead."""
@@ -172,8 +170,7 @@ class Core(Protocol):
     """The interface of a shard, as the shell that runs it uses it."""
 
     def handle(self, request: Any, context: Context) -> Outcome:
-        """Return the outcome of a request. Raises `Refusal` if it is rejected; the state is unchanged
-        then."""
+        """Return the outcome of a request. Raises `Refusal` if it is rejected, with the state unchanged."""
 
     def expire(self, key: Any, context: Context) -> Outcome:
         """Return the outcome of the expiry of the timer with this key."""
@@ -185,8 +182,7 @@ class Core(Protocol):
         """Return the outcome of loading, after the log was replayed: mostly timers to start."""
 
     def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """Return how to repeat the response to a request that was accepted and changed nothing; None if
-        impossible.
+        """Return how to repeat the response to a request that changed nothing; None if that is not possible.
 
         The result is a value and timers: as long as `is_current(value)`, the same request has the same
         response and only arms these timers."""

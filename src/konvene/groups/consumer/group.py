@@ -177,7 +177,7 @@ class ConsumerGroup(ModernGroup[Member]):
 
     @property
     def topics(self) -> set[str]:
-        """The topics that any member subscribes to."""
+        """Return the topics that any member subscribes to, by name or by expression."""
         found = set(self.subscribers)
         for regex in self.regex_users:
             resolved = self.regexes.get(regex)

@@ -64,12 +64,12 @@ class History:
 
     @property
     def complete(self) -> bool:
-        """Whether no record before this point can be missing."""
+        """Return whether no record before this point can be missing."""
         return self._keys is None
 
     @property
     def begins(self) -> int:
-        """The base offset of the last batch; -1 before the first."""
+        """Return the base offset of the last batch; -1 before the first."""
         return self._begins
 
     def batch(self, base_offset: int, last_offset: int, count: int) -> None:

@@ -137,7 +137,7 @@ class DryRun:
 
     @property
     def can(self) -> bool:
-        """Whether the group can be migrated: no blocker was found."""
+        """Return whether the group can be migrated: no blocker was found."""
         return not self.blockers
 
 

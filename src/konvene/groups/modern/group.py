@@ -48,7 +48,8 @@ class Member(Protocol):
 
     @property
     def classic(self) -> Any:
-        """The `ClassicProtocolMetadata` of a member that uses the classic protocol; None for others."""
+        """Return the `ClassicProtocolMetadata` of a member that uses the classic protocol; None for
+        others."""
 
     @property
     def rebalance_timeout_ms(self) -> int: ...
@@ -76,7 +77,7 @@ class ModernSoftState:
 
     @property
     def basis(self) -> tuple[object, ...]:
-        """The fields on which the response to a repeated heartbeat depends."""
+        """Return the fields on which the response to a repeated heartbeat depends."""
         return (self.hashed_topics,)
 
 
@@ -112,7 +113,7 @@ class ModernGroup(ABC, Generic[M]):
     @property
     @abstractmethod
     def state(self) -> StrEnum:
-        """Kafka's name of the group's state, as ListGroups returns it."""
+        """Return the group's state by its name in Kafka, as in ListGroups."""
 
     @property
     def is_empty(self) -> bool:

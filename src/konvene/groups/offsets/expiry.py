@@ -74,8 +74,7 @@ def expire_offsets(
 def _expired(
     group: Group, offsets: Offsets, pending: PendingOffsets, now_ms: int, retention_ms: int
 ) -> Iterator[OffsetCommitted | Record]:
-    """Yield the tombstones of the group's expired offsets, then of the group itself if nothing is left of
-    it."""
+    """Yield the tombstones of the group's expired offsets, then of the group if nothing is left of it."""
     row = group_type_of(group)
     all_expired = not offsets or _may_expire(group)
     empty_ms = _empty_since_ms(group)

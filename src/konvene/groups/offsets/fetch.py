@@ -99,8 +99,7 @@ def _unstable(partition: int) -> OffsetFetchResponsePartitions:
 def _response(
     partition: int, committed: Committed, error: Errors = Errors.NONE
 ) -> OffsetFetchResponsePartitions:
-    """Return a partition's response. Equal responses are one cached object: lag monitors repeat their
-    requests."""
+    """Return a partition's response. Equal responses are one cached object."""
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from konvene.groups.offsets.committed import Committed, OffsetCommitted, OffsetsCommitted
 
 PendingCommits = dict[int, Committed | None]
-"""The pending commits of a partition by producer id, in the order of the log; None for a superseded
-commit."""
+"""A partition's pending commits by producer id, in the order of the log; None if superseded."""
 
 PendingOffsets = Mapping[str, Mapping[int, PendingCommits]]
 """A group's pending commits by topic and partition, without empty entries."""
