@@ -64,10 +64,11 @@ LATE_HEARTBEAT_MS = 500
 
 
 def disconnect_grace_ms(group_type: str, group_config: Any, config: Any, members: int) -> int | None:
-    """Return how long a member that lost its connection has for its next heartbeat.
+    """Return how long a member that lost its connection has for its next heartbeat; None to leave its
+    session.
 
-    At least one heartbeat interval, since a client that reconnected may have nothing to send before that.
-    None if its session is unchanged: `konvene.session.disconnect.grace.ms` is 0, or the session is not longer
+    The time is at least one heartbeat interval, since a client that reconnected may have nothing to send
+    before that. It is None if `konvene.session.disconnect.grace.ms` is 0, or if the session ends before that
     anyway."""
     grace: int = config["konvene.session.disconnect.grace.ms"]
     if not grace:
@@ -81,9 +82,9 @@ def disconnect_grace_ms(group_type: str, group_config: Any, config: Any, members
 def max_hold_ms(interval_ms: int, *, is_static: bool) -> int:
     """Return how long the response to a heartbeat may be held back from a client with this interval.
 
-    At most four fifths of the interval: librdkafka times out when a response takes a whole interval, and the
-    Java client spins. The close of a static member waits for the response, which is therefore held back for
-    `MOST_STATIC_MS` at most."""
+    This is at most four fifths of the interval: librdkafka times out when a response takes a whole interval,
+    and the Java client spins. The close of a static member waits for the response, which is therefore held
+    back for `MOST_STATIC_MS` at most."""
     longest_ms = interval_ms - max(interval_ms // 5, 100)
     return max(0, min(longest_ms, MOST_STATIC_MS) if is_static else longest_ms)
 
@@ -94,9 +95,9 @@ MOST_STATIC_MS = 800
 def max_classic_hold_ms(learnt_ms: int, *, is_static: bool) -> int:
     """Return how long the response to a heartbeat of a classic member may be held back.
 
-    `learnt_ms`: the member's interval as `HeartbeatSpacing` estimates it; 0, if it is not known yet, gives
-    0. kafka-python spins once its interval has passed, and other clients' requests time out after five
-    seconds."""
+    `learnt_ms`: the member's interval as `HeartbeatSpacing` estimates it. It is 0 until it is known, and so
+    is the result. kafka-python spins once its interval has passed, and other clients' requests time out after
+    five seconds."""
     longest_ms = min(learnt_ms * 9 // 10, MOST_CLASSIC_MS)
     return min(longest_ms, MOST_STATIC_MS) if is_static else longest_ms
 

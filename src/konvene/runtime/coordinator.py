@@ -263,7 +263,8 @@ class Coordinator:
     # --- outcomes ---
 
     def _carry_out(self, outcome: Outcome, waiter: int | None) -> bool:
-        """Apply an outcome; return False if the log rejects it and nothing has changed."""
+        """Append, replay and release an outcome; return False if the log rejects it and nothing has
+        changed."""
         base = end = self._journal.end_offset
         if outcome.records or outcome.ending is not None:
             try:

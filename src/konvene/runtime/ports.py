@@ -31,11 +31,11 @@ RecordObserver = Callable[[int, int, Any], None]
 
 
 class RecordTooLarge(Exception):
-    """The records of an outcome exceed the largest batch that the topic accepts. Nothing was appended."""
+    """Raised if the records of an outcome exceed the largest batch of the topic. Nothing was appended."""
 
 
 class AppendRefused(Exception):
-    """The log rejected a transactional batch or marker with `error`. Nothing was appended."""
+    """Raised if the log rejects a transactional batch or marker with `error`. Nothing was appended."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -43,19 +43,19 @@ class AppendRefused(Exception):
 
 
 class Journal(Protocol):
-    """The log of a coordinator's partition."""
+    """The log of a coordinator's partition, as a coordinator uses it."""
 
     @property
     def end_offset(self) -> int:
-        """Offset of the next record to be appended."""
+        """Return the offset of the next record to be appended."""
 
     @property
     def synced_offset(self) -> int:
-        """Offset up to which (exclusive) the log is durable."""
+        """Return the offset up to which (exclusive) the log is durable."""
 
     @property
     def online(self) -> bool:
-        """False after an I/O error of the log's directory: no append or sync can succeed any more."""
+        """Return False after an I/O error of the log's directory: no append or sync can succeed any more."""
 
     def append_pairs(self, pairs: list[Pair], now_ms: int, producer: Producer | None = None) -> int:
         """Append the records of an outcome atomically, and return the offset after them.

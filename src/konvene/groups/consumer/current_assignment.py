@@ -38,7 +38,7 @@ NO_OWNER = -1
 
 
 class MemberState(IntEnum):
-    """The values that the log keeps."""
+    """The state of a member's assignment, by its number in the record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -48,7 +48,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member owns or has yet to revoke, and its epochs."""
+    """The current assignment of a member: what it owns or has yet to revoke, and its epochs."""
 
     state: MemberState = MemberState.STABLE
     epoch: int = 0

@@ -36,7 +36,8 @@ from konvene.shard.image import Topic
 
 
 class State(StrEnum):
-    """Kafka's names, as ListGroups and ConsumerGroupDescribe return them."""
+    """The states of a consumer group by Kafka's names, as ListGroups and ConsumerGroupDescribe return
+    them."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"

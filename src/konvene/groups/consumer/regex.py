@@ -102,7 +102,7 @@ def matching(patterns: Iterable[str], names: Iterable[str]) -> dict[str, frozens
 
 
 class _Invalid(Exception):
-    """An expression is invalid, for the reason in the message."""
+    """Raised for an invalid expression; the message is the reason."""
 
 
 def _google_re2() -> Any | None:
@@ -143,7 +143,7 @@ def _options(re2: Any, max_mem: int) -> Any:
 
 
 def _message(error: Exception) -> str:
-    """Return RE2/J's message; google-re2's is bytes such as `missing ]: [a-z`."""
+    """Return RE2/J's message for an error of google-re2, whose own is bytes such as `missing ]: [a-z`."""
     detail = error.args[0] if error.args else ""
     text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
     code = text.partition(": ")[0]

@@ -41,9 +41,7 @@ def _topic_hash(topic: Topic) -> int:
     return topic_hash(topic.name, topic.id, topic.racks or ((),) * topic.partitions)
 
 
-def hash_with(
-    decision: Decision, old: Member, new: Member, resolved: dict[str, Resolved] | None = None
-) -> int:
+def _hash_with(decision: Decision, old: Member, new: Member) -> int:
     """Return the group's metadata hash with member `new` in place of `old`."""
     group = decision.group
     if _is_subscription_unchanged(group, old, new) and decision.soft.hashed_topics is decision.context.topics:
@@ -53,10 +51,10 @@ def hash_with(
 
 
 def _is_subscription_unchanged(group: ConsumerGroup, old: Member, new: Member) -> bool:
-    """Return whether `new` in place of `old` leaves the topics of the group unchanged: a fast check.
+    """Return whether `new` in place of `old` adds no topic to the group, and none loses its last subscriber.
 
-    No topic is added, and none loses its last subscriber. False if some expressions are not resolved yet,
-    since the metadata hash may then be that of earlier subscriptions."""
+    This is a fast check. It returns False if some expressions are not resolved yet, since the metadata hash
+    may then be that of earlier subscriptions."""
     if len(group.regexes) != len(group.regex_users):
         return False
     if old.regex or new.regex:
@@ -90,7 +88,7 @@ def maybe_bump_epoch(decision: Decision, old: Member, new: Member, *, bump: bool
     context = decision.context
     if not bump and decision.soft.hashed_topics is context.topics:
         return False
-    found = hash_with(decision, old, new)
+    found = _hash_with(decision, old, new)
     if decision.soft.hashed_topics is not context.topics:
         decision.remember(hashed_topics=context.topics)
     changed = found != decision.metadata_hash
@@ -150,7 +148,7 @@ def refresh(decision: Decision, old: Member, new: Member) -> None:
         decision.remember(resolving=True)
 
 
-def _frees_partitions(group: ConsumerGroup, expression: str) -> bool:
+def _requires_target(group: ConsumerGroup, expression: str) -> bool:
     """Return whether a new target is needed even if the expression matches no topic.
 
     Its members may have targets from an earlier subscription, or partitions may be unassigned since the group
@@ -173,7 +171,7 @@ def regexes_resolved(group: ConsumerGroup, event: RegexesResolved, context: Cont
         found = Resolved(frozenset(event.matches[expression]), event.version, context.now_ms)
         before = group.regexes.get(expression)
         changed |= found.topics != (before.topics if before is not None else frozenset())
-        changed |= before is None and _frees_partitions(group, expression)
+        changed |= before is None and _requires_target(group, expression)
         decision.record(log.regex_record(group.group_id, expression, found))
     for expression in group.regex_users:
         before = group.regexes.get(expression)

@@ -29,7 +29,7 @@ class EndedGroup(NamedTuple):
     members: list[Any]
     """The members that it had before the batch."""
     stale: bool
-    """Whether it has to rebalance even if its last member of the new protocol was only replaced."""
+    """Whether it had yet to rebalance, so that the classic group has to."""
 
 
 class ConvertibleHistory(EpochHistory[G, M]):
@@ -60,7 +60,9 @@ class ConvertibleHistory(EpochHistory[G, M]):
         super()._end(group, memory)
 
     def _is_stale(self, group: G, memory: M, before: list[Any]) -> bool:
-        """Return whether no target was computed for the group's last epoch. `before`: its last members."""
+        """Return whether the group had yet to rebalance when it ended: its last epoch had no target.
+
+        `before`: the members that it had."""
         return memory.assignment_epoch < group.epoch
 
     def _is_conversion(self, group: G, first: bool) -> bool:

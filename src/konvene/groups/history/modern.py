@@ -148,7 +148,7 @@ class EpochHistory(ABC, Generic[G, M]):
         self._batch += 1
 
     def gap(self) -> None:
-        """Note that records may be missing here."""
+        """Drop the rebalances in progress, since records of them may be missing here."""
         for memory in self._memories.values():
             memory.gap()
 

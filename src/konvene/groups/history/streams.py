@@ -109,9 +109,10 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         return settled_state(group.topology, group.validated_topology_epoch)
 
     def _is_stale(self, group: StreamsGroup, memory: _Memory, before: list[Any]) -> bool:
-        """Return True also if a member was not reconciled or is replaced by a different one.
+        """Return whether the group had yet to rebalance when it ended.
 
-        Replacements may differ in what does not affect assignments."""
+        Besides an epoch without a target, this is so if a member had not reached its target, or if the
+        replacement of a static member differs from it in what affects assignments."""
         for member in before:
             after = None if member.instance_id is None else memory.passing.get(member.instance_id)
             if after is None and not member.is_reconciled_to(memory.assignment_epoch):

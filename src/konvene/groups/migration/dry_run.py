@@ -96,7 +96,7 @@ class MemberPlan(NamedTuple):
 
 
 class AssignmentChanges(NamedTuple):
-    """How the migration alone would change assignments."""
+    """Counts of how the migration alone would change assignments."""
 
     stay: int
     """Number of partitions or active tasks that stay with their member."""
@@ -142,7 +142,7 @@ class DryRun:
 
 
 class DryRunInputs(NamedTuple):
-    """Inputs of the dry run besides the group."""
+    """Inputs of the dry run besides the group and the context."""
 
     topology: wire.Topology | None = None
     unseen_topics: bool = True
@@ -455,7 +455,7 @@ def _assignment_changes(members: Iterable[MemberPlan], converted: ConvertedGroup
 
 
 def _to_classic(group: Any, context: Context) -> DryRun:
-    """Report what would block the downgrade when the last member of the new protocol leaves."""
+    """Return a dry run of the downgrade that happens when the last member of the new protocol leaves."""
     members = [
         MemberPlan(
             member.member_id, member.instance_id, member.client_id, member.client_host,

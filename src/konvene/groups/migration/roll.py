@@ -41,7 +41,7 @@ REJOINED_SUFFIX = "-back"
 
 
 class HeartbeatRejected(Exception):
-    """The coordinator rejected a simulated heartbeat; the message is the coordinator's."""
+    """Raised when the coordinator rejects a simulated heartbeat; the message is the coordinator's."""
 
 
 class ConvertedGroup(NamedTuple):
@@ -62,10 +62,10 @@ class ConfigOverlay:
 
     def __init__(self, below: Any, overrides: Mapping[str, Any]) -> None:
         self._below = below
-        self._others = overrides
+        self._overrides = overrides
 
     def __getitem__(self, name: str) -> Any:
-        return self._others[name] if name in self._others else self._below[name]
+        return self._overrides[name] if name in self._overrides else self._below[name]
 
 
 class _GroupConfigOverlay:
@@ -73,10 +73,10 @@ class _GroupConfigOverlay:
 
     def __init__(self, below: GroupConfigs, overrides: Mapping[str, Any]) -> None:
         self._below = below
-        self._others = overrides
+        self._overrides = overrides
 
     def of(self, group_id: str) -> Mapping[str, Any]:
-        return {**self._below.of(group_id), **self._others}
+        return {**self._below.of(group_id), **self._overrides}
 
 
 INLINE_ASSIGNMENT: Mapping[str, Any] = {

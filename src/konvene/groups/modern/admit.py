@@ -5,7 +5,7 @@
                                          else UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH
     > 0     of the same member           the same
     > 0     of another member            FENCED_INSTANCE_ID
-    0       none, or in use by no one    the one with the request's member id, or a new one
+    0       none, or an unused one       the one with the request's member id, or a new one
     0       of a member that left        a copy of that member under the new member id, which replaces it
             temporarily, or is classic
     0       of any other member          UNRELEASED_INSTANCE_ID, unless it has the request's member id

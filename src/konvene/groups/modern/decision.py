@@ -170,7 +170,7 @@ class ModernDecision(ABC, Generic[G, M]):
         return settled
 
     def remove(self, member: M) -> None:
-        """Record the tombstones of a member."""
+        """Record the tombstones of a member, and count it as departed."""
         self.records += self.log.member_tombstones(self.group.group_id, member.member_id)
         self.departed.add(member.member_id)
 
