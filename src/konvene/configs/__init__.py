@@ -1,15 +1,18 @@
-"""Settings of brokers, topics and groups: tables of rows, and what can be derived from them.
+"""Settings of brokers, topics and groups: their definitions, values, validation and description.
 
-    setting     a row, its kinds, parse and render      errors      the one error family
-    broker      the names a broker knows (broker_*.py are its tables by theme)
-    topic       the names of a TOPIC resource           group       those of a GROUP resource
-    properties  Java's .properties text                 checks      values at odds with one another
-    config      BrokerConfig: layers, look-up, origin   effective   what a topic or a group runs with
-    group_configs  the settings of all groups as one value
-    describe    DescribeConfigs                         alter       AlterConfigs, incremental or not
-    reference   docs/reference/configs.md
+    setting         the definition of a setting: type, default, bounds; parsing and rendering of values
+    broker          all broker settings, in one table per subject
+    topic, group    all settings of TOPIC resources, and of GROUP resources
+    checks          conditions that several broker settings have to meet together
+    errors          the exceptions for invalid settings
+    config          the configuration of a broker: values, and the source of each value
+    effective       the values that a topic or a group has, given its overrides and the broker's values
+    group_configs   the values of all groups
+    alter           the result of AlterConfigs and IncrementalAlterConfigs, and its validation
+    describe        the result of DescribeConfigs
+    reference       the generated page docs/reference/configs.md
 
-It knows no wire format, no file and no clock, and imports nothing else of ours.
+The package encodes nothing, opens no file and reads no clock.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Applies and validates AlterConfigs and IncrementalAlterConfigs: computes the new texts from the current
-ones."""
+"""Apply the changes of AlterConfigs and IncrementalAlterConfigs requests, and validate the result."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ MAX_TEXT: Final = 32_767
 
 
 class Operation(IntEnum):
-    """What an IncrementalAlterConfigs request does to one key."""
+    """An operation of IncrementalAlterConfigs on the value of one setting, by its number in the request."""
 
     SET = 0
     DELETE = 1
@@ -46,7 +45,7 @@ class Operation(IntEnum):
 
 
 class Alteration(NamedTuple):
-    """One key of a request; `operation` is the number on the wire."""
+    """One change of an IncrementalAlterConfigs request; `operation` may be no valid `Operation`."""
 
     name: str
     operation: int
@@ -56,11 +55,11 @@ class Alteration(NamedTuple):
 def altered(
     table: Mapping[str, Setting], current: Mapping[str, str], changes: Iterable[Alteration]
 ) -> dict[str, str]:
-    """The texts after the changes; `current` is left alone.
+    """Return the values, as text by name, after these changes of the `current` ones.
 
-    Raises BadRequest (a key twice, no value, an operation that does not exist) or ConfigError (a
-    list operation on what is no list, a text that is too long). Whether the texts are valid is
-    another question: see the validators.
+    Raises `BadRequest` for a setting that is named twice, a missing value or an unknown operation, and
+    `ConfigError` for a list operation on a setting that is no list, and for a text that is too long. The
+    resulting values are not validated; the `validate_` functions do that.
     """
     texts = dict(current)
     seen: set[str] = set()
@@ -104,12 +103,12 @@ def _combined(
 
 
 def validate_topic_config(name: str, text: str | None) -> Value:
-    """The typed value of one topic setting. Raises UnknownConfig, InvalidValue or ConfigError."""
+    """Return the typed value of one topic setting. Raises UnknownConfig, InvalidValue or ConfigError."""
     return _row(TOPIC, "topic", name).parse(_not_null(name, text, "topic"))
 
 
 def validate_topic(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dict[str, Any]:
-    """Validate all overrides of a topic; return its effective values."""
+    """Validate all overrides of a topic; return its effective values. Raises `ConfigError`."""
     for name, text in texts.items():
         validate_topic_config(name, text)
     values = topic_values(broker, {name: text for name, text in texts.items() if text is not None})
@@ -125,12 +124,15 @@ def validate_topic(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dic
 
 
 def validate_group_config(name: str, text: str | None) -> Value:
-    """The typed value of one group setting. Raises UnknownConfig, InvalidValue or ConfigError."""
+    """Return the typed value of one group setting. Raises UnknownConfig, InvalidValue or ConfigError."""
     return _row(GROUP, "group", name).parse(_not_null(name, text, "group"))
 
 
 def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dict[str, Any]:
-    """Validate all overrides of a group within the broker's limits; return its typed values."""
+    """Validate all overrides of a group, also against the broker's limits; return their typed values.
+
+    Raises `ConfigError`.
+    """
     values = {name: validate_group_config(name, text) for name, text in texts.items()}
     for name, value in values.items():
         _within_limits(broker, name, value)
@@ -142,7 +144,7 @@ def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dic
             f"Registered assignors are: [{', '.join(offered)}]."
         )
     for kind in HEARTBEATING:
-        _outlasts(broker, values, kind)
+        _check_session_outlasts_heartbeat(broker, values, kind)
     if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
         raise ConfigError("errors.deadletterqueue.topic.name must not start with '__'")
     return values
@@ -159,7 +161,7 @@ def _within_limits(broker: BrokerConfig, name: str, value: Any) -> None:
     raise ConfigError(f"{name} must be in the range {low} to {high} inclusive.")
 
 
-def _outlasts(broker: BrokerConfig, values: Mapping[str, Any], kind: str) -> None:
+def _check_session_outlasts_heartbeat(broker: BrokerConfig, values: Mapping[str, Any], kind: str) -> None:
     session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
     if session not in values and heartbeat not in values:
         return
@@ -177,9 +179,10 @@ def _outlasts(broker: BrokerConfig, values: Mapping[str, Any], kind: str) -> Non
 def validate_broker(
     broker: BrokerConfig, texts: Mapping[str, str | None], *, per_broker: bool
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """Validate all dynamic configurations of one broker, or of all of them (`per_broker` False).
+    """Validate the dynamic settings after a change; return the new configuration, and warnings.
 
-    Raises the first error that Kafka would find, and returns the typed values that were altered.
+    `texts`: all dynamic settings of this broker if `per_broker`, otherwise all of the cluster (the BROKER
+    resource without a name). Raises `RefusedForBroker`, with the first violation that Kafka would report.
     """
     try:
         values = {name: _broker_value(name, text, per_broker) for name, text in texts.items()}

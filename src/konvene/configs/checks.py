@@ -1,9 +1,11 @@
-"""What values must be to one another: the checks Kafka makes when a broker starts, as rows.
+"""Conditions that several broker settings have to meet together, as Kafka checks them when a broker starts.
 
-`ORDERS` is most of it: pairs that must stand in an order. `NEEDS` are the rest, each a sentence and
-a predicate over the values. Three rows are ours alone: Kafka starts with a classic session range
-that is empty and with a codec that does not exist, and fails later; and it loads assignors of share
-groups by any class name.
+`ORDERS` lists pairs of settings of which one must not exceed the other. `NEEDS` lists the other conditions,
+each as an error message and a predicate over all values.
+
+Three conditions are konvene's own: the range of classic session timeouts must not be empty and the codecs of
+internal topics must exist, whereas Kafka starts and fails later; and the assignor of share groups must be a
+built-in one, whereas Kafka loads any class.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ Need: TypeAlias = tuple[str, Callable[[Values], bool]]
 
 
 class Order(NamedTuple):
-    """`small` must be at most `large`, or below it where `strictly`."""
+    """The condition that the setting `small` is at most the setting `large`, or less if `strictly`."""
 
     small: str
     large: str
     strictly: bool = False
 
 
-def _between(prefix: str, what: str) -> tuple[Order, ...]:
-    """A setting with its lowest and highest: min <= value <= max."""
-    low, value, high = f"{prefix}.min.{what}", f"{prefix}.{what}", f"{prefix}.max.{what}"
+def _between(prefix: str, setting: str) -> tuple[Order, ...]:
+    """Return the conditions min <= value <= max of a setting such as `<prefix>.heartbeat.interval.ms`."""
+    low, value, high = f"{prefix}.min.{setting}", f"{prefix}.{setting}", f"{prefix}.max.{setting}"
     return Order(low, high), Order(low, value), Order(value, high)
 
 
@@ -67,7 +69,7 @@ SHARE_ASSIGNORS: Final = frozenset(
         "org.apache.kafka.coordinator.group.share.SimpleAssignor",
     }
 )  # fmt: skip
-"""Ours, and `simple` by the names of Kafka's class and of KIP-932."""
+"""konvene's own names, and the class names of `simple` in Kafka and in KIP-932."""
 
 NEEDS: Final[tuple[Need, ...]] = (
     (
@@ -88,15 +90,15 @@ NEEDS: Final[tuple[Need, ...]] = (
     ),
     (
         "log.retention must be unlimited (-1) or at least 1 ms",
-        lambda values: _finest(values, *RETENTION) != 0,
+        lambda values: _first_set(values, *RETENTION) != 0,
     ),
     (
         "log.roll must be at least 1 ms",
-        lambda values: _finest(values, "log.roll.ms", "log.roll.hours") >= 1,
+        lambda values: _first_set(values, "log.roll.ms", "log.roll.hours") >= 1,
     ),
     (
         "log.roll.jitter must be at least 0 ms",
-        lambda values: _finest(values, "log.roll.jitter.ms", "log.roll.jitter.hours") >= 0,
+        lambda values: _first_set(values, "log.roll.jitter.ms", "log.roll.jitter.hours") >= 0,
     ),
     (
         "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
@@ -145,7 +147,7 @@ CLEANERS: Final = (
 
 
 def wrong_cleaners(before: Values, after: Values) -> str | None:
-    """Return why a running cleaner cannot take the change, in Kafka's words; None if it can."""
+    """Return Kafka's error message if a running log cleaner cannot adopt the new settings, else None."""
     if not before["log.cleaner.enable"] or all(before[name] == after[name] for name in CLEANERS):
         return None
     now, wanted = before["log.cleaner.threads"], after["log.cleaner.threads"]
@@ -159,7 +161,7 @@ def wrong_cleaners(before: Values, after: Values) -> str | None:
 
 
 def conflicts(values: Values) -> Iterator[str]:
-    """Return a sentence for each conflict between the values of a broker."""
+    """Yield an error message for each condition that these values of all broker settings violate."""
     for small, large, strictly in ORDERS:
         low, high = values[small], values[large]
         if low > high or (strictly and low == high):
@@ -170,6 +172,6 @@ def conflicts(values: Values) -> Iterator[str]:
             yield words
 
 
-def _finest(values: Values, *names: str) -> int:
-    """The first of the names that is set; all but the last may be unset."""
+def _first_set(values: Values, *names: str) -> int:
+    """Return the value of the first of these settings that is set; the last one always is."""
     return next(int(values[name]) for name in names if values[name] is not None)

@@ -1,11 +1,11 @@
 """The configuration of a broker: a value for each setting, and the source of each value.
 
-The layers are Kafka's, strongest first: dynamic settings of this broker, dynamic settings of the cluster, the
-file with its overrides, the default. `load` builds the static layers and the notices for the operator;
-`with_dynamic` applies dynamic settings and returns a new configuration. A configuration is immutable, and a
-look-up is one dictionary access.
+The sources are Kafka's, in descending precedence: dynamic settings of this broker, dynamic settings of the
+cluster, static settings (the properties file, with overrides from the command line), defaults. `load` reads
+the static settings and returns notices for the operator; `with_dynamic` adds the dynamic ones and returns a
+new configuration. A configuration is immutable, and a look-up is one dictionary access.
 
-It never reads a file, opens a listener or logs. Limitation: values are typed by their setting, not by Python,
+This module opens no file, and does not log. Limitation: values are typed by their setting, not by Python,
 so `config[name]` is Any; `integer`, `flag`, `words` and `text` have static types.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["CLAMPED", "BrokerConfig", "Origin", "Source", "base_name", "nearest_
 
 
 class Source(IntEnum):
-    """Source of a value; the number is ConfigSource in a DescribeConfigs response."""
+    """The source of a setting's value; the number is its ConfigSource in a DescribeConfigs response."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -40,7 +40,7 @@ class Source(IntEnum):
 
 
 class Origin(NamedTuple):
-    """The layer of a value and its location for people: `server.properties:12`, `--set`, or empty."""
+    """The source of a value, and where a static value is set: `server.properties:12` or `--set`."""
 
     source: Source
     where: str = ""
@@ -48,7 +48,7 @@ class Origin(NamedTuple):
 
 DEFAULT: Final = Origin(Source.DEFAULT)
 
-# Dynamic settings that are held to their bounds rather than refused when the bounds moved.
+# Dynamic settings whose stored values are clamped to their bounds, not rejected, after the bounds changed.
 CLAMPED: Final = tuple(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 
 NAMES_OF_KIPS: Final = {"group.streams.assignor.name": "group.streams.assignors"}
@@ -58,10 +58,11 @@ _DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER.
 
 
 class BrokerConfig:
-    """All settings of one broker, read-only. Create it with `load`.
+    """The values of all settings of one broker, read-only. Create it with `load`.
 
-    `static`, `cluster` and `broker` are the layers as texts, by name; `places` has the location of each
-    static text; `values` and `origins` are the effective values and their sources.
+    `static`, `cluster` and `broker` have the texts of the static settings and of the dynamic settings of the
+    cluster and of this broker; `places` has where each static text is set; `values` has the effective values,
+    and `origins` the sources of those that are not defaults. All are by name.
     """
 
     __slots__ = ("broker", "cluster", "origins", "places", "static", "values")
@@ -93,18 +94,21 @@ class BrokerConfig:
         overrides: Iterable[tuple[str, str]] = (),
         file: str = "server.properties",
     ) -> tuple[BrokerConfig, tuple[str, ...]]:
-        """Parse a file's text and the overrides, which take precedence."""
+        """Parse the text of a properties file, and overrides of it; return the configuration and notices.
+
+        `file` is the name of the file in messages. Raises `ConfigError`.
+        """
         notices: list[str] = []
         errors: list[ConfigError] = []
-        given = _given(file_text, overrides, file, notices)
+        given = _static_entries(file_text, overrides, file, notices)
         values = dict(_DEFAULTS)
         origins: dict[str, Origin] = {}
         for name, text, where in given.values():
             try:
-                _take(name, text, where, values, origins, notices)
+                _add_static(name, text, where, values, origins, notices)
             except ConfigError as error:
                 errors.append(error)
-        _node_id(values, origins)
+        _equate_node_ids(values, origins)
         errors.extend(ConflictingConfigs(words) for words in conflicts(values))
         if errors:
             raise errors[0] if len(errors) == 1 else ManyConfigErrors(tuple(errors))
@@ -115,10 +119,10 @@ class BrokerConfig:
     def with_dynamic(
         self, cluster: Mapping[str, str], broker: Mapping[str, str]
     ) -> tuple[BrokerConfig, tuple[str, ...]]:
-        """Lay what was altered over the static values; replaces what an earlier call laid over.
+        """Return the configuration with these dynamic settings instead of its current ones, and warnings.
 
-        Never raises: what is stored and cannot be used any more (a value that no longer parses, a
-        setting that is no longer dynamic) is left out with a warning, as Kafka does.
+        Never raises: a stored setting that cannot be used any more, because its value is invalid in this
+        release or it is no longer dynamic, is left out with a warning, as in Kafka.
         """
         warnings: list[str] = []
         values = dict(_DEFAULTS)
@@ -127,7 +131,7 @@ class BrokerConfig:
             if name in BROKER:
                 values[name] = _single_copy(name, BROKER[name].parse(text))
                 origins[name] = Origin(Source.STATIC, self.places[name])
-        _node_id(values, origins)
+        _equate_node_ids(values, origins)
         for source, texts in ((Source.CLUSTER, cluster), (Source.BROKER, broker)):
             for name, text in texts.items():
                 row = BROKER.get(name)
@@ -147,7 +151,7 @@ class BrokerConfig:
     # Looking values up.
 
     def __getitem__(self, name: str) -> Any:
-        """The typed value; None for one that is not set. Raises KeyError for an unknown name."""
+        """Return the typed value of a setting; None if it is not set. Raises KeyError for an unknown name."""
         return self.values[name]
 
     def __contains__(self, name: object) -> bool:
@@ -169,17 +173,17 @@ class BrokerConfig:
         return tuple(self.values[name] or ())
 
     def origin(self, name: str) -> Origin:
-        """Return the source of a known setting's value."""
+        """Return the source of a setting's value."""
         return self.origins.get(name, DEFAULT)
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """`log.dirs`, or `log.dir` where that is not set."""
+        """Return `log.dirs`, or `log.dir` if that is not set."""
         return self.words("log.dirs") or self.words("log.dir")
 
 
 def base_name(name: str) -> str | None:
-    """Return the broker setting that a listener's setting overrides; None if it is not one."""
+    """Return the broker setting that a setting `listener.name.…` overrides; None for any other name."""
     if not name.startswith(LISTENER):
         return None
     # listener.name.internal.ssl.protocol, or with a mechanism: listener.name.internal.plain.sasl.jaas.config
@@ -194,29 +198,29 @@ def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(get_close_matches(name, tuple(known), n=3, cutoff=0.8))
 
 
-def _given(
+def _static_entries(
     file_text: str | None, overrides: Iterable[tuple[str, str]], file: str, notices: list[str]
 ) -> dict[str, Entry]:
-    """Return the entries that take effect: the overrides', then the file's."""
+    """Return the static settings by name; an override takes precedence over an entry of the file."""
     given: dict[str, Entry] = {}
     try:
         entries = parse_properties(file_text or "", file)
     except UnreadableProperties as error:
         raise ConfigError(str(error)) from error
     for written in entries:
-        entry = _in_kafkas_words(written, notices)
+        entry = _with_kafka_name(written, notices)
         if entry.key in given:
             twice = f"{entry.key} is set twice; this value counts, not that of {given[entry.key].where}"
             notices.append(f"{entry.where}: {twice}")
         given[entry.key] = entry
     for key, value in overrides:
-        entry = _in_kafkas_words(Entry(key, value, "--set"), notices)
+        entry = _with_kafka_name(Entry(key, value, "--set"), notices)
         given[entry.key] = entry
     return given
 
 
-def _in_kafkas_words(entry: Entry, notices: list[str]) -> Entry:
-    """Return the entry under Kafka's name if a KIP uses another."""
+def _with_kafka_name(entry: Entry, notices: list[str]) -> Entry:
+    """Return the entry, renamed if it has a name that only a KIP uses, which adds a notice."""
     name = NAMES_OF_KIPS.get(entry.key)
     if name is None:
         return entry
@@ -224,13 +228,13 @@ def _in_kafkas_words(entry: Entry, notices: list[str]) -> Entry:
     return Entry(name, *entry[1:])
 
 
-def _take(
+def _add_static(
     name: str, text: str, where: str, values: dict[str, Value], origins: dict[str, Origin], notices: list[str]
 ) -> None:
-    """Add one key to the values, or a notice why it has no effect."""
+    """Parse a static setting and add it to `values` and `origins`; add a notice if it has no effect."""
     row = BROKER.get(name)
     if row is None:
-        notices.append(f"{where}: {name} {_excuse(name, where)}")
+        notices.append(f"{where}: {name} {_reason_for_no_effect(name, where)}")
         return
     value = row.parse(text, where)
     values[name] = _single_copy(name, value)
@@ -241,8 +245,8 @@ def _take(
         notices.append(f"{where}: {name} is {value}; a single node keeps one copy, so 1 is used")
 
 
-def _excuse(name: str, where: str) -> str:
-    """Return why a name outside the table is accepted. Raises UnknownConfig if it is not."""
+def _reason_for_no_effect(name: str, where: str) -> str:
+    """Return why a setting that konvene lacks is accepted without effect. Raises UnknownConfig for others."""
     if name in REMOVED:
         return "was dropped by Kafka and changes nothing"
     if name.startswith(PLUGIN_PREFIXES):
@@ -260,8 +264,8 @@ def _single_copy(name: str, value: Value) -> Value:
 _TWINS: Final = {"node.id": "broker.id", "broker.id": "node.id"}
 
 
-def _node_id(values: dict[str, Value], origins: dict[str, Origin]) -> None:
-    """`broker.id` is the older name of `node.id`: whichever is set gives the other its value."""
+def _equate_node_ids(values: dict[str, Value], origins: dict[str, Origin]) -> None:
+    """Set `node.id` and its older name `broker.id` to the same value if only one of them is set."""
     for name, twin in _TWINS.items():
         if twin in origins and name not in origins:
             values[name], origins[name] = values[twin], origins[twin]

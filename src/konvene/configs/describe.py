@@ -1,4 +1,4 @@
-"""Builds DescribeConfigs results: each setting with its value, source and synonyms.
+"""Build the results of DescribeConfigs: each setting with its value, source and synonyms.
 
 The rules are Kafka's, including its oddities. The source of a value is that of its first synonym, and
 synonyms before the setting's own broker name are omitted: a topic whose retention comes from
@@ -24,7 +24,7 @@ __all__ = ["Described", "Synonym", "describe_broker", "describe_cluster", "descr
 
 
 class Synonym(NamedTuple):
-    """One source of a value, strongest first."""
+    """A setting that determines a described value, with its own value and source (ConfigSynonym in Kafka)."""
 
     name: str
     value: str | None
@@ -32,7 +32,10 @@ class Synonym(NamedTuple):
 
 
 class Described(NamedTuple):
-    """One entry of a DescribeConfigs response; `kind` is the type's code, 0 if it is not known."""
+    """A setting in a DescribeConfigs response.
+
+    `synonyms` are in descending precedence; `kind` is the code of the type, 0 for an unknown setting.
+    """
 
     name: str
     value: str | None
@@ -51,7 +54,7 @@ class Described(NamedTuple):
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> tuple[Described, ...]:
-    """Describe a topic's settings, all of them or those with the given names."""
+    """Return the descriptions of a topic's settings: those with these names, or all of them."""
     values = topic_values(broker, overrides)
     return _described(TOPIC, values, overrides, Source.TOPIC, broker, names, set(overrides))
 
@@ -59,8 +62,10 @@ def describe_topic(
 def describe_group(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> tuple[Described, ...]:
-    """Describe a group's settings as they were set; effective values may be clamped to the broker's
-    limits."""
+    """Return the descriptions of a group's settings: those with these names, or all of them.
+
+    The values are those that were set, without clamping to the broker's limits.
+    """
     values = group_defaults(broker) | {"streams.assignor.name": broker.words("group.streams.assignors")[0]}
     values.update((name, GROUP[name].parse(text)) for name, text in overrides.items() if name in GROUP)
     set_on_broker = {name for name, row in GROUP.items() if any(broker_sets(broker, s) for s in row.synonyms)}
@@ -69,7 +74,7 @@ def describe_group(
 
 
 def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) -> tuple[Described, ...]:
-    """Describe the settings of this broker (the BROKER resource with its id)."""
+    """Return the descriptions of this broker's settings (the BROKER resource with its id)."""
     strangers = {name for layer in _layers(broker) for name in layer if name not in BROKER}
     warmups = {f"group.{name}" for name in _shown_warmups(broker)}
     warmups |= {bound for name in _shown_warmups(broker) for bound in LIMITS.get(name, ()) if bound}
@@ -85,7 +90,7 @@ def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) 
 
 
 def describe_cluster(broker: BrokerConfig, names: Collection[str] | None = None) -> tuple[Described, ...]:
-    """Describe the dynamic settings of the cluster (the BROKER resource without a name)."""
+    """Return the descriptions of the cluster's dynamic settings (the BROKER resource without a name)."""
     entries = []
     for name in _wanted(broker.cluster, names):
         synonyms = _synonyms(broker, name, _chain(name))
@@ -96,7 +101,7 @@ def describe_cluster(broker: BrokerConfig, names: Collection[str] | None = None)
 
 
 def broker_sets(broker: BrokerConfig, name: str) -> bool:
-    """Return True if a broker configuration is set anywhere."""
+    """Return True if a broker setting has a value other than by default: dynamic or static."""
     return any(name in layer for layer in _layers(broker))
 
 
@@ -113,7 +118,10 @@ def _described(
     names: Collection[str] | None,
     explicit: Collection[str],
 ) -> tuple[Described, ...]:
-    """Describe a topic's or group's settings, with its overrides as a layer above the broker's."""
+    """Return the descriptions of a topic's or group's settings.
+
+    `own`: the source of its overrides. `explicit`: names that are described although they are internal.
+    """
     entries = []
     for name in _wanted((n for n, row in table.items() if not row.internal or n in explicit), names):
         row = table[name]
@@ -148,7 +156,7 @@ def _source(synonyms: tuple[Synonym, ...]) -> Source:
 
 
 def _synonyms(broker: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[Synonym, ...]:
-    """Return the sources of a chain of broker configurations, layer by layer."""
+    """Return the sources of a broker setting and its fallbacks (`chain`) that are set, by precedence."""
     hidden = name not in BROKER or BROKER[name].sensitive
     found = (
         Synonym(one, None if hidden else text, source)
@@ -160,7 +168,7 @@ def _synonyms(broker: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[
 
 
 def _chain(name: str) -> tuple[str, ...]:
-    """Return a broker setting and its fallbacks."""
+    """Return the names of a broker setting and its fallbacks."""
     if name in BROKER:
         return (name, *BROKER[name].synonyms)
     base = base_name(name)
@@ -184,5 +192,5 @@ def _layers(broker: BrokerConfig) -> tuple[Mapping[str, str], ...]:
 
 
 def _wanted(known: Collection[str] | Iterator[str], names: Collection[str] | None) -> list[str]:
-    """Return the known names, or the requested ones among them, sorted."""
+    """Return the known names, or those of them that are requested (`names`), sorted."""
     return sorted(name for name in known if not names or name in names)

@@ -1,5 +1,4 @@
-"""Computes the effective values of topics and groups: their overrides on top of the broker's values,
-converted and bounded.
+"""Compute the effective settings of a topic or a group from its overrides and the broker's settings.
 
 A topic's value is its override, else the first of its broker synonyms that is set, else the default; a
 synonym in hours or minutes is converted to milliseconds. A group's value is its override, else its broker
@@ -32,7 +31,7 @@ MS: Final = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
 
 def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Return every topic setting, typed. Raises ConfigError for an override that cannot be used."""
+    """Return all settings of a topic, typed. Raises ConfigError for an invalid override."""
     values = topic_defaults(broker)
     for name, text in overrides.items():
         if name in TOPIC:
@@ -41,7 +40,7 @@ def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str
 
 
 def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
-    """Return every topic configuration of a topic without overrides."""
+    """Return all settings of a topic without overrides."""
     return {name: _topic_default(row, broker) for name, row in TOPIC.items()}
 
 
@@ -54,7 +53,7 @@ def _topic_default(row: Setting, broker: BrokerConfig) -> Any:
 
 
 def _in_unit_of(name: str, synonym: str, value: Any) -> Any:
-    """A broker's value in the unit of the topic's setting; no time at all (-1 hour) is -1 ms."""
+    """Convert a broker setting's value to the unit of the topic's setting; unlimited retention is -1."""
     factor = MS.get(synonym.rpartition(".")[2], 1)
     if factor != 1 and name.endswith(".ms"):
         value *= factor
@@ -66,9 +65,9 @@ def _in_unit_of(name: str, synonym: str, value: Any) -> Any:
 def group_values(
     broker: BrokerConfig, overrides: Mapping[str, str], group_id: str = ""
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return every group setting, typed and within the broker's limits, and warnings about what was held.
+    """Return all settings of a group, typed and clamped to the broker's limits, and warnings about clamping.
 
-    Raises ConfigError for an override that cannot be used.
+    `group_id` is for the warnings. Raises ConfigError for an invalid override.
     """
     values = group_defaults(broker)
     warnings: list[str] = []
@@ -86,8 +85,10 @@ def group_values(
 
 
 def group_defaults(broker: BrokerConfig) -> dict[str, Any]:
-    """Return every group configuration of a group without overrides; no task assignor if the broker
-    chooses one."""
+    """Return all settings of a group without overrides.
+
+    `streams.assignor.name` is None unless the broker lists task assignors.
+    """
     return {name: _group_default(row, broker) for name, row in GROUP.items()}
 
 
@@ -102,7 +103,7 @@ def _group_default(row: Setting, broker: BrokerConfig) -> Any:
 
 
 def has_task_assignors(broker: BrokerConfig | Mapping[str, Any]) -> bool:
-    """Return True if `group.streams.assignors` is set. For plain values: if it differs from the default."""
+    """Return True if `group.streams.assignors` is set; in a mapping of values, if it is not the default."""
     name = "group.streams.assignors"
     if isinstance(broker, BrokerConfig):
         return broker.origin(name).source is not Source.DEFAULT
@@ -110,8 +111,7 @@ def has_task_assignors(broker: BrokerConfig | Mapping[str, Any]) -> bool:
 
 
 def task_assignors_on_offer(broker: BrokerConfig) -> tuple[str, ...]:
-    """Return the task assignors that a group may name: all built-in ones unless the broker configures a
-    list."""
+    """Return the task assignors that a group may name: those that the broker lists, else all built-in."""
     return broker.words("group.streams.assignors") if has_task_assignors(broker) else TASK_ASSIGNORS
 
 
@@ -130,6 +130,6 @@ def _clamped(name: str, value: Any, broker: BrokerConfig, group_id: str, warning
 
 
 def limits(broker: BrokerConfig, name: str) -> tuple[int | None, int | None]:
-    """Return the lowest and highest value that the broker allows for a group; None without a limit."""
+    """Return the lowest and highest value of a group setting that the broker allows; None for no limit."""
     low, high = LIMITS.get(name, (None, None))
     return (broker[low] if low else None), (broker[high] if high else None)

@@ -1,8 +1,8 @@
-"""Errors of configurations: invalid settings of operators and clients.
+"""Errors for invalid settings in files, on the command line and in requests.
 
-Each error has the error code of its response and a message with the key, the value and the bound, in Kafka's
-words. A message never shows a password. Kafka answers a rejected change of a *broker's* configuration with
-INVALID_REQUEST and any other with INVALID_CONFIG; `RefusedForBroker` keeps that.
+Each has the error code of a response, and a message that names the setting, the value and the bound, worded
+as in Kafka. A message never shows a password. As in Kafka, a rejected change of a broker's settings is
+answered with INVALID_REQUEST (`RefusedForBroker`), one of a topic's or group's with INVALID_CONFIG.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ INVALID_REQUEST = 42
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used."""
+    """An invalid setting, or an invalid change of one."""
 
     code = INVALID_CONFIG
 
 
 class InvalidValue(ConfigError):
-    """A value of the wrong kind or out of its bounds."""
+    """A value of the wrong type or out of its bounds; `where` is its place in a file, if it has one."""
 
     def __init__(self, name: str, value: object, why: str, where: str = "") -> None:
         self.name, self.value, self.why, self.where = name, value, why, where
@@ -36,7 +36,7 @@ class InvalidValue(ConfigError):
 
 
 class UnknownConfig(ConfigError):
-    """An unknown name; `nearest` are similar known names."""
+    """A setting that does not exist; `nearest` are existing names that are similar."""
 
     def __init__(self, name: str, level: str, nearest: tuple[str, ...] = (), where: str = "") -> None:
         self.name, self.level, self.nearest, self.where = name, level, nearest, where
@@ -63,7 +63,7 @@ class BadRequest(ConfigError):
 
 
 class RefusedForBroker(ConfigError):
-    """A change of a broker's configuration that needs a restart."""
+    """A rejected change of a broker's dynamic settings: invalid, or not possible without a restart."""
 
     code = INVALID_REQUEST
 

@@ -1,8 +1,8 @@
 """Configurations of groups (GROUP resources).
 
-A configuration without an override comes from its synonym, a broker configuration. `LIMITS` names the broker
-configurations that bound it: a new value beyond them is rejected, an old one (the limits changed meanwhile)
-is clamped when it is used.
+A configuration without an override takes the value of its synonym, a broker configuration. `LIMITS` names the
+broker configurations that bound it: an override beyond them is rejected when it is set, and clamped when it
+is used if they have changed since.
 """
 
 from __future__ import annotations

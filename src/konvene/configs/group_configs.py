@@ -18,9 +18,9 @@ __all__ = ["GroupConfigs"]
 
 
 class GroupConfigs:
-    """Effective configurations of groups. `warnings` lists problems for the operator.
+    """The effective settings of every group, and warnings about its overrides for the operator.
 
-    `broker` is a `BrokerConfig`, or its values by name.
+    `broker` is a `BrokerConfig`, or its values by name; `overrides` are by group id.
     """
 
     __slots__ = ("_broker", "_defaults", "_own", "warnings")
@@ -37,12 +37,12 @@ class GroupConfigs:
         return f"<GroupConfigs: {len(self._own)} groups of their own>"
 
     def of(self, group_id: str) -> Mapping[str, Any]:
-        """Return every configuration of a group by name, typed and within the broker's limits."""
+        """Return all settings of a group by name, typed and clamped to the broker's limits."""
         return self._own.get(group_id) or self.defaults
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Values of a group without overrides, computed on first use."""
+        """Return the settings of a group without overrides, computed on first use."""
         if self._defaults is None:
             self._defaults = MappingProxyType(group_defaults(self._broker))
         return self._defaults

@@ -1,4 +1,4 @@
-"""Renders the reference page of all configurations: `python -m konvene.configs.reference FILE` writes it.
+"""Render the reference page of all settings: `python -m konvene.configs.reference FILE` writes it.
 
 A test compares the page in the repository with the rendered one, so that no setting changes unnoticed.
 """
@@ -33,7 +33,7 @@ CHANGED = {"no": "start", "cluster-wide": "cluster", "per-broker": "broker"}
 
 
 def render_reference() -> str:
-    """Return the page, ending in a newline."""
+    """Return the text of the page docs/reference/configs.md."""
     return "\n".join(_page()) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Definition of a setting: its name, type, default, bounds and one sentence."""
+"""The definition of a setting: its name, type, default, bounds and a sentence of documentation."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ LIST: Final = Kind.LIST
 CLASS: Final = Kind.CLASS
 PASSWORD: Final = Kind.PASSWORD
 
-# The whole numbers: how many bits hold one.
+# The size of integers in bits.
 BITS: Final = {SHORT: 16, INT: 32, LONG: 64}
 
 
 class Password(str):
-    """Text that must not be seen: it shows as `[hidden]`, and `reveal` is the only way in."""
+    """A secret text: `str`, `repr` and `format` show `[hidden]`; `reveal` returns the text itself."""
 
     __slots__ = ()
 
@@ -81,19 +81,20 @@ class Password(str):
 
 
 class Rule(NamedTuple):
-    """A bound that is neither a range nor a choice. `words` finish the refusal."""
+    """A condition on a value's text: `holds` checks it, `words` describe valid values in error messages."""
 
     words: str
     holds: Callable[[str], bool]
 
 
 class Setting(NamedTuple):
-    """One row. `default` is ours; `kafka_default` is Kafka's where that is another (None: the same).
+    """The definition of a setting.
 
-    `may_be_empty` is about lists, `any_case` about `one_of`. `synonyms` are the broker settings a
-    topic or group setting falls back to, first to last, or the coarser units a broker setting falls
-    back to. `internal` rows are shown only where they are set; `unused` rows are known so that
-    Kafka's files are accepted, and change nothing here.
+    `default` is konvene's default; `kafka_default` is Kafka's if it differs, else None. `any_case` makes
+    `one_of` case-insensitive; `may_be_empty` applies to lists; `rule` is a key of `RULES`. `synonyms` are the
+    broker settings from which a setting without a value takes it, by precedence: for a broker setting those
+    of coarser time units. `internal` settings are described only if they are set; `unused` ones are accepted
+    so that Kafka's files work, and have no effect.
     """
 
     name: str
@@ -116,7 +117,7 @@ class Setting(NamedTuple):
 
     @property
     def nullable(self) -> bool:
-        """Whether the setting may be unset: no text means null, only leaving it out does."""
+        """Return whether the setting may have no value; only a file or request that omits it leaves it so."""
         return self.default is None
 
     @property
@@ -124,7 +125,7 @@ class Setting(NamedTuple):
         return self.kind is PASSWORD
 
     def parse(self, text: str, where: str = "") -> Value:
-        """The typed value of a text. Raises InvalidValue, naming `where` the text was found."""
+        """Return the typed value of a text. Raises InvalidValue, with `where` the text was found."""
         value = _READERS[self.kind](self, text.strip(), where)
         why = self._refusal(value)
         if why is not None:
@@ -134,7 +135,7 @@ class Setting(NamedTuple):
         return value
 
     def render(self, value: Value) -> str | None:
-        """The text Kafka would show for a value; None for a value that is not set."""
+        """Return a value as Kafka's tools print it; None if it is not set."""
         if value is None:
             return None
         if value is True or value is False:
@@ -146,7 +147,7 @@ class Setting(NamedTuple):
         return str(value)
 
     def bounds(self) -> str:
-        """The bounds in a few words, for the reference; empty where anything goes."""
+        """Return the bounds as a short text for the reference page; empty if there are none."""
         if self.one_of:
             return "any of " * (self.kind is LIST) + ", ".join(self.one_of)
         if self.rule is not None:
@@ -158,7 +159,7 @@ class Setting(NamedTuple):
         return "" if self.may_be_empty else "not empty"
 
     def _refusal(self, value: Value) -> str | None:
-        """Why a value of the right kind is refused, if it is."""
+        """Return the error message for a value of the right type that violates its bounds, else None."""
         if isinstance(value, tuple):
             return self._list_refusal(value)
         if isinstance(value, str):
@@ -197,7 +198,7 @@ class Setting(NamedTuple):
         return "[hidden]" if self.sensitive else text
 
 
-# How each kind reads its text, which is trimmed already.
+# Parsers by type; the text is trimmed already.
 
 
 def _read_boolean(setting: Setting, text: str, where: str) -> Value:
@@ -235,7 +236,7 @@ def _read_password(setting: Setting, text: str, where: str) -> Value:
     return Password(text)
 
 
-# Patterns stay text until one is needed: compiling them would be most of this package's import.
+# Patterns are compiled on first use, since that would take most of the time to import this package.
 DECIMAL: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 _READERS: Final[dict[Kind, Callable[[Setting, str, str], Value]]] = {
@@ -252,7 +253,7 @@ _READERS: Final[dict[Kind, Callable[[Setting, str, str], Value]]] = {
 
 
 def _java_double(value: float) -> str:
-    """A double as Java prints it: 0.5, 1.0, 1.0E7, 1.0E-4."""
+    """Return a double as Java prints it: 0.5, 1.0, 1.0E7, 1.0E-4."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     short = next(text for p in range(1, 18) if float(text := f"{value:.{p}e}") == value)
@@ -260,7 +261,7 @@ def _java_double(value: float) -> str:
     return f"{mantissa}E{int(exponent)}"
 
 
-# The rules, by the name that rows use. Each sees the text, trimmed; a list's is joined with commas.
+# The conditions of `RULES`. Each gets the trimmed text; that of a list is joined with commas.
 
 
 def _no_duplicates(text: str) -> bool:
@@ -288,9 +289,9 @@ def _offset_reset(text: str) -> bool:
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of an ISO 8601 duration such as P1DT2H30M, as Java reads one; None if it is none.
+    """Return the milliseconds of an ISO 8601 duration such as P1DT2H30M, parsed as by Java's `Duration`.
 
-    A negative duration is None as well: no setting has a use for one.
+    Return None if the text is no duration, or a negative one.
     """
     found = re.fullmatch(DURATION, text, re.IGNORECASE)
     if found is None or not any(found.groups()) or text.upper().endswith("T"):

@@ -1,7 +1,7 @@
 """Configurations of topics (TOPIC resources).
 
 A configuration without an override comes from its synonyms, broker configurations in order of precedence;
-a synonym with a coarser unit is converted (`effective.py`).
+a synonym with a coarser unit is converted (`configs.effective`).
 """
 
 from __future__ import annotations

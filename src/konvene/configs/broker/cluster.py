@@ -1,7 +1,6 @@
 """Broker configurations of the cluster: quorum, metadata log, controller, replication.
 
-A single node is its own quorum and the only replica, so nearly all of them are accepted without effect;
-the metadata log is kept all the same.
+A single node is its own quorum and the only replica, so nearly all of them are accepted without effect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Broker configurations of groups: offsets, the coordinator, the four group types, share state.
 
-A group's configuration (`group.py`) falls back to its synonym here and is bounded by the `min` and `max`
-configurations here. Internal topics have one replica on a single node, so their replication defaults are
-1, with Kafka's beside them.
+A group's configuration (`configs.group`) without an override takes the value of its synonym here, and is
+bounded by the `min` and `max` configurations here. Internal topics have one replica on a single node, so the
+defaults of their replication factors are 1; `kafka_default` has Kafka's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Broker configurations of logs: directories, topics, segments, retention, batches, compaction.
 
-Most are the fallback of a topic's configuration (`topic.py` names them as synonyms). If a duration can be set
-in several units, the finest one that is set counts. What Kafka calls a cleaner thread is a concurrent
-cleaning here; memory and rate are divided among them in the same way.
+Most are the synonym of a topic's configuration (`configs.topic`), which takes their value if it has no
+override. If a duration can be set in several units, the finest one that is set counts. The number of cleaner
+threads limits the partitions that are cleaned concurrently; they divide memory and rate as Kafka's threads
+do.
 """
 
 from __future__ import annotations

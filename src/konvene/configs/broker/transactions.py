@@ -1,7 +1,7 @@
 """Broker configurations of transactions and idempotent producers.
 
-The transaction topic has one replica on a single node, so its replication defaults are 1, with Kafka's
-beside them.
+The transaction topic has one replica on a single node, so the defaults of its replication factors are 1;
+`kafka_default` has Kafka's.
 """
 
 from __future__ import annotations
