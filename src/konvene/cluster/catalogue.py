@@ -1,4 +1,4 @@
-"""The shard of `__cluster_metadata`: tables of request handlers and of record replays."""
+"""The shard of `__cluster_metadata`: tables of the functions that handle requests and replay records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from konvene.shard.contract import Context, Outcome
 
 
 class Catalogue:
-    """Topics, settings, features and producer ids of the cluster. Only `replay` changes `state`."""
+    """The shard that decides requests about the cluster's metadata. Only `replay` changes its `state`."""
 
     __slots__ = ("state",)
 
@@ -40,14 +40,14 @@ class Catalogue:
         return f"<catalogue: {len(self.state.topics)} topics>"
 
     def handle(self, request: Struct, context: Context) -> Outcome:
-        """Handle a request. Raises `ClusterError`, and then nothing has changed."""
+        """Return the reply to a request, and its records and effects. Raises `ClusterError`."""
         return HANDLERS[type(request)](self.state, request, context)
 
     def expire(self, key: Any, context: Context) -> Outcome:
         raise LookupError(f"the catalogue has no timers; cannot expire {key!r}")
 
     def replay(self, record: Any) -> None:
-        """Apply a metadata record. Types without a row in `REPLAYS` have no meaning for a single node."""
+        """Apply a metadata record to the state; types that have no meaning for a single node are ignored."""
         apply = REPLAYS.get(type(record))
         if apply is not None:
             apply(self.state, record)

@@ -1,7 +1,7 @@
 """AlterConfigs and IncrementalAlterConfigs: resources are validated one by one and written as one batch.
 
-A setting is stored as the text of the request. No record is written where nothing changes, except that
-setting a value again writes it again, as in Kafka.
+A setting is stored as the text of the request. One that is set again to the same value is written again, as
+in Kafka; resetting one that is not set writes nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TABLES: dict[int, Mapping[str, Setting]] = {
 
 
 class _Change(NamedTuple):
-    """The requested change of one resource, from either API."""
+    """The change of one resource that a request of either API contains."""
 
     resource: tuple[int, str]
     """Type and name."""
@@ -61,7 +61,7 @@ class _Change(NamedTuple):
 def alter_incrementally(
     state: CatalogueState, request: IncrementalAlterConfigsRequest, context: Context
 ) -> Outcome:
-    """Handle an IncrementalAlterConfigs request."""
+    """Apply the operations of an IncrementalAlterConfigs request to the settings of each valid resource."""
     changes = [
         _Change(
             (r.resource_type, r.resource_name),
@@ -87,7 +87,7 @@ def alter_incrementally(
 
 
 def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context) -> Outcome:
-    """Handle an AlterConfigs request: settings that the request does not name are reset."""
+    """Replace all settings of each valid resource of an AlterConfigs request by those of the request."""
     changes = [
         _Change(
             (r.resource_type, r.resource_name),
@@ -116,7 +116,8 @@ def _stored_name(kind: int, name: str, config: BrokerConfig) -> str:
     """Return the name under which a setting is stored.
 
     KIP-932 prefixes the group settings of share groups with `group.`, and KIP-1071 those of streams groups.
-    Kafka rejects the latter, so they are accepted in mode `kip` only."""
+    Kafka rejects the latter, so they are accepted in mode `kip` only.
+    """
     short = name.removeprefix("group.")
     if kind != ResourceType.GROUP or short == name or short not in GROUP:
         return name
@@ -130,7 +131,7 @@ _Answers = list[tuple[tuple[int, str], Errors, str | None]]
 def _alter(
     state: CatalogueState, changes: list[_Change], context: Context
 ) -> tuple[_Answers, tuple[Struct, ...], tuple[Effect, ...]]:
-    """Return a result per resource, and the records and effects of the valid ones."""
+    """Return each resource with its error and message, and the records and effects of the valid changes."""
     answers: _Answers = []
     records: list[Struct] = []
     effects: list[Effect] = []

@@ -1,7 +1,7 @@
-"""UpdateFeatures: raise a feature's level, or lower it where no written metadata would be lost.
+"""UpdateFeatures: raise a feature's level, or lower it if no metadata in the log would be lost.
 
 The updates of a request are decided together: the first invalid one rejects all. `SUPPORTED` lists the
-levels that a cluster may have; a new one starts with `LATEST`.
+levels that a cluster may have; a new cluster starts with `LATEST`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ FIRST_VERSION_WITHOUT_RESULTS = 2
 
 
 def update(state: CatalogueState, request: UpdateFeaturesRequest, context: Context) -> Outcome:
-    """Handle an UpdateFeatures request."""
+    """Set the levels of all features of an UpdateFeatures request, or of none if an update is invalid."""
     updates = {u.feature: u for u in request.feature_updates}
     changed: dict[str, int] = {}
     try:
@@ -85,7 +85,7 @@ def update(state: CatalogueState, request: UpdateFeaturesRequest, context: Conte
 
 
 def _decide(state: CatalogueState, wanted: FeatureUpdateKey, context: Context) -> int:
-    """Return the feature's new level. Raises `ClusterError`."""
+    """Return the feature's new level. Raises `ClusterError` if the update is not permitted."""
     name, level = wanted.feature, wanted.max_version_level
     kind = wanted.upgrade_type
     if context.api_version < FIRST_VERSION_WITH_UPGRADE_TYPE:

@@ -10,7 +10,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def invalid_name_message(name: str) -> str | None:
-    """Return why a topic name is invalid, in Kafka's words; None if it is valid."""
+    """Return Kafka's error message for an invalid topic name; None if the name is valid."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -29,5 +29,5 @@ def invalid_name_message(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Return a key that colliding names share: Kafka rejects names that differ only in `.` and `_`."""
+    """Return a key that is equal for colliding names: those that differ only in `.` and `_`, as in Kafka."""
     return name.replace(".", "_")

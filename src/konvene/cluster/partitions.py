@@ -24,7 +24,7 @@ from konvene.shard.errors import ClusterError
 
 
 def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Context) -> Outcome:
-    """Handle a CreatePartitions request."""
+    """Add partitions to each valid topic of a CreatePartitions request."""
     mentions = Counter(t.name for t in request.topics)
     results: list[CreatePartitionsTopicResult] = []
     records: list[Struct] = []
@@ -34,7 +34,7 @@ def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Conte
         try:
             if mentions[wanted.name] > 1:
                 raise ClusterError(Errors.INVALID_REQUEST, "Duplicate topic name.")
-            topic = _plan(state, wanted, context.config["node.id"])
+            topic = _growable_topic(state, wanted, context.config["node.id"])
             partitions_left -= wanted.count - topic.partitions
             if partitions_left < 0:
                 raise ClusterError(
@@ -58,8 +58,8 @@ def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Conte
     return Outcome((reply,), tuple(records), effects=tuple(effects))
 
 
-def _plan(state: CatalogueState, wanted: CreatePartitionsTopic, node_id: int) -> TopicState:
-    """Return the topic as it is, if it may grow as requested. Raises `ClusterError`."""
+def _growable_topic(state: CatalogueState, wanted: CreatePartitionsTopic, node_id: int) -> TopicState:
+    """Return the existing topic. Raises `ClusterError` if it may not get the requested partitions."""
     topic = state.topics.get(wanted.name)
     if topic is None:
         raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])

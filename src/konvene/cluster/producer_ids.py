@@ -1,4 +1,4 @@
-"""AllocateProducerIds: producer ids in blocks, so that only one in a thousand costs a record."""
+"""AllocateProducerIds: assign producer ids in blocks, so that a record is written per thousand ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BLOCK = 1000
 
 
 def allocate(state: CatalogueState, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
-    """Handle an AllocateProducerIds request: the next block for the broker."""
+    """Reserve the next block of producer ids for the broker that sent an AllocateProducerIds request."""
     first = state.next_producer_id
     response = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK)
     record = ProducerIdsRecord(

@@ -2,8 +2,8 @@
 
 Kafka bumps a partition's leader epoch whenever it elects a leader, so at least once per start of a single
 node. Here the starts are counted, and a partition's leader epoch is the number of starts since its topic was
-created: one record per start instead of one per partition. A client that has read records which a power
-failure discarded notices it by the epoch, as with Kafka.
+created: one record per start instead of one per partition. If a power failure lost records that a client has
+read, the client detects that by the epoch, as with Kafka.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from konvene.shard.contract import Context, Outcome, Reply
 
 
 def register(state: CatalogueState, request: BrokerRegistrationRequest, context: Context) -> Outcome:
-    """Handle a BrokerRegistration request. The same incarnation is registered once."""
+    """Register the broker, unless the same incarnation of it is registered; return its broker epoch."""
     known = state.broker
     if known is not None and known.incarnation_id == request.incarnation_id:
         response = BrokerRegistrationResponse(broker_epoch=known.broker_epoch)

@@ -11,7 +11,7 @@ from konvene.shard.image import Topic, Topics
 
 
 class ResourceType(IntEnum):
-    """Kafka's codes of the resources that have settings."""
+    """Kafka's codes of the types of resources that have settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -21,17 +21,17 @@ class ResourceType(IntEnum):
 
 
 class TopicState(NamedTuple):
-    """A topic: name, id, number of partitions."""
+    """A topic: its name, its id, its number of partitions."""
 
     name: str
     id: Uuid
     partitions: int = 0
     since: int = 0
-    """Broker starts before the topic was created; see `registration`."""
+    """Number of broker starts up to the creation of the topic; see `registration`."""
 
 
 class CatalogueState:
-    """Only the catalogue's `replay` changes it."""
+    """The cluster's metadata as replayed from the log; only the catalogue's `replay` changes it."""
 
     __slots__ = (
         "_image", "broker", "configs", "created", "features", "names", "next_producer_id", "starts", "topics",
@@ -52,7 +52,7 @@ class CatalogueState:
         self._image: Topics | None = None
 
     def put_broker(self, record: RegisterBrokerRecord) -> None:
-        """Apply a registration. A changed rack invalidates the topics image."""
+        """Apply a broker registration. If the broker's rack changed, the topics image is rebuilt."""
         if (self.broker.rack if self.broker is not None else None) != record.rack:
             self._image = None
         self.broker = record
@@ -81,9 +81,10 @@ class CatalogueState:
 
     @property
     def image(self) -> Topics:
-        """The topics image that the cores see: an immutable value, rebuilt after a change.
+        """Return all topics as an immutable value for the coordinators, rebuilt only after a change.
 
-        All replicas are in the rack of the one broker."""
+        All replicas are in the rack of the one broker.
+        """
         if self._image is None:
             rack = self.broker.rack if self.broker is not None else None
             each = ((rack,),) if rack is not None else ()

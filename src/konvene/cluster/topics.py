@@ -47,7 +47,7 @@ DELETE_PARTITIONS = "delete-partitions"
 
 
 def create(state: CatalogueState, request: CreateTopicsRequest, context: Context) -> Outcome:
-    """Handle a CreateTopics request. `context.fresh_ids` contains an id per topic."""
+    """Create each valid topic of a CreateTopics request, with the ids of `context.fresh_ids` in sequence."""
     names = Counter(t.name for t in request.topics)
     results: list[CreatableTopicResult] = []
     records: list[Struct] = []
@@ -87,7 +87,10 @@ def create(state: CatalogueState, request: CreateTopicsRequest, context: Context
 def _plan(
     state: CatalogueState, taken: Mapping[str, str], topic: CreatableTopic, topic_id: Uuid, context: Context
 ) -> TopicState:
-    """Return the topic to create. Raises `ClusterError`."""
+    """Return the topic to create. Raises `ClusterError`.
+
+    `taken`: names of existing topics, and of those before it in the request, by collision key.
+    """
     message = invalid_name_message(topic.name)
     if message is not None:
         raise ClusterError(Errors.INVALID_TOPIC_EXCEPTION, message)
@@ -136,7 +139,10 @@ def _requested_partitions(topic: CreatableTopic, context: Context) -> int:
 
 
 def _assigned_partitions(topic: CreatableTopic, context: Context) -> int:
-    """Return the number of partitions of a manual assignment. Raises `ClusterError`."""
+    """Return the number of partitions of a topic that is created with a manual assignment of replicas.
+
+    Raises `ClusterError` if the assignment is invalid.
+    """
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise ClusterError(
             Errors.INVALID_REQUEST,
@@ -154,7 +160,7 @@ def _assigned_partitions(topic: CreatableTopic, context: Context) -> int:
 
 
 def check_assignment(broker_ids: tuple[int, ...], node_id: int) -> None:
-    """Raise `ClusterError` if a manual replica list names other brokers than this one, or it twice."""
+    """Raise `ClusterError` unless a partition's manual replica list contains this broker alone, once."""
     prefix = "The manual partition assignment includes"
     if not broker_ids:
         raise ClusterError(Errors.INVALID_REPLICA_ASSIGNMENT, f"{prefix} an empty replica list.")
@@ -215,7 +221,7 @@ def partition_records(topic_id: Uuid, indexes: range, node_id: int) -> list[Stru
 
 
 def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context) -> Outcome:
-    """Handle a DeleteTopics request."""
+    """Delete each valid topic of a DeleteTopics request, by name or id. Raises `ClusterError` if disabled."""
     if not context.config["delete.topic.enable"]:
         if context.api_version < 3:
             raise ClusterError(Errors.INVALID_REQUEST, "Topic deletion is disabled.")

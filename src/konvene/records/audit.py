@@ -1,10 +1,9 @@
 """Records of the audit log `__konvene_audit`: why groups rebalanced.
 
-They have the envelope of coordinator records. A classic group gets one record for each generation; a consumer
-or streams group gets one when its epoch is raised, and one when all members have reached the target of the
-epochs since. A row names the partition of `__consumer_offsets` and the offsets of the records that it
-explains. If those were written but the row was lost in a crash, it is derived again from the records and
-marked inferred.
+They are encoded as coordinator records (`coordinator`). A classic group gets one record, called a row, for
+each generation; a consumer or streams group gets one when its epoch is bumped, and one when all members have
+reached their targets. A row has the partition of `__consumer_offsets` and the offsets of the records that it
+explains. If a crash loses a row whose records were written, it is derived from them and marked as inferred.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Cause(Struct):
 
 
 class RebalancedMember(Struct):
-    """A member of the resulting generation."""
+    """A member of the group after the rebalance."""
 
     member_id: str = string("0+")
     """Id of the member."""
@@ -100,7 +99,10 @@ LONGEST_TEXT = 256
 
 
 def shortened(row: RebalanceValue) -> RebalanceValue:
-    """Return a smaller row: long texts are cut first, then half of what is listed is dropped, repeatedly."""
+    """Return a smaller copy of a row that is too large for the log; call it until the row fits.
+
+    Texts beyond `LONGEST_TEXT` are cut; if there are none, half of the causes and of the members are dropped.
+    """
     causes = tuple(
         c.replace(
             client_id=c.client_id and c.client_id[:LONGEST_TEXT],

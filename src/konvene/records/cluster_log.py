@@ -1,4 +1,4 @@
-"""The frame of records in `__cluster_metadata`, and the table of their types.
+"""Encode and decode the records of `__cluster_metadata`.
 
 A record has no key. Its value is three unsigned varints (frame version 1, record type, record version)
 followed by the fields. Records are written in the latest declared version, as a node at metadata.version
@@ -23,7 +23,7 @@ _FRAME_VERSION = 1
 
 
 def encode_cluster_record(record: Struct) -> tuple[None, bytes]:
-    """Encode a record as key and value."""
+    """Encode a metadata record as key and value; the key is None."""
     version = record.__versions__.last
     head = (
         write_unsigned_varint(_FRAME_VERSION)
@@ -36,7 +36,7 @@ def encode_cluster_record(record: Struct) -> tuple[None, bytes]:
 
 
 def decode_cluster_record(key: bytes | None, value: bytes | None) -> Struct:
-    """Decode a record. Raises `CodecError` for an unknown frame or type."""
+    """Decode a metadata record. Raises `CodecError` for an unknown frame version, type or version."""
     if value is None:
         raise Malformed("a metadata record without a value")
     frame, position = read_unsigned_varint(value, 0)

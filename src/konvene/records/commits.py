@@ -1,7 +1,7 @@
-"""Committed offsets as light values: the only group record that is written by the million.
+"""Fast encoding of offset commit records, by far the most frequent records of groups.
 
-`OffsetCommitKey` and `OffsetCommitValue` declare the format; this module encodes and decodes the same
-bytes without them (`tests/records/test_commits.py` compares).
+Commits are represented by small tuples. `OffsetCommitKey` and `OffsetCommitValue` declare the same format;
+`tests/records/test_commits.py` checks that both encodings are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_TAGS, _TOPIC_ID_TAG = b"\0", b"\1\0\x10"
 
 
 class Committed(NamedTuple):
-    """A committed offset."""
+    """The committed offset of one partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -62,7 +62,7 @@ class OffsetsCommitted(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _key_front(group: str, topic: str) -> bytes:
-    """Return the bytes of a key before its partition."""
+    """Return the encoded key of a commit without its last field, the partition."""
     front = OffsetCommitKey.__key__.to_bytes(2, "big")
     for text in (group, topic):
         data = text.encode()
@@ -73,20 +73,20 @@ def _key_front(group: str, topic: str) -> bytes:
 
 
 def encode_group_record(record: Record | OffsetCommitted) -> tuple[bytes, bytes | None]:
-    """Encode a group coordinator's record as key and value. Raises `CannotEncode`."""
+    """Encode a record of `__consumer_offsets` as key and value. Raises `CannotEncode`."""
     if type(record) is OffsetCommitted:
         return encode_commit(record)
     return encode_record(cast("Record", record), GROUP_RECORDS)
 
 
 def decode_group_record(key: bytes | None, value: bytes | None) -> Record | OffsetCommitted | None:
-    """Decode a group coordinator's record; None for an unknown type. Raises `CodecError`."""
+    """Decode a record of `__consumer_offsets`; None for an unknown type. Raises `CodecError`."""
     record = decode_record(key or b"", value, GROUP_RECORDS)
     return None if record is None else as_commit(record) or record
 
 
 def encode_commit(record: OffsetCommitted) -> tuple[bytes, bytes | None]:
-    """Encode a commit as key and value; version 1 if it expires, as `encode_record` does."""
+    """Encode a commit as key and value, in version 1 if it has an expiry time. Raises `CannotEncode`."""
     group, topic, partition, committed = record
     try:
         key = _key_front(group, topic) + _PARTITION.pack(partition)
@@ -124,7 +124,7 @@ def _declared(record: OffsetCommitted) -> Record:
 
 
 def as_commit(record: Record) -> OffsetCommitted | None:
-    """Convert a declared commit record, of the current or the legacy type; None for other records."""
+    """Return a commit record, of the current or the legacy type, as a tuple; None for other records."""
     key, value = record
     if not isinstance(key, COMMIT_KEYS):
         return None

@@ -1,4 +1,4 @@
-"""The envelope of coordinator records, and the tables of their types.
+"""Encode and decode coordinator records by their types, which are listed in one table per topic.
 
 Key: int16 record type, then the key's fields. Value: int16 version, then the value's fields; a null value is
 a tombstone. Loaders skip a type that is not in the table. An undeclared value version is an error, as in
@@ -16,7 +16,7 @@ from konvene.records import audit, classic, consumer, offsets, share, share_stat
 
 
 class Record(NamedTuple):
-    """One decoded record of a coordinator's log. `value` is None for a tombstone."""
+    """A decoded record of a coordinator's log. `value` is None for a tombstone."""
 
     key: Struct
     value: Struct | None
@@ -29,7 +29,7 @@ class RecordOfVersion0(Record):
 
 
 class RecordType(NamedTuple):
-    """A row of a log's table: the type's number, its declarations and the version that is written."""
+    """A record type: its number, its declarations, and the version in which its values are written."""
 
     code: int
     key: type[Struct]
@@ -38,7 +38,7 @@ class RecordType(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Kafka's name, such as `GROUP_METADATA`."""
+        """Return Kafka's name of the type, such as `GROUP_METADATA`."""
         stem = self.key.__name__.removesuffix("Key")
         words = "".join("_" + c if c.isupper() else c for c in stem).lstrip("_")
         return words.upper()
@@ -101,7 +101,7 @@ AUDIT_RECORDS = _table((audit.RebalanceKey, audit.RebalanceValue, 0))
 
 
 def encode_record(record: Record, table: dict[int, RecordType]) -> tuple[bytes, bytes | None]:
-    """Encode a record as key and value bytes.
+    """Encode a record of one of these types as key and value.
 
     An offset commit with an expiry time is written as version 1, the only one with that field.
     """
@@ -119,7 +119,7 @@ def encode_record(record: Record, table: dict[int, RecordType]) -> tuple[bytes, 
 
 
 def decode_record(key: bytes, value: bytes | None, table: dict[int, RecordType]) -> Record | None:
-    """Decode a record; None for a type that is not in the table."""
+    """Decode a record; None for a type that is not in the table. Raises `CodecError`."""
     if key is None or len(key) < 2:
         raise Truncated("a coordinator record without a record type")
     kind = table.get(int.from_bytes(key[:2], "big"))
@@ -132,7 +132,7 @@ def decode_record(key: bytes, value: bytes | None, table: dict[int, RecordType])
 
 
 def encode_transaction_record(record: Record) -> tuple[bytes, bytes | None]:
-    """Encode a record of `__transaction_state`, in the version that the record's class selects."""
+    """Encode a record of `__transaction_state`: a `RecordOfVersion0` in version 0, others in version 1."""
     table = TRANSACTION_RECORDS_OF_VERSION_0 if type(record) is RecordOfVersion0 else TRANSACTION_RECORDS
     return encode_record(record, table)
 
@@ -140,7 +140,7 @@ def encode_transaction_record(record: Record) -> tuple[bytes, bytes | None]:
 def decode_transaction_record(key: bytes, value: bytes | None) -> Record | None:
     """Decode a record of `__transaction_state`; None for an unknown type or version.
 
-    Kafka skips those, as leftovers of an upgrade that was rolled back.
+    As in Kafka, which skips unknown versions since a downgraded broker may find them in its log.
     """
     kind = TRANSACTION_RECORDS.get(int.from_bytes(key[:2], "big")) if key is not None else None
     if kind is None or value is None:
@@ -153,7 +153,7 @@ def decode_transaction_record(key: bytes, value: bytes | None) -> Record | None:
 
 
 def value_version(kind: RecordType, value: bytes) -> int:
-    """Return the version of a value. Raises `Malformed` for an undeclared one."""
+    """Return the version of an encoded value. Raises `Malformed` if the type does not declare it."""
     if len(value) < 2:
         raise Truncated(f"{kind.name}: a value without a version")
     version = int.from_bytes(value[:2], "big")

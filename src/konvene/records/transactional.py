@@ -1,8 +1,8 @@
-"""Values for transactional records of a coordinator's log, which shards replay.
+"""Records of a coordinator's log that belong to transactions, as values that shards replay.
 
-In the log a record belongs to a transaction through its batch, and a marker, which is no record, ends the
-transaction. Shards replay values, so both are values here. A producer has at most one open transaction in a
-partition, identified by its producer id.
+In the log a batch's header has its producer id and a control record ends the transaction; here a record is
+wrapped with its producer id, and the end of a transaction is a value of its own. A producer has at most one
+open transaction in a partition, so the producer id identifies it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class InTransaction(NamedTuple):
 
 
 class TransactionEnded(NamedTuple):
-    """A marker: the producer's records since its last one take effect, or never will."""
+    """The commit or abort marker of the transaction of a producer."""
 
     producer_id: int
     committed: bool
