@@ -195,8 +195,8 @@ GROUPS_THAT_SHARE = (
     Mutant(
         "not-begun-is-called-begun", SHARE + "initialize.py", ("SH11",),
         "What the share coordinator could not begin with is written down as begun.",
-        "    after = before.begun(begun)\n",
-        "    after = before.begun({**begun, **failed})\n",
+        "    after = before.with_initialized(begun)\n",
+        "    after = before.with_initialized({**begun, **failed})\n",
         level=7,
     ),
     Mutant(

@@ -115,7 +115,7 @@ class GroupShard:
 
     def load(self, context: Context) -> Outcome:
         """Return the timers to start once the log is read, and the soft state of the groups."""
-        timers: list[Any] = [next_check(context), *share_partitions.armed(self.groups.values())]
+        timers: list[Any] = [next_check(context), *share_partitions.cleanup_timer(self.groups.values())]
         soft: list[Any] = []
         for group in self.groups.values():
             loaded = group_type_of(group).load(group, context)
@@ -276,7 +276,7 @@ def _group_timer(name: str) -> Callable[[GroupShard, str, Context], Outcome]:
 TIMERS: dict[str, Callable[..., Outcome]] = {
     **{name: _member_timer(name) for row in TYPES.values() for name in row.member_timers},
     **{name: _group_timer(name) for row in TYPES.values() for name in row.group_timers},
-    "share-state": lambda shard, context: share_partitions.tidy(shard.groups.values(), context),
+    "share-state": lambda shard, context: share_partitions.clean_up(shard.groups.values(), context),
     "retention": lambda shard, context: expire_offsets(shard.groups, shard.offsets, shard.pending, context),
 }
 """The handlers of expired timers, by the first item of the timer's key."""

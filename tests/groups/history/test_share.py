@@ -15,7 +15,7 @@ from konvene.codec.uuid import Uuid
 from konvene.groups.share import log as share
 from konvene.groups.share.current_assignment import CurrentAssignment
 from konvene.groups.share.group import Member
-from konvene.groups.share.state_topics import Some, StateTopics
+from konvene.groups.share.state_topics import ListedPartitions, StateTopics
 from konvene.records.audit import RebalanceValue
 from konvene.records.coordinator import Record
 
@@ -140,7 +140,7 @@ def join_records(name: str, epoch: int, *topics: str, hash: int = 7) -> list[Rec
 
 
 def initialized(*partitions: int, topic: Uuid = JOBS, name: str = "jobs") -> Record:
-    return share.state_record("g", StateTopics(initialized={topic: Some(name, partitions)}))
+    return share.state_record("g", StateTopics(initialized={topic: ListedPartitions(name, partitions)}))
 
 
 def causes_by_epoch(*batches: list[Record]) -> list[tuple[int, list[tuple[str, str | None]]]]:

@@ -18,7 +18,7 @@ from tests.groups.share.harness import ShareGroupHarness, logged_state, topics
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.modern.group import FIRST_EPOCH
-from konvene.groups.share.decision import TIDY
+from konvene.groups.share.decision import CLEANUP_TIMER
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.work import DeletedTopics, StateToDelete, StateToInitialize
 from konvene.shard.errors import GroupError
@@ -154,7 +154,7 @@ class RandomRun:
         assert isinstance(group, ShareGroup)
         assert sessions == set(group.members), "G11"
         if not group.state_topics.is_empty:
-            assert TIDY in harness.timers, "G11"
+            assert CLEANUP_TIMER in harness.timers, "G11"
         assert group.epoch >= group.assignment_epoch
         if group.is_empty:
             assert group.epoch == group.assignment_epoch

@@ -117,7 +117,7 @@ def answers_without_a_record(m: Patch) -> None:
 
 
 def never_sends_initialized_partitions(m: Patch) -> None:
-    m.setattr(heartbeat, "assignment_lacks_some", lambda group, topics: False)
+    m.setattr(heartbeat, "target_lacks_initialized", lambda group, topics: False)
 
 
 def bumps_the_epoch_without_a_record(m: Patch) -> None:

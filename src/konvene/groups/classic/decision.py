@@ -1,8 +1,7 @@
-"""A decision about a classic group while it is being made, and the steps that requests share.
+"""The decision of one request or timer of a classic group, with the steps that requests share.
 
-A `Decision` has a private copy of the group and collects what follows: replies, timers, the record, the
-audit. Nothing is visible before `outcome` returns all of it; if a request is rejected half-way, the decision
-is dropped.
+A `Decision` changes a private copy of the group, and collects the replies, timers, records and audit rows.
+They take effect when `outcome` returns them; if a request is rejected half-way, the decision is discarded.
 
 A rebalance: `start_rebalance` (or `maybe_complete_join` if one is in progress) -> members join ->
 `complete_join` starts the generation -> the leader's SyncGroup -> `propagate_assignment`.
@@ -33,7 +32,7 @@ from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Rebalance, Reply, Waiter
 
 SUPERSEDED = "Superseded"
-"""The end of a generation that another one replaced before it was stable."""
+"""The audited state of a generation that the next rebalance ended before it was stable."""
 
 
 def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
@@ -54,18 +53,18 @@ Kafka the queue of requests in front of the coordinator has this effect."""
 
 
 def initial_delay_ms(context: Context) -> int:
-    """Return how long the first rebalance of a group waits for the next member."""
+    """Return how long the first rebalance of a group waits for another member to join."""
     configured_ms: int = context.config["group.initial.rebalance.delay.ms"]
     return max(configured_ms, SHORTEST_INITIAL_DELAY_MS)
 
 
 def rejected_join(error: Errors, member_id: str = "") -> JoinGroupResponse:
-    """Return the response to a JoinGroup that fails: it has no generation and no protocol."""
+    """Return the response to a rejected JoinGroup, without a generation and a protocol."""
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
 class Decision:
-    """One decision about one group; `group` is its private copy."""
+    """The changes, replies and timers that follow from one request or timer; `group` is a private copy."""
 
     __slots__ = ("context", "group", "rebalances", "records", "replies", "timers")
 
@@ -102,7 +101,7 @@ class Decision:
         self.arm(session_key(self.group.group_id, member.member_id), member.session_timeout_ms)
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> Member:
-        """Answer the pending JoinGroup of a member, if there is one, and return the member without it."""
+        """Answer the member's pending JoinGroup, if it has one; return the member without it."""
         if member.join_waiter is None:
             return member
         self.reply(member.join_waiter, response)
@@ -111,8 +110,10 @@ class Decision:
         return member
 
     def joined_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """Return the JoinGroup response of a member of the current generation; the leader's lists all
-        members."""
+        """Return the JoinGroup response for a member of the current generation.
+
+        That of the leader lists all members. `skip_assignment`: the leader keeps the last assignment.
+        """
         group = self.group
         leads = group.leader == member.member_id
         return JoinGroupResponse(
@@ -139,8 +140,9 @@ class Decision:
     def cause(self, kind: str, member: Member | None, reason: str | None = None) -> None:
         """Add a cause (`shard.causes`) of the rebalance in progress, or of the one that is about to start.
 
-        Without a member the cause concerns the group. A generation that is not stable yet ends as
-        superseded."""
+        `member`: None if the cause concerns the group. If the current generation is not stable yet, it is
+        audited as superseded.
+        """
         now = self.context.now_ms
         if self.group.state is State.COMPLETING_REBALANCE:
             self.audit_generation(SUPERSEDED)
@@ -149,7 +151,7 @@ class Decision:
         self.group.trace = replace(trace, causes=(*trace.causes, cause))
 
     def audit_generation(self, state: str) -> None:
-        """Audit the end of the generation, as `state`."""
+        """Add an audit row for the current generation, which ends the rebalance in progress in this state."""
         group, trace = self.group, self.group.trace
         if trace is None:
             return
@@ -186,7 +188,7 @@ class Decision:
             self.maybe_complete_join()
 
     def start_rebalance(self) -> None:
-        """Move to PreparingRebalance; members that wait for an assignment have to rejoin."""
+        """Move to PreparingRebalance; answer pending SyncGroups with REBALANCE_IN_PROGRESS."""
         group = self.group
         if group.state is State.COMPLETING_REBALANCE:
             self._reset_assignments()
@@ -205,15 +207,13 @@ class Decision:
             self.arm(join_key(group.group_id), group.rebalance_timeout_ms)
 
     def maybe_complete_join(self) -> None:
-        """Complete the join if all members have joined; the first rebalance of a group waits for its
-        delay."""
+        """Complete the join if all members have joined, except during the initial delay of a group."""
         group = self.group
         if group.state is State.PREPARING_REBALANCE and not group.was_empty and group.all_joined:
             self.complete_join()
 
     def complete_join(self) -> None:
-        """Start the next generation with the members that joined; dynamic members that did not are
-        removed."""
+        """Remove dynamic members that did not join, and start the next generation; or wait if none joined."""
         group = self.group
         self.disarm(join_key(group.group_id))
         for member in [m for m in group.members.values() if m.join_waiter is None and m.instance_id is None]:
@@ -264,8 +264,10 @@ class Decision:
         return False
 
     def propagate_assignment(self, assignments: dict[str, bytes]) -> None:
-        """Store the leader's assignment and answer the pending SyncGroups. Members that it omits get an empty
-        one."""
+        """Store the leader's assignment, answer the pending SyncGroups, and make the group stable.
+
+        Members that the leader omits get an empty assignment.
+        """
         group = self.group
         for member in list(group.members.values()):
             assigned = assignments.get(member.member_id, b"")
@@ -290,14 +292,13 @@ class Decision:
         self.disarm(sync_key(self.group.group_id))
 
     def remove_pending_sync(self, member_id: str) -> None:
-        """Record the SyncGroup of a member; after the last one the sync timer stops."""
+        """Note that a member has sent its SyncGroup; stop the sync timer if it was the last one."""
         self.group.pending_syncs.discard(member_id)
         if not self.group.pending_syncs:
             self.disarm(sync_key(self.group.group_id))
 
     def _reset_assignments(self) -> None:
-        """Discard the assignments of a generation that never becomes stable; pending SyncGroups fail with
-        REBALANCE_IN_PROGRESS."""
+        """Discard all assignments; answer pending SyncGroups with REBALANCE_IN_PROGRESS."""
         group = self.group
         for member in list(group.members.values()):
             if member.sync_waiter is not None:
@@ -306,7 +307,7 @@ class Decision:
             group.put(replace(member, assignment=b"", sync_waiter=None))
 
     def remove(self, member: Member) -> None:
-        """Remove a member. Its pending requests fail with UNKNOWN_MEMBER_ID."""
+        """Remove a member, and answer its pending requests with UNKNOWN_MEMBER_ID."""
         self.answer_join(member, rejected_join(Errors.UNKNOWN_MEMBER_ID))
         if member.sync_waiter is not None:
             self.reply(member.sync_waiter, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
@@ -314,7 +315,7 @@ class Decision:
         self.group.drop(member.member_id)
 
     def rebalance_after_expiry(self) -> None:
-        """Rebalance after a member's session expired."""
+        """Start a rebalance, or complete the join of one in progress, after an expired member was removed."""
         if self.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
             self.start_rebalance()
         elif self.group.state is State.PREPARING_REBALANCE and self.group.all_joined:

@@ -1,7 +1,6 @@
-"""Timers of classic groups: session expiry, join timeout and sync timeout; and what follows from loading a
-group.
+"""Timers of classic groups (session, join and sync timeouts), and their start after a load.
 
-A timer whose member has left, or whose rebalance has ended, changes nothing.
+A timer whose member has left, or whose rebalance has ended, has no effect.
 """
 
 from __future__ import annotations
@@ -14,7 +13,10 @@ from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Outcome
 
 
 def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Outcome:
-    """Remove a member without a heartbeat in time. One with a pending request is alive, unless it is new."""
+    """Remove a member whose session timed out, unless a request of it is pending.
+
+    A new member, which has not been in a generation yet, is removed even if its JoinGroup is pending.
+    """
     if member_id in known.pending_joins:
         decision = Decision(known, context)
         decision.group.drop(member_id)
@@ -35,7 +37,7 @@ def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Ou
 
 
 def load(group: ClassicGroup, context: Context) -> Outcome:
-    """Restart the session of each member after a load, and begin a rebalance that is due."""
+    """Start the session timer of each member of a loaded group, and a rebalance if one is due."""
     timers: list[Arm | Disarm] = []
     for member in group.members.values():
         timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
@@ -50,7 +52,7 @@ def load(group: ClassicGroup, context: Context) -> Outcome:
 
 
 def _rebalance_cause(group: ClassicGroup, context: Context) -> str | None:
-    """Why a group that was just loaded has to rebalance; None if it has not."""
+    """Return the cause why a loaded group has to rebalance; None if it has not."""
     if len(group.members) > context.config["group.max.size"]:
         return causes.GROUP_TOO_LARGE  # The limit was lowered: the last members to rejoin are rejected.
     is_due = group.members and group.state_timestamp_ms == REBALANCE_DUE_MS
@@ -58,7 +60,7 @@ def _rebalance_cause(group: ClassicGroup, context: Context) -> str | None:
 
 
 def join_timed_out(known: ClassicGroup, context: Context) -> Outcome:
-    """Complete the join. The first rebalance of a group keeps waiting while new members join."""
+    """Complete the join, or extend the initial delay if members joined meanwhile and time remains."""
     if known.state is not State.PREPARING_REBALANCE:
         return NOTHING
     decision = Decision(known, context)
@@ -75,7 +77,7 @@ def join_timed_out(known: ClassicGroup, context: Context) -> Outcome:
 
 
 def sync_timed_out(known: ClassicGroup, context: Context) -> Outcome:
-    """Remove members that joined and did not send a SyncGroup."""
+    """Remove the members that joined but did not send a SyncGroup, and start a rebalance."""
     if known.state not in (State.COMPLETING_REBALANCE, State.STABLE):
         return NOTHING
     if not known.pending_syncs:

@@ -1,4 +1,6 @@
-"""A classic group, its members, and its states by their responses and transitions.
+"""A classic group, its members and its states.
+
+The states, with the responses to Heartbeat and SyncGroup:
 
     state                Heartbeat              SyncGroup              leaves for
     Empty                UNKNOWN_MEMBER_ID      UNKNOWN_MEMBER_ID      PreparingRebalance: a member joins
@@ -9,9 +11,8 @@
     Stable               NONE                   the assignment         PreparingRebalance
     Dead                 not a state here: a deleted group no longer exists
 
-The state of a group is what the log has of it (`log.from_record`), and what a restart loses, as in Kafka:
-pending requests, member ids that were handed out and not used yet, and the causes of the rebalance in
-progress.
+A restart restores a group from its record (`log.from_record`). As in Kafka it loses pending requests, member
+ids that were assigned but not used yet, and the causes of the rebalance in progress.
 
 `Member` is a frozen value. A `ClassicGroup` is changed only as the private copy of a decision, which then
 replaces the group by the soft record `ClassicGroupSnapshot`.
@@ -32,7 +33,7 @@ from konvene.shard.errors import GroupError
 
 
 class State(StrEnum):
-    """Kafka's names, as ListGroups and DescribeGroups return them."""
+    """The states of a classic group, by the names that ListGroups and DescribeGroups return."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -50,7 +51,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member, and its pending requests."""
+    """A member of a classic group, and the waiters of its pending JoinGroup and SyncGroup."""
 
     member_id: str
     instance_id: str | None
@@ -75,13 +76,13 @@ class Member:
         return b""
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """Return the member's preferred protocol among those that all members support."""
+        """Return the member's preferred protocol among the candidates, which all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceTrace:
-    """The rebalance in progress, for the audit."""
+    """What the audit needs of the rebalance in progress: its causes and times."""
 
     started_ms: int
     causes: tuple[Cause, ...]
@@ -90,7 +91,7 @@ class RebalanceTrace:
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """A classic group. Equal by content; `copy` before changing."""
+    """A classic group. Equal by content; to be changed only as a `copy`, never in place."""
 
     group_id: str
     state: State = State.EMPTY
@@ -103,7 +104,7 @@ class ClassicGroup:
     instances: dict[str, str] = field(default_factory=dict)
     """Static members: member id by instance id."""
     pending_joins: set[str] = field(default_factory=set)
-    """Member ids that were handed out (MEMBER_ID_REQUIRED) and have not joined."""
+    """Member ids that were assigned with MEMBER_ID_REQUIRED and have not joined yet."""
     pending_syncs: set[str] = field(default_factory=set)
     subscribed: frozenset[str] | None = field(default=None, compare=False)
     """Topics that members of the last generation subscribe to; None if they are unknown."""
@@ -153,8 +154,10 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def drop(self, member_id: str) -> Member | None:
-        """Remove a member, or a member id that was handed out. The next member becomes the leader if that one
-        was."""
+        """Remove and return a member, or remove an assigned member id that has not joined (return None).
+
+        If the member was the leader, the first of the others becomes the leader.
+        """
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -175,7 +178,7 @@ class ClassicGroup:
                 del self.protocol_counts[name]
 
     def check_generation(self, generation: int) -> None:
-        """Check the generation of a member's request. Raises ILLEGAL_GENERATION."""
+        """Raise ILLEGAL_GENERATION if a member's request has another generation than the group."""
         accepts_earlier_epochs = self.accepts_earlier_epochs and self.state is State.PREPARING_REBALANCE
         if generation != self.generation and not (
             accepts_earlier_epochs and 0 < generation < self.generation
@@ -183,8 +186,10 @@ class ClassicGroup:
             raise GroupError(Errors.ILLEGAL_GENERATION)
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return the member. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if its instance id has another
-        member id."""
+        """Return the member with these ids.
+
+        Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance id belongs to another member id.
+        """
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:
@@ -204,11 +209,11 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of the members."""
+        """Return the longest rebalance timeout of the members."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member with these protocols may join the group."""
+        """Return whether a member with these protocols may join: all members support one of them."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(names)
         size = len(self.members)
@@ -217,8 +222,10 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that all members support and most prefer; at a tie, the first in Java's hash
-        map."""
+        """Return the protocol that most members prefer among those that all support.
+
+        At a tie it is the first one in the iteration order of Java's HashMap.
+        """
         size = len(self.members)
         candidates = frozenset(name for name, n in self.protocol_counts.items() if n == size)
         votes = Counter(member.vote(candidates) for member in self.members.values())
@@ -226,7 +233,7 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Whether the group exists only because offsets are committed under its name."""
+        """Return whether the group has only committed offsets, and never had members."""
         return self.protocol_type is None
 
 
@@ -245,6 +252,6 @@ def in_hash_order(names: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ClassicGroupSnapshot:
-    """The soft record that replaces a classic group, pending requests included."""
+    """The soft record (a change outside the log) that replaces a classic group by its changed copy."""
 
     group: ClassicGroup

@@ -1,4 +1,4 @@
-"""Heartbeat: starts the member's session anew, and changes nothing else. The most frequent request of all."""
+"""Heartbeat: restart the member's session, and answer whether it has to rejoin. The most frequent request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REJOIN = HeartbeatResponse(error_code=Errors.REBALANCE_IN_PROGRESS)
 
 
 def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Context) -> Outcome:
-    """Handle a Heartbeat request. Raises `GroupError`."""
+    """Restart the member's session; answer REBALANCE_IN_PROGRESS if it has to rejoin. Raises `GroupError`."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     if group is None:
@@ -31,8 +31,10 @@ def heartbeat(group: ClassicGroup | None, request: HeartbeatRequest, context: Co
 def cacheable(
     group: ClassicGroup, request: HeartbeatRequest, context: Context
 ) -> tuple[ClassicGroup, tuple[Arm | Disarm, ...]] | None:
-    """Return the group on which the response depends, and the session timer; None if the heartbeat may
-    fail."""
+    """Return the group and the session timer if the response stays the same while the group is unchanged.
+
+    Return None for a heartbeat that is, or may be, answered with an error.
+    """
     if group.state is State.PREPARING_REBALANCE or request.generation_id != group.generation:
         return None
     member = group.members.get(request.member_id)

@@ -42,7 +42,7 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Handle a JoinGroup request. Raises `GroupError`; the response then has the member id of the request."""
+    """Decide a JoinGroup request by the cases above. Raises `GroupError`."""
     check(request, context)
     config = context.config
     if known is None and request.member_id:
@@ -71,7 +71,7 @@ def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context
 
 
 def check(request: JoinGroupRequest, context: Context) -> None:
-    """Check what does not depend on the group. Raises `GroupError`."""
+    """Validate the fields that do not depend on the group. Raises `GroupError`."""
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     config = context.config
@@ -161,7 +161,7 @@ def _add(decision: Decision, request: JoinGroupRequest, member_id: str) -> None:
 
 
 def _update(decision: Decision, request: JoinGroupRequest, member: Member) -> None:
-    """Update a member that rejoins; its JoinGroup becomes pending."""
+    """Update a member that rejoins, and make this JoinGroup its pending one."""
     if member.join_waiter is not None and member.join_waiter != decision.context.waiter:
         # A retry on another connection: the older request is answered as well.
         decision.reply(member.join_waiter, rejected_join(Errors.REBALANCE_IN_PROGRESS, member.member_id))
@@ -211,7 +211,7 @@ def _replace_static(decision: Decision, request: JoinGroupRequest, old: Member, 
 
 
 def _replace_member_id(group: ClassicGroup, old: Member, member_id: str) -> Member:
-    """Return the member under its new id; it stays leader, and its SyncGroup stays pending."""
+    """Replace a member by itself under a new id, which stays the leader if it was; return the new member."""
     was_leader = group.leader == old.member_id
     sync_is_pending = old.member_id in group.pending_syncs
     group.drop(old.member_id)
@@ -225,9 +225,11 @@ def _replace_member_id(group: ClassicGroup, old: Member, member_id: str) -> Memb
 
 
 def _keep_generation(decision: Decision, member: Member, old_member_id: str) -> None:
-    """Answer with the current generation, without a rebalance; the new member id is written to the log.
+    """Answer a rejoined static member with the current generation, and write its new member id to the log.
 
-    The member's subscription may have changed; the group's topics are those of the new one from now on."""
+    No rebalance follows. The subscription of the member may have changed, so the topics to which the group
+    subscribes are updated.
+    """
     group = decision.group
     was_leader = group.leader == member.member_id
     group.subscribed = topics_of_generation(group)
@@ -263,7 +265,7 @@ _REASONS = (
 
 
 def _rejoin_cause(request: JoinGroupRequest, member: Member, changed: bool, is_leader: bool) -> str:
-    """Return the cause of a rejoin: by the reason that the client gives, else by what it changes."""
+    """Return the cause of a rejoin: by the reason that the client gives, otherwise by what has changed."""
     for text, cause in _REASONS:
         if text in (request.reason or ""):
             return cause

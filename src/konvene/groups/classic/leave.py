@@ -1,4 +1,4 @@
-"""LeaveGroup: members leave, or an administrator removes them. One rebalance follows for all of them."""
+"""LeaveGroup: remove members that leave or that an administrator removes, and start one rebalance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from konvene.shard.errors import GroupError
 
 
 def leave(known: ClassicGroup | None, request: LeaveGroupRequest, context: Context) -> Outcome:
-    """Handle a LeaveGroup request. Raises `GroupError`. Before version 3 the request names one member."""
+    """Remove the members that the request names, and start a rebalance if there were any.
+
+    Raises `GroupError` for an empty group id; a member that does not exist is an error in its response.
+    """
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     identities = leaving_members(request, context)
@@ -28,7 +31,7 @@ def leave(known: ClassicGroup | None, request: LeaveGroupRequest, context: Conte
 
 
 def leaving_members(request: LeaveGroupRequest, context: Context) -> tuple[MemberIdentity, ...]:
-    """Return the identities of the members that leave; before version 3 that is one."""
+    """Return the identities of the members to remove; before version 3 a request names only one."""
     if context.api_version < 3:
         return (MemberIdentity(member_id=request.member_id),)
     return request.members
@@ -57,12 +60,12 @@ def _remove_identity(decision: Decision, identity: MemberIdentity) -> Errors:
 
 
 def _pending_member(decision: Decision, member_id: str) -> Member:
-    """Return a member for the audit that was handed an id and had not joined."""
+    """Return a member, for the audit, with an assigned member id that has not joined."""
     return Member(member_id, None, decision.context.client_id, decision.context.client_host, 0, 0, "", ())
 
 
 def _departure_cause(decision: Decision, member: Member) -> str:
-    """Return the cause: the member's own client, or an administrator."""
+    """Return whether the member left or an administrator removed it: the latter has another client id."""
     return causes.MEMBER_LEFT if member.client_id == decision.context.client_id else causes.REMOVED_BY_ADMIN
 
 
@@ -72,7 +75,10 @@ def _remove(decision: Decision, member: Member, cause: str, reason: str | None) 
 
 
 def _rebalance_after_leave(decision: Decision) -> None:
-    """Rebalance a group that has a generation, also when only an unused member id was given back."""
+    """Start a rebalance, or complete the join of one in progress, after the members were removed.
+
+    As in Kafka, also if only member ids that had not joined were removed.
+    """
     if decision.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
         decision.start_rebalance()
     else:

@@ -1,8 +1,8 @@
 """The record of a classic group: GroupMetadata (version 3, as Kafka 4.4 writes it).
 
-Written when the group is created, becomes stable or becomes empty, and when a static member rejoins under a
-new member id; a tombstone when it is deleted. Of a member's protocols only the selected one is kept with its
-metadata, so after a restart each member supports that one alone until it rejoins.
+It is written when the group is created or converted, when it becomes stable or empty, and when a static
+member rejoins under a new member id; a tombstone is written when the group is deleted. Of each member's
+protocols it has only the selected one, so after a restart members support no other until they rejoin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, Member
 from konvene.records.coordinator import Record
 
 REBALANCE_DUE_MS = -2
-"""The state timestamp of a group that has to rebalance when it is loaded, since none of its members would."""
+"""The state timestamp of a group that has to rebalance when it is loaded: no member would start it."""
 
 
 def to_record(group: ClassicGroup) -> Record:
@@ -47,7 +47,7 @@ def tombstone(group_id: str) -> Record:
 
 
 def from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """Return the group after a restart: Stable if it has members, else Empty."""
+    """Return the group of a record: Stable if it has members, else Empty."""
     group = ClassicGroup(
         group_id,
         State.STABLE if value.members else State.EMPTY,

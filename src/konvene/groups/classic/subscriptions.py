@@ -1,5 +1,7 @@
-"""The subscriptions and assignments of members of protocol type "consumer". Those of other types are
-opaque."""
+"""Encode and decode the subscriptions and assignments of members of protocol type "consumer".
+
+Those of other protocol types are opaque to the broker.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ LATEST_VERSION = 3
 
 
 class Subscription(NamedTuple):
-    """The topics that a member subscribes to, and the partitions that it reports as owned."""
+    """A member's decoded JoinGroup metadata: its topics, and the partitions that it owns."""
 
     topics: frozenset[str]
     owned: frozenset[tuple[str, int]]
@@ -32,7 +34,7 @@ class Subscription(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """The assignment that the group's leader computed for a member."""
+    """A member's decoded assignment, which the leader of the group computed."""
 
     partitions: tuple[tuple[str, tuple[int, ...]], ...]
     """Partitions by topic."""
@@ -40,8 +42,10 @@ class Assigned(NamedTuple):
 
 
 def read_subscription(metadata: bytes) -> Subscription | None:
-    """Decode a member's metadata; None if it is no subscription. Later versions are read as the latest
-    known."""
+    """Decode a member's JoinGroup metadata; None if it is malformed.
+
+    Versions later than `LATEST_VERSION` are decoded as that one, as their additional fields come last.
+    """
     if len(metadata) < 2:
         return None
     version = min(int.from_bytes(metadata[:2], "big", signed=True), LATEST_VERSION)
@@ -58,7 +62,7 @@ def read_subscription(metadata: bytes) -> Subscription | None:
 
 
 def read_assignment(assignment: bytes) -> Assigned | None:
-    """Decode a member's assignment; None if it is none. No bytes are an empty assignment."""
+    """Decode a member's assignment; None if it is malformed. Zero bytes are an empty assignment."""
     if not assignment:
         return Assigned(())
     if len(assignment) < 2:
@@ -76,7 +80,7 @@ def read_assignment(assignment: bytes) -> Assigned | None:
 def write_assignment(
     partitions: Iterable[tuple[str, tuple[int, ...]]], metadata: bytes, user_data: bytes | None = None
 ) -> bytes:
-    """Encode a member's assignment, in the version of its own metadata."""
+    """Encode a member's assignment in the version of `metadata`, its JoinGroup metadata."""
     version = _version(metadata)
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=tuple(
@@ -93,9 +97,11 @@ def _version(data: bytes) -> int:
 
 
 def topics_of_generation(group: ClassicGroup) -> frozenset[str] | None:
-    """Return the topics that the members of a generation subscribe to; None if one cannot be decoded.
+    """Return the topics that the members of a generation subscribe to; None if they are unknown.
 
-    Every version begins as version 0, which is all that is read."""
+    They are unknown unless the protocol type is "consumer" and all subscriptions can be decoded. Only the
+    fields of version 0 are decoded, with which every version begins.
+    """
     if group.protocol_type != CONSUMER:
         return None
     topics: set[str] = set()

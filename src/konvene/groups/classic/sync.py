@@ -1,4 +1,4 @@
-"""SyncGroup: the leader sends the assignment, every member receives its own."""
+"""SyncGroup: the leader sends all assignments, and every member receives its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from konvene.shard.errors import GroupError
 
 
 def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Handle a SyncGroup request. Raises `GroupError`."""
+    """Return the member's assignment if it is known, else keep the request pending until the leader's.
+
+    Raises `GroupError`.
+    """
     if not request.group_id:
         raise GroupError(Errors.INVALID_GROUP_ID)
     if known is None or known.state is State.EMPTY:
@@ -41,5 +44,5 @@ def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context
 
 
 def _differs(requested: str | None, current: str | None) -> bool:
-    """Whether a request names another protocol; versions before 5 name none."""
+    """Return whether a request names another protocol (or type); None, before version 5, never differs."""
     return requested is not None and requested != current

@@ -1,7 +1,7 @@
 """The current assignment of a member of a share group, and its next step towards the target.
 
-Several members may share a partition, so none has to wait for another, or to acknowledge a revocation. A
-member has its target with its next heartbeat, less the topics that it no longer subscribes to.
+Several members may share a partition, so none has to wait for another, or to acknowledge a revocation. With
+its next heartbeat a member gets its target assignment, without topics that it no longer subscribes to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STABLE = 0
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member is assigned, and its epochs."""
+    """The partitions that are assigned to a member, and its epochs."""
 
     epoch: int = 0
     previous_epoch: int = 0
@@ -27,7 +27,7 @@ class CurrentAssignment:
     state: int = STABLE
 
     def is_at(self, epoch: int) -> bool:
-        """Whether the assignment is the whole target of this epoch."""
+        """Return whether the assignment is the member's target of this epoch."""
         return self.epoch == epoch and self.state == STABLE
 
 
@@ -39,8 +39,10 @@ def next_assignment(
     *,
     subscription_changed: bool,
 ) -> CurrentAssignment:
-    """Return the assignment after the next step. `subscribed`: ids of existing topics that it subscribes
-    to."""
+    """Return the assignment after the next step towards the target; `current` itself if there is none.
+
+    `epoch`: epoch of the target. `subscribed`: ids of existing topics to which the member subscribes.
+    """
     if epoch != current.epoch:
         return CurrentAssignment(epoch, current.epoch, _restricted_to(target, subscribed))
     if subscription_changed:
@@ -49,7 +51,7 @@ def next_assignment(
 
 
 def _restricted_to(target: Partitions, topics: Container[Uuid]) -> Partitions:
-    """Return the target without other topics; the same object if there are none."""
+    """Return the target with only these topics; the same object if it has no others."""
     if all(topic in topics for topic in target):
         return target
     return {topic: partitions for topic, partitions in target.items() if topic in topics}

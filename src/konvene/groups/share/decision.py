@@ -1,4 +1,4 @@
-"""A decision about a share group: extends `groups.modern.decision` with its own steps."""
+"""The decision of one request or timer of a share group: extends `groups.modern.decision`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from konvene.groups.share.group import Member, ShareGroup, SoftState
 from konvene.groups.share.state_topics import StateTopics
 from konvene.shard.contract import Context, Disarm
 
-__all__ = ["TIDY", "Decision", "session_key"]
+__all__ = ["CLEANUP_TIMER", "Decision", "session_key"]
 
-TIDY = ("share-state",)
-"""The shard's timer for the clean-up of state of deleted topics."""
+CLEANUP_TIMER = ("share-state",)
+"""Key of the shard's timer that removes deleted topics from the groups' share partitions."""
 
 
 class Decision(ModernDecision[ShareGroup, Member]):
-    """One decision about one group."""
+    """The changes, replies and timers that follow from one request or timer of a share group."""
 
     soft: SoftState
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
@@ -43,7 +43,10 @@ class Decision(ModernDecision[ShareGroup, Member]):
     # --- steps that requests share ---
 
     def bump(self, metadata_hash: int) -> None:
-        """Bump the group's epoch, since an input of its assignment changed."""
+        """Bump the group's epoch because an input of its target assignment changed.
+
+        `metadata_hash`: hash of the subscribed topics.
+        """
         self.epoch += 1
         self.metadata_hash = metadata_hash
         self.record(log.group_record(self.group.group_id, self.epoch, metadata_hash))
@@ -55,9 +58,9 @@ class Decision(ModernDecision[ShareGroup, Member]):
         super().remove(member)
         self.disarm_all(member.member_id)
 
-    def keep_state(self, state: StateTopics) -> None:
-        """Record which share partitions the group has."""
+    def record_state_topics(self, state: StateTopics) -> None:
+        """Record the group's share partitions by state."""
         self.state_topics = state
         self.record(log.state_record(self.group.group_id, state))
         interval_ms = self.context.config["offsets.retention.check.interval.ms"]
-        self.arm(TIDY, interval_ms, unless_armed=True)
+        self.arm(CLEANUP_TIMER, interval_ms, unless_armed=True)

@@ -25,13 +25,13 @@ Groups = Mapping[str, Any]
 
 
 def describe(groups: Groups, request: ShareGroupDescribeRequest, context: Context) -> Outcome:
-    """Handle a ShareGroupDescribe request."""
+    """Return the descriptions of the requested groups; those that are no share groups have an error."""
     described = tuple(_described(groups, group_id, context) for group_id in request.group_ids)
     return Outcome((Reply(context.waiter, ShareGroupDescribeResponse(groups=described)),))
 
 
 def _described(groups: Groups, group_id: str, context: Context) -> DescribedGroup:
-    """Return the description of a group, or the error."""
+    """Return the description of a group; if it is no share group, one with an error."""
     try:
         group = get_or_throw_group(groups, group_id, ShareGroup)
     except GroupError as refused:

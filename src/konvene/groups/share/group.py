@@ -8,7 +8,7 @@
 The epochs are those of a consumer group. A member reaches the assignment epoch with its next heartbeat, since
 it waits for no other member. There are no static members and no regular expressions.
 
-A `ShareGroup` is changed by the replay of records alone (`log`).
+A `ShareGroup` changes only by the replay of records (`log`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from konvene.groups.share.state_topics import StateTopics
 
 
 class State(StrEnum):
-    """Kafka's names, as ListGroups and ShareGroupDescribe return them."""
+    """The states of a share group, by the names that ListGroups and ShareGroupDescribe return."""
 
     EMPTY = "Empty"
     STABLE = "Stable"
@@ -47,17 +47,17 @@ class Member:
 
     @property
     def instance_id(self) -> None:
-        """None: share groups have no static members."""
+        """Return None: share groups have no static members."""
         return None
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """-1: a member has no time limit, for it need not acknowledge a revocation."""
+        """Return -1 (none): members do not acknowledge revocations, so there is no time limit for that."""
         return -1
 
     @property
     def classic(self) -> None:
-        """None: members of the classic protocol cannot join."""
+        """Return None: members of the classic protocol cannot join a share group."""
         return None
 
     def having(self, current: CurrentAssignment) -> Member:
@@ -65,13 +65,13 @@ class Member:
         return Member(self.member_id, self.rack_id, self.client_id, self.client_host, self.topics, current)
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member owns its whole target of this epoch."""
+        """Return whether the member has its target assignment of this epoch."""
         return self.current.is_at(epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class SoftState(ModernSoftState):
-    """State of a group that is not in its log, and lost by a restart."""
+    """The state of a group that is not in its log, so that a restart loses it."""
 
     requested_ms: Mapping[Uuid, int] = field(default_factory=dict)
     """When the initialization of a topic's share partitions was requested, while it is pending."""
@@ -79,7 +79,7 @@ class SoftState(ModernSoftState):
 
 @dataclass(slots=True, repr=False)
 class ShareGroup(ModernGroup[Member]):
-    """A share group. Changed by the replay of records (`log`) alone."""
+    """A share group: its members, target assignments and share partitions."""
 
     group_type: ClassVar[str] = "share"
 
@@ -96,15 +96,17 @@ class ShareGroup(ModernGroup[Member]):
 
     @property
     def may_delete(self) -> bool:
-        """Whether the group is empty, and has no share partitions that are not being deleted: a member may
-        have joined and left since the deletion began."""
-        return self.is_empty and not self.state_topics.has_some
+        """Return whether the group is empty and the deletion of all its share partitions was requested.
+
+        The latter is not certain even after `BeginDeletion`: a member may have joined and left since.
+        """
+        return self.is_empty and not self.state_topics.has_state
 
     def copy(self, **indexes: Any) -> Self:
         return ModernGroup.copy(self, subscribers=self.subscribers.copy(), **indexes)
 
     def names_with(self, departed: Iterable[Member], joined: Iterable[Member] = ()) -> set[str]:
-        """Return the topics that the group subscribes to without some members, and with others."""
+        """Return the topics to which the group subscribes after these members departed and joined."""
         counts = self.subscribers.copy()
         for members, delta in ((departed, -1), (joined, 1)):
             for member in members:
@@ -121,11 +123,11 @@ class ShareGroup(ModernGroup[Member]):
                 del self.subscribers[name]
 
     def _same(self, old: Any, new: Any) -> bool:
-        """True: partitions are shared, so no owners are indexed."""
+        """Return True, so that the index of owners is never updated: partitions of share groups have none."""
         return True
 
     def _claim(self, member_id: str, current: CurrentAssignment) -> None:
-        """Partitions have no owners."""
+        """Do nothing: partitions of share groups have no owners."""
 
     def _release(self, member_id: str, current: CurrentAssignment) -> None:
-        """Partitions have no owners."""
+        """Do nothing: partitions of share groups have no owners."""

@@ -32,7 +32,7 @@ from konvene.groups.share import log
 from konvene.groups.share.current_assignment import CurrentAssignment
 from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import Member, ShareGroup
-from konvene.groups.share.initialize import assignment_lacks_some, initialize, is_beginning
+from konvene.groups.share.initialize import initialize, is_initializing, target_lacks_initialized
 from konvene.groups.share.leave import leave
 from konvene.groups.share.targets import maybe_reconcile, retarget
 from konvene.messages.share_group_heartbeat import (
@@ -49,7 +49,7 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a ShareGroupHeartbeat request. An error has Kafka's message, and changes nothing."""
+    """Decide a heartbeat: of a member that joins, stays or leaves. An error response changes nothing."""
     try:
         _check(request)
         if request.member_epoch == LEAVE:
@@ -61,7 +61,7 @@ def heartbeat(groups: Groups, request: ShareGroupHeartbeatRequest, context: Cont
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """Check what does not depend on the group. Raises `GroupError`."""
+    """Validate the fields that do not depend on the group. Raises `GroupError`."""
     for name, text in (
         ("MemberId", request.member_id),
         ("GroupId", request.group_id),
@@ -81,7 +81,7 @@ def _invalid(message: str) -> GroupError:
 
 
 def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a heartbeat of a member that joins or stays."""
+    """Decide the heartbeat of a member that joins or stays; return its assignment if it may have changed."""
     decision = Decision(_group(groups, request), context)
     check_size(decision.group, context.config["group.share.max.size"], request.member_id, None)
     old = _admit(decision, request)
@@ -101,8 +101,10 @@ def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
 
 
 def _group(groups: Groups, request: ShareGroupHeartbeatRequest) -> ShareGroup:
-    """Return the group, which a joining member creates. A group of another type is never replaced, even if
-    empty."""
+    """Return the group; a new one if a member joins a group that does not exist.
+
+    Raises GROUP_ID_NOT_FOUND, also for an empty group of another type, which is not replaced.
+    """
     group_id = request.group_id
     known = groups.get(group_id)
     if isinstance(known, ShareGroup):
@@ -115,7 +117,7 @@ def _group(groups: Groups, request: ShareGroupHeartbeatRequest) -> ShareGroup:
 
 
 def _admit(decision: Decision, request: ShareGroupHeartbeatRequest) -> Member:
-    """Return the member before this heartbeat. Raises `GroupError`, unless it may be at its epoch."""
+    """Return the member as before this heartbeat. Raises FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID."""
     member_id, epoch = request.member_id, request.member_epoch
     if epoch == JOIN:
         return decision.group.members.get(member_id) or Member(member_id)
@@ -137,7 +139,7 @@ def _admit(decision: Decision, request: ShareGroupHeartbeatRequest) -> Member:
 
 
 def _updated(old: Member, request: ShareGroupHeartbeatRequest, context: Context) -> Member:
-    """Return the member with the fields of the request; those that are left out are unchanged."""
+    """Return the member with the fields of the request; fields that the request omits are unchanged."""
     names = request.subscribed_topic_names
     fields = (
         request.rack_id if request.rack_id is not None else old.rack_id,
@@ -151,8 +153,11 @@ def _updated(old: Member, request: ShareGroupHeartbeatRequest, context: Context)
 
 
 def _subscribe(decision: Decision, old: Member, new: Member) -> tuple[bool, Collection[str]]:
-    """Record the member, and bump the epoch if the subscription or its topics changed, or share partitions
-    were initialized. Return whether it was bumped, and the topics that the group subscribes to."""
+    """Record the member, and bump the group's epoch if an input of the target assignment changed.
+
+    The inputs are the members' subscriptions, the topics, and the initialized share partitions. Return
+    whether the epoch was bumped, and the names of the topics to which the group subscribes.
+    """
     group, context = decision.group, decision.context
     is_new, changed = old.member_id not in group.members, old.topics != new.topics
     if new is not old:
@@ -161,7 +166,7 @@ def _subscribe(decision: Decision, old: Member, new: Member) -> tuple[bool, Coll
         decision.cause(causes.MEMBER_JOINED, new)
     elif changed:
         decision.cause(causes.SUBSCRIPTION_CHANGED, new)
-    lacks = group.assignment_epoch >= group.epoch and assignment_lacks_some(group, context.topics)
+    lacks = group.assignment_epoch >= group.epoch and target_lacks_initialized(group, context.topics)
     if lacks and not changed:
         decision.cause(causes.SHARE_PARTITIONS_INITIALIZED)
     bump = changed or lacks
@@ -207,8 +212,8 @@ def _response(
 
 
 def waits(group: ShareGroup, member: Member) -> bool:
-    """Whether a member of the group waits: for its target, or for the initialization of share partitions."""
-    return is_waiting(member, group.epoch, group.assignment_epoch) or is_beginning(group)
+    """Return whether the member waits for its target, or the group for initializations."""
+    return is_waiting(member, group.epoch, group.assignment_epoch) or is_initializing(group)
 
 
 def _assignment(current: CurrentAssignment) -> Assignment:
@@ -227,9 +232,9 @@ def _assignment(current: CurrentAssignment) -> Assignment:
 def cacheable(
     group: ShareGroup, request: ShareGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return what the response to an unchanged heartbeat depends on; None if it has to be decided."""
+    """Return the cached response to a repetition of this heartbeat, and its timers; None if it may differ."""
     timeout_ms = context.group_configs.of(group.group_id)["share.session.timeout.ms"]
     cached = cached_heartbeat(group, request.member_id, None, request.member_epoch, timeout_ms)
-    if cached is None or is_beginning(group) or assignment_lacks_some(group, context.topics):
+    if cached is None or is_initializing(group) or target_lacks_initialized(group, context.topics):
         return None
     return cached

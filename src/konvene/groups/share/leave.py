@@ -25,7 +25,7 @@ Groups = MutableMapping[str, Any]
 
 
 def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a heartbeat at epoch -1. Raises `GroupError`."""
+    """Remove a member that sent a heartbeat at epoch -1. Raises `GroupError`."""
     group = get_or_throw_group(groups, request.group_id, ShareGroup)
     decision = Decision(group, context)
     member = get_or_throw_member(group, request.member_id)
@@ -37,7 +37,10 @@ def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
 
 
 def _fence(decision: Decision, member: Member, cause: str, effect: str) -> Outcome:
-    """Remove the member in a decision that has the reply already."""
+    """Remove a member and complete the decision, to which a reply was added before if one is due.
+
+    `effect`: MEMBER_LEFT or MEMBER_FENCED.
+    """
     group = decision.group
     decision.cause(cause, member)
     decision.remove(member)
@@ -55,7 +58,7 @@ TIMERS: Final[MemberTimers[ShareGroup]] = MemberTimers(
 
 
 def load(group: ShareGroup, context: Context) -> Outcome:
-    """Restart the session timer of each member after a load."""
+    """Start the session timer of each member, when the coordinator has loaded the group."""
     decision = Decision(group, context)
     decision.arm_all()
     return decision.outcome()

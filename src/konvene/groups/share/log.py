@@ -20,7 +20,7 @@ from konvene.groups.consumer.group import topic_names
 from konvene.groups.modern.log import RecordTypes, read_epoch
 from konvene.groups.share.current_assignment import CurrentAssignment, Partitions
 from konvene.groups.share.group import Member, ShareGroup
-from konvene.groups.share.state_topics import Listed, Some, StateTopics
+from konvene.groups.share.state_topics import ListedPartitions, PartitionsByTopic, StateTopics
 from konvene.records.coordinator import Record
 from konvene.records.share import (
     ShareGroupCurrentMemberAssignmentKey,
@@ -45,13 +45,13 @@ from konvene.records.share import (
 
 
 def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """The record of a group's epoch and metadata hash."""
+    """Return the record of a group's epoch and metadata hash."""
     value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
     return Record(ShareGroupMetadataKey(group_id=group_id), value)
 
 
 def member_record(group_id: str, member: Member) -> Record:
-    """The record of a member's subscription."""
+    """Return the record of a member's subscription."""
     value = ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -62,7 +62,7 @@ def member_record(group_id: str, member: Member) -> Record:
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> Record:
-    """The record of a member's target assignment."""
+    """Return the record of a member's target assignment."""
     key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     topics = tuple(
         TopicPartition(topic_id=topic, partitions=tuple(partitions[topic])) for topic in partitions
@@ -71,7 +71,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Reco
 
 
 def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
-    """The record of a member's current assignment."""
+    """Return the record of a member's current assignment."""
     key = ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     value = ShareGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
@@ -86,7 +86,7 @@ def current_record(group_id: str, member_id: str, current: CurrentAssignment) ->
 
 
 def state_record(group_id: str, state: StateTopics) -> Record:
-    """The record of the group's share partitions, by state."""
+    """Return the record of the group's share partitions by state."""
     value = ShareGroupStatePartitionMetadataValue(
         initializing_topics=_write_listed(state.initializing),
         initialized_topics=_write_listed(state.initialized),
@@ -95,7 +95,7 @@ def state_record(group_id: str, state: StateTopics) -> Record:
     return Record(ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
 
 
-def _write_listed(listed: Listed) -> tuple[TopicPartitionsInfo, ...]:
+def _write_listed(listed: PartitionsByTopic) -> tuple[TopicPartitionsInfo, ...]:
     return tuple(
         TopicPartitionsInfo(topic_id=topic, topic_name=some.name, partitions=some.partitions)
         for topic, some in listed.items()
@@ -141,8 +141,8 @@ def _clear_state(group: ShareGroup, key: ShareGroupStatePartitionMetadataKey) ->
     group.state_topics = StateTopics()
 
 
-def _read_listed(topics: tuple[TopicPartitionsInfo, ...]) -> Listed:
-    return {topic.topic_id: Some(topic.topic_name, tuple(topic.partitions)) for topic in topics}
+def _read_listed(topics: tuple[TopicPartitionsInfo, ...]) -> PartitionsByTopic:
+    return {topic.topic_id: ListedPartitions(topic.topic_name, tuple(topic.partitions)) for topic in topics}
 
 
 RECORDS: Final = RecordTypes(

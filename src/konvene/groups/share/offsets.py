@@ -1,11 +1,10 @@
-"""AlterShareGroupOffsets and DeleteShareGroupOffsets: an administrator changes start offsets of share
-partitions.
+"""AlterShareGroupOffsets and DeleteShareGroupOffsets: set or delete start offsets of share partitions.
 
-The group has to be empty. The work is recorded first, as `initializing` or `deleting`; then the share
-coordinator does it, and the result is recorded (`work`).
+The group has to be empty. The share partitions are first recorded as `initializing` or `deleting`; then the
+share coordinator changes their state, and the result is recorded (`work`).
 
-Altering offsets bumps the group's epoch (KIP-932): an earlier share partition leader has an older state
-epoch, and its writes are fenced. Kafka 4.4 does not bump the epoch.
+Altering offsets bumps the group's epoch (KIP-932), so that the share coordinator fences writes of an earlier
+share partition leader, which has an older state epoch. Kafka 4.4 does not bump the epoch.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from konvene.errors import MESSAGES, Errors
 from konvene.groups.modern.group import get_or_throw_group
 from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import ShareGroup
-from konvene.groups.share.state_topics import Some, by_topic, keys
+from konvene.groups.share.state_topics import ListedPartitions, by_topic, keys
 from konvene.groups.share.work import (
     BeginDeletion,
     InitializedPartitions,
@@ -52,8 +51,10 @@ NOTHING_TO_DELETE = "There is no offset information to delete."
 
 
 def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Context) -> Outcome:
-    """Begin an AlterShareGroupOffsets, answered with `OffsetsToAlter`; it creates a group that does not
-    exist."""
+    """Record that start offsets are to be altered; create the group if it does not exist.
+
+    The reply to the shell is an `OffsetsToAlter`, with the requests to the share coordinator.
+    """
     try:
         decision = Decision(_to_alter(groups, request.group_id), context)
     except GroupError as refused:
@@ -69,7 +70,7 @@ def alter(groups: Groups, request: AlterShareGroupOffsetsRequest, context: Conte
         decision.bump(decision.metadata_hash)
         decision.assign_nothing()
         listed = by_topic(offsets, context.topics)
-        decision.keep_state(decision.state_topics.beginning(listed))
+        decision.record_state_topics(decision.state_topics.with_initializing(listed))
         decision.remember(
             requested_ms={**decision.soft.requested_ms, **dict.fromkeys(listed, context.now_ms)}
         )
@@ -114,7 +115,10 @@ def _altered_topic(
 
 
 def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Context) -> Outcome:
-    """Begin a DeleteShareGroupOffsets, answered with `OffsetsToDelete`."""
+    """Record that start offsets are to be deleted.
+
+    The reply to the shell is an `OffsetsToDelete`, with the requests to the share coordinator.
+    """
     try:
         group = get_or_throw_group(groups, request.group_id, ShareGroup)
         if not group.is_empty:
@@ -123,7 +127,7 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
         response = DeleteShareGroupOffsetsResponse(error_code=refused.error, error_message=refused.message)
         return Outcome((Reply(context.waiter, OffsetsToDelete(response)),))
     decision = Decision(group, context)
-    deleted: dict[Uuid, Some] = {}
+    deleted: dict[Uuid, ListedPartitions] = {}
     refused_topics: list[DeleteShareGroupOffsetsResponseTopic] = []
     for name in dict.fromkeys(topic.topic_name for topic in request.topics):
         known = context.topics.by_name.get(name)
@@ -133,12 +137,12 @@ def delete(groups: Groups, request: DeleteShareGroupOffsetsRequest, context: Con
         elif known.id in state.initialized:
             deleted[known.id] = state.initialized[known.id]
         elif known.id in state.deleting:
-            deleted[known.id] = Some(name, tuple(range(known.partitions)))
+            deleted[known.id] = ListedPartitions(name, tuple(range(known.partitions)))
         else:
             refused_topics.append(_not_deleted(name, NOTHING_TO_DELETE))
-    after = group.state_topics.ending({topic: some.name for topic, some in deleted.items()})
+    after = group.state_topics.with_deleting({topic: some.name for topic, some in deleted.items()})
     if after != group.state_topics:
-        decision.keep_state(after)
+        decision.record_state_topics(after)
     requests = tuple(Delete(key) for key in keys(group.group_id, deleted))
     response = DeleteShareGroupOffsetsResponse(responses=tuple(refused_topics))
     decision.replies.append(Reply(context.waiter, OffsetsToDelete(response, requests)))
@@ -152,7 +156,10 @@ def _not_deleted(name: str, message: str) -> DeleteShareGroupOffsetsResponseTopi
 
 
 def begin_deletion(groups: Groups, request: BeginDeletion, context: Context) -> Outcome:
-    """Record the deletion of all state of a group, before the group is deleted. Raises NON_EMPTY_GROUP."""
+    """Record that all share partitions of a group are to be deleted, before the group is deleted itself.
+
+    The reply to the shell is a `StateToDelete`. Raises NON_EMPTY_GROUP.
+    """
     group = groups.get(request.group_id)
     if not isinstance(group, ShareGroup):
         return Outcome((Reply(context.waiter, StateToDelete(request.group_id, ())),))
@@ -160,9 +167,9 @@ def begin_deletion(groups: Groups, request: BeginDeletion, context: Context) -> 
         raise GroupError(Errors.NON_EMPTY_GROUP, MESSAGES[Errors.NON_EMPTY_GROUP])
     decision = Decision(group, context)
     deleted = group.state_topics.partitions(group.group_id, context.topics)
-    after = group.state_topics.whole_end(context.topics)
+    after = group.state_topics.with_all_deleting(context.topics)
     if after != group.state_topics:
-        decision.keep_state(after)
+        decision.record_state_topics(after)
     state_to_delete = StateToDelete(group.group_id, tuple(Delete(key) for key in deleted))
     decision.replies.append(Reply(context.waiter, state_to_delete))
     return decision.outcome()
@@ -172,7 +179,7 @@ def begin_deletion(groups: Groups, request: BeginDeletion, context: Context) -> 
 
 
 def initialized_partitions(groups: Groups, request: InitializedPartitions, context: Context) -> Outcome:
-    """Return the initialized share partitions of a group; none if it is no share group."""
+    """Reply with the keys of the initialized share partitions of a group; none if it is no share group."""
     group = groups.get(request.group_id)
     found: tuple[SharePartitionKey, ...] = ()
     if isinstance(group, ShareGroup):

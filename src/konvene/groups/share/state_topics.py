@@ -4,8 +4,8 @@
     initialized    the share coordinator has initialized them, and they may be assigned
     deleting       topics whose state the share coordinator has to delete
 
-A frozen value; topics are in the order of their addition. A partition can be in both of the first two lists:
-its start offset is being altered.
+Topics are in the order of their addition. A partition is in both of the first two lists while its start
+offset is being altered.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from konvene.shard.image import Topics
 from konvene.share_state.requests import SharePartitionKey
 
 
-class Some(NamedTuple):
-    """Partitions of one topic."""
+class ListedPartitions(NamedTuple):
+    """The partitions of one topic in a list, and the name of the topic."""
 
     name: str
     partitions: tuple[int, ...]
 
-    def with_partitions(self, name: str, partitions: Iterable[int]) -> Some:
-        return Some(name, tuple(sorted({*self.partitions, *partitions})))
+    def with_partitions(self, name: str, partitions: Iterable[int]) -> ListedPartitions:
+        return ListedPartitions(name, tuple(sorted({*self.partitions, *partitions})))
 
-    def without(self, partitions: Iterable[int]) -> Some:
+    def without(self, partitions: Iterable[int]) -> ListedPartitions:
         removed = set(partitions)
-        return Some(self.name, tuple(p for p in self.partitions if p not in removed))
+        return ListedPartitions(self.name, tuple(p for p in self.partitions if p not in removed))
 
 
-Listed = Mapping[Uuid, Some]
-"""Partitions by topic id."""
+PartitionsByTopic = Mapping[Uuid, ListedPartitions]
+"""One of the lists: partitions by topic id."""
 
 UNKNOWN = "<UNKNOWN>"
 """Kafka's name of a deleted topic."""
@@ -42,10 +42,10 @@ UNKNOWN = "<UNKNOWN>"
 
 @dataclass(frozen=True, slots=True)
 class StateTopics:
-    """The share partitions of a group, by state."""
+    """The share partitions of a group by state: an immutable value, whose methods return changed copies."""
 
-    initializing: Listed = field(default_factory=dict)
-    initialized: Listed = field(default_factory=dict)
+    initializing: PartitionsByTopic = field(default_factory=dict)
+    initialized: PartitionsByTopic = field(default_factory=dict)
     deleting: Mapping[Uuid, str] = field(default_factory=dict)
     """Topic names by id."""
 
@@ -54,51 +54,49 @@ class StateTopics:
         return not (self.initializing or self.initialized or self.deleting)
 
     @property
-    def has_some(self) -> bool:
-        """Whether the share coordinator may have state whose deletion was not requested."""
+    def has_state(self) -> bool:
+        """Return whether there may be state of which the deletion was not requested."""
         return bool(self.initializing or self.initialized)
 
-    def beginning(self, listed: Listed) -> StateTopics:
-        """Return the lists after the initialization of these was requested; they are no longer being
-        deleted."""
+    def with_initializing(self, listed: PartitionsByTopic) -> StateTopics:
+        """Add partitions whose initialization is requested, and take their topics out of `deleting`."""
         initializing = _with(self.initializing, listed)
         deleting = {topic: name for topic, name in self.deleting.items() if topic not in initializing}
         return replace(self, initializing=initializing, deleting=deleting)
 
-    def begun(self, listed: Listed) -> StateTopics:
-        """Return the lists after the share coordinator initialized these."""
+    def with_initialized(self, listed: PartitionsByTopic) -> StateTopics:
+        """Move partitions that the share coordinator has initialized to `initialized`."""
         return replace(
             self,
             initializing=_without(self.initializing, listed),
             initialized=_with(self.initialized, listed),
         )
 
-    def not_begun(self, listed: Listed) -> StateTopics:
-        """Return the lists without these as initializing."""
+    def without_initializing(self, listed: PartitionsByTopic) -> StateTopics:
+        """Remove partitions from `initializing`."""
         return replace(self, initializing=_without(self.initializing, listed))
 
-    def ending(self, topics: Mapping[Uuid, str]) -> StateTopics:
-        """Return the lists after the deletion of these topics' state was requested."""
+    def with_deleting(self, topics: Mapping[Uuid, str]) -> StateTopics:
+        """Move topics whose deletion is requested from `initialized` to `deleting`."""
         return StateTopics(
             self.initializing,
             {topic: some for topic, some in self.initialized.items() if topic not in topics},
             {**self.deleting, **topics},
         )
 
-    def ended(self, topics: Iterable[Uuid]) -> StateTopics:
-        """Return the lists after the state of these topics was deleted."""
+    def without_deleting(self, topics: Iterable[Uuid]) -> StateTopics:
+        """Remove topics whose state was deleted from `deleting`."""
         deleted = set(topics)
         return replace(self, deleting={t: name for t, name in self.deleting.items() if t not in deleted})
 
-    def whole_end(self, topics: Topics) -> StateTopics:
-        """Return the lists after the deletion of all state was requested. State of deleted topics is deleted
-        with them."""
+    def with_all_deleting(self, topics: Topics) -> StateTopics:
+        """Move all topics to `deleting`; from there topics that do not exist any more are removed."""
         names = {topic: some.name for topic, some in _with(self.initialized, self.initializing).items()}
         names |= {topic: topics.by_id[topic].name for topic in self.deleting if topic in topics.by_id}
         return StateTopics(deleting=names)
 
-    def left_by(self, topics: Topics) -> StateTopics:
-        """Return the lists without deleted topics; the same object if there are none."""
+    def without_deleted_topics(self, topics: Topics) -> StateTopics:
+        """Remove topics that do not exist any more; return the same object if there are none."""
         known = topics.by_id
         if all(t in known for some in (self.initializing, self.initialized, self.deleting) for t in some):
             return self
@@ -109,40 +107,44 @@ class StateTopics:
         )
 
     def partitions(self, group_id: str, topics: Topics) -> tuple[SharePartitionKey, ...]:
-        """Return all partitions of which the share coordinator may have state; every one of a topic being
-        deleted."""
+        """Return all partitions of which the share coordinator may have state.
+
+        For a topic in `deleting`, whose partitions are not listed, these are all partitions of the topic.
+        """
         listed = _with(self.initialized, self.initializing)
         for topic, name in self.deleting.items():
             if topic in topics.by_id:
-                whole = {topic: Some(name, tuple(range(topics.by_id[topic].partitions)))}
+                whole = {topic: ListedPartitions(name, tuple(range(topics.by_id[topic].partitions)))}
                 listed = _with(listed, whole)
         return keys(group_id, listed)
 
 
-def keys(group_id: str, listed: Listed) -> tuple[SharePartitionKey, ...]:
-    """Return the keys of the share partitions in a list."""
+def keys(group_id: str, listed: PartitionsByTopic) -> tuple[SharePartitionKey, ...]:
+    """Return the key of each share partition in a list."""
     return tuple(SharePartitionKey(group_id, t, p) for t, some in listed.items() for p in some.partitions)
 
 
-def by_topic(found: Iterable[SharePartitionKey], topics: Topics) -> Listed:
-    """Return the list of these share partitions."""
+def by_topic(found: Iterable[SharePartitionKey], topics: Topics) -> PartitionsByTopic:
+    """Return these share partitions as a list by topic."""
     partitions: dict[Uuid, list[int]] = {}
     for key in found:
         partitions.setdefault(key.topic_id, []).append(key.partition)
     return {
-        topic: Some(topics.by_id[topic].name if topic in topics.by_id else UNKNOWN, tuple(sorted(some)))
+        topic: ListedPartitions(
+            topics.by_id[topic].name if topic in topics.by_id else UNKNOWN, tuple(sorted(some))
+        )
         for topic, some in partitions.items()
     }
 
 
-def _with(listed: Listed, more: Listed) -> Listed:
+def _with(listed: PartitionsByTopic, more: PartitionsByTopic) -> PartitionsByTopic:
     return dict(listed) | {
         topic: listed.get(topic, some).with_partitions(some.name, some.partitions)
         for topic, some in more.items()
     }
 
 
-def _without(listed: Listed, removed: Listed) -> Listed:
+def _without(listed: PartitionsByTopic, removed: PartitionsByTopic) -> PartitionsByTopic:
     left = {
         topic: some.without(removed[topic].partitions) if topic in removed else some
         for topic, some in listed.items()

@@ -1,4 +1,4 @@
-"""Target assignments of a share group: when a new one is computed, from which input.
+"""Target assignments of a share group: when a new one is computed, and from which input.
 
 The rules are those of consumer groups (`consumer.targets`): a target is computed at the next heartbeat after
 an epoch bump, not sooner than `share.assignment.interval.ms` after the last one, and outside the core if the
@@ -29,9 +29,10 @@ Members = dict[str, tuple[Member, Partitions]]
 
 
 def retarget(decision: Decision, new: Member) -> Partitions:
-    """Return the member's target, computing a new target assignment if one is due.
+    """Return the member's target, computing and recording new targets of all members if they are due.
 
-    Raises `GroupError` if the assignor fails."""
+    Raises `GroupError` if the assignor fails.
+    """
     group = decision.group
     last = group.targets.get(new.member_id, NOTHING)
     if decision.assignment_epoch >= decision.epoch or not _is_due(decision) or decision.soft.computing:
@@ -57,7 +58,7 @@ def retarget(decision: Decision, new: Member) -> Partitions:
 
 
 def assignment_computed(group: ShareGroup, event: AssignmentComputed, context: Context) -> Outcome:
-    """Record a target that was computed outside the core, unless it is outdated."""
+    """Record the targets that were computed outside the core, unless the group's epoch was bumped since."""
     decision, assignment = Decision(group, context), event.result
     if decision.soft.computing != event.epoch:
         return decision.outcome()
@@ -103,7 +104,7 @@ def _spec(decision: Decision, members: Members) -> GroupSpec:
 
 
 def _write(decision: Decision, members: Members, assignment: GroupAssignment) -> None:
-    """Record each changed target, and the assignment epoch."""
+    """Record the targets that changed, and the epoch of the assignment."""
     targets = decision.group.targets
     for member_id, (_, before) in members.items():
         old = before if member_id in targets else None
@@ -114,7 +115,7 @@ def _write(decision: Decision, members: Members, assignment: GroupAssignment) ->
 def maybe_reconcile(
     decision: Decision, member: Member, target: Partitions, *, subscription_changed: bool
 ) -> Member:
-    """Return the member after its next step towards the target, if there is one."""
+    """Return the member after its next step towards the target; the same object if there is none."""
     epoch = decision.assignment_epoch
     if not subscription_changed and member.is_reconciled_to(epoch):
         return member

@@ -1,9 +1,10 @@
-"""Work that share groups pass to the shell, mostly for the share coordinator, and its results.
+"""Requests of share groups to the share coordinator, which the shell sends for them, and their results.
 
-The core never waits: it passes work to the shell as an `Effect`, and the result is handled like a request.
-Where a client waits for it (offsets altered or deleted, a group deleted), the shell sends two requests: the
-first records and returns what has to be done, the second records that it is done. After a crash in between,
-the state lists of record 15 have what is left (`initialize`).
+The core does no I/O: it passes a request to the shell as an `Effect`, and the shell passes the result to the
+core as an event. If a client waits for the result (to alter or delete offsets, or to delete a group), the
+shell begins: it sends the core a request, which records the intent and returns the requests to the share
+coordinator, and afterwards an event, which records the result. After a crash in between, record 15 still has
+the share partitions as `initializing` or `deleting` (`initialize`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MEMBER_FENCED = "share-member-fenced"
 id)`."""
 
 MEMBER_LEFT = "share-member-left"
-"""Effect: a member left, and may still acknowledge the records that it acquired. Subject: the same."""
+"""Effect: a member left, and may still acknowledge the records that it acquired. Subject: `(group id,
+member id)`."""
 
 GROUP_EMPTY = "share-group-empty"
 """Effect: the group has no members any more. Subject: the group id."""
@@ -43,7 +45,7 @@ class StateToDelete(NamedTuple):
 
 
 class StateInitialized(NamedTuple):
-    """Event: the result of an initialization. Failed partitions are requested again later."""
+    """Event: the share coordinator initialized the partitions `done`, and failed for those in `failed`."""
 
     group_id: str
     done: tuple[SharePartitionKey, ...]
@@ -51,40 +53,42 @@ class StateInitialized(NamedTuple):
 
 
 class StateDeleted(NamedTuple):
-    """Event: the group's state of these topics was deleted."""
+    """Event: the share coordinator deleted the group's state of these topics."""
 
     group_id: str
     topics: tuple[Uuid, ...]
 
 
 class BeginDeletion(NamedTuple):
-    """Request: record the deletion of all state of a group. Answered with a `StateToDelete`, which is empty
-    if there is no state, or the group is no share group."""
+    """Request: record that all state of a group is to be deleted.
+
+    Answered with a `StateToDelete`, without requests if there is no state or the group is no share group.
+    """
 
     group_id: str
 
 
 class OffsetsToAlter(NamedTuple):
-    """The work of an AlterShareGroupOffsets, and its response if all of it succeeds."""
+    """Reply: an AlterShareGroupOffsets response, to be sent to the client after these requests succeeded."""
 
     response: AlterShareGroupOffsetsResponse
     requests: tuple[Initialize, ...] = ()
 
 
 class OffsetsToDelete(NamedTuple):
-    """The work of a DeleteShareGroupOffsets, and its response with the rejected topics."""
+    """Reply: a DeleteShareGroupOffsets response with the rejected topics, and requests for the others."""
 
     response: DeleteShareGroupOffsetsResponse
     requests: tuple[Delete, ...] = ()
 
 
 class InitializedPartitions(NamedTuple):
-    """Request: the initialized share partitions of a group. Answered with a tuple of their keys."""
+    """Request: list the initialized share partitions of a group. Answered with a tuple of their keys."""
 
     group_id: str
 
 
 class DeletedTopics(NamedTuple):
-    """Event: topics were deleted."""
+    """Event: these topics were deleted from the cluster."""
 
     topic_ids: frozenset[Uuid]

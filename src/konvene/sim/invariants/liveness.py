@@ -28,7 +28,7 @@ from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.group_type import is_empty
 from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.offsets.expiry import EXPIRY_KEY
-from konvene.groups.share.decision import TIDY
+from konvene.groups.share.decision import CLEANUP_TIMER
 from konvene.groups.streams.group import StreamsGroup
 from konvene.sim.invariants.stability import is_active, is_stable, members_by_group
 from konvene.sim.members import assigns, runs_applications
@@ -338,7 +338,7 @@ def _check_shutdown(world: World, session_ms: int, rebalance_ms: int) -> None:
     )
     if world.runtime.undecided:
         raise InvariantViolation("EveryRequestIsAnswered", f"{world.runtime.undecided} are pending")
-    periodic = (EXPIRY_KEY, TIDY)
+    periodic = (EXPIRY_KEY, CLEANUP_TIMER)
     armed = [key for key in world.runtime.timers if key not in periodic and not _is_unused_id(world, key)]
     if armed:
         raise InvariantViolation("TimersMatchState", f"armed in empty groups: {armed}")

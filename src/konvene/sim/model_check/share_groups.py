@@ -30,7 +30,7 @@ from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
 from konvene.groups.shard import GroupShard
-from konvene.groups.share.decision import TIDY
+from konvene.groups.share.decision import CLEANUP_TIMER
 from konvene.groups.share.group import ShareGroup, SoftState
 from konvene.groups.share.work import (
     DELETE_STATE,
@@ -323,7 +323,7 @@ class ShareGroupModel(GroupModel):
                 after = after._replace(faults=state.faults - (not dead))
                 yield self._checked(f"the session of {member_id} expires", after, dead)
         if not group.state_topics.is_empty and not any(j.kind == DELETE for j in state.jobs):
-            after = self.decide(state, TIDY, "timer")[0]
+            after = self.decide(state, CLEANUP_TIMER, "timer")[0]
             yield self._checked("the group coordinator deletes leftover state", after, True)
         if group.soft.requested_ms:
             late = any(j.awaited and j.kind in (INITIALIZE, ALTER) for j in state.jobs)
