@@ -190,7 +190,7 @@ RESPONSES = (
     _row(
         "lost-answer-is-lost-for-good", "groups/streams/heartbeat.py", ("M10", "L1"),
         "A member that lost an answer is not told its tasks again, and nobody runs them.",
-        "request.member_epoch == JOIN or is_changed or _lost_an_answer(request, owned, old)\n",
+        "request.member_epoch == JOIN or is_changed or _may_have_missed_tasks(request, owned, old)\n",
         "request.member_epoch == JOIN or is_changed\n",
     ),
     _row(

@@ -72,7 +72,7 @@ def never_assigns_unreleased_tasks(m: Patch) -> None:
 
 
 def never_repeats_a_lost_response(m: Patch) -> None:
-    m.setattr(heartbeat, "_lost_an_answer", lambda request, owned, old: False)
+    m.setattr(heartbeat, "_may_have_missed_tasks", lambda request, owned, old: False)
 
 
 def leaves_an_emptied_group_unassigned(m: Patch) -> None:

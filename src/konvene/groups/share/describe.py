@@ -1,4 +1,4 @@
-"""ShareGroupDescribe."""
+"""ShareGroupDescribe: return the members and assignments of share groups."""
 
 from __future__ import annotations
 

@@ -1,17 +1,19 @@
-"""The task assignor of a streams group, and the configs that assignors receive.
+"""The task assignor of a streams group, and the configs that it receives.
 
-    streams.assignor.name of the group      that assignor, if the broker offers it
-    group.streams.assignors, if it is set   the first of them
-    neither                                 chosen by the broker: highly_available if the topology has state,
-                                            warm-ups are enabled, and a member reports task offsets or may do
-                                            so; else sticky
+The assignor is chosen by the first of these that applies:
+
+    the group sets streams.assignor.name     that assignor, if the broker offers it
+    the broker sets group.streams.assignors  the first of that list
+    otherwise                                highly_available if the topology has state, warm-ups are enabled,
+                                             and a member reports task offsets or may do so; else sticky
 
 KIP-1071 leaves the choice to the broker; Apache Kafka 4.4 has only sticky. Both assignors move tasks at once
 to members that report no offsets, so clients without reports observe no difference.
 
 The log has warm-up configs only if they differ from Kafka's defaults, the topology has state, and the
 assignor is not explicitly sticky. Otherwise targets do not depend on them, and a change does not bump the
-epoch."""
+epoch.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,10 @@ def assignor_of(
     topology: Topology | None,
     reported: Iterable[Reported | None],
 ) -> TaskAssignor:
-    """Return the assignor of a group with these configs. `reported`: last report of each member, None if
-    unknown."""
+    """Return the task assignor of a group.
+
+    `config`: the group's configs. `reported`: last report of each member, None for one that is unknown.
+    """
     offered = context.task_assignors or TASK_ASSIGNORS
     named = config["streams.assignor.name"]
     if named is None and _can_warm_up(config, topology, reported):
@@ -68,14 +72,14 @@ def _has_state(topology: Topology | None) -> bool:
 def _can_warm_up(
     config: Mapping[str, Any], topology: Topology | None, reported: Iterable[Reported | None]
 ) -> bool:
-    """Whether the topology has state to restore, and a member may report its progress."""
+    """Return whether warm-ups are enabled, the topology has state, and a member reports offsets or may."""
     if config["streams.num.warmup.replicas"] == 0 or not _has_state(topology):
         return False
     return any(report is None or report.reports for report in reported)
 
 
 def assignment_configs(config: Mapping[str, Any], topology: Topology | None) -> dict[str, str]:
-    """Return the configs on which a target depends, as they are in the log."""
+    """Return the configs on which targets depend, in the form in which the log has them."""
     found = {STANDBYS: str(config["streams.num.standby.replicas"])}
     if config["streams.rack.aware.assignment.tags"]:
         found[TAGS] = ",".join(config["streams.rack.aware.assignment.tags"])
@@ -86,7 +90,7 @@ def assignment_configs(config: Mapping[str, Any], topology: Topology | None) -> 
 
 
 def read_configs(kept: Mapping[str, str]) -> AssignmentConfigs:
-    """Return the assignor's configs from those in the log."""
+    """Return the configs for the assignor from those in the log, which omits defaults."""
     tags = tuple(tag for tag in kept.get(TAGS, "").split(",") if tag)
     warmups, lag = (int(kept.get(name, default)) for name, default in KAFKA_DEFAULTS.items())
     return AssignmentConfigs(int(kept.get(STANDBYS, "0")), tags, warmups, lag)

@@ -4,7 +4,7 @@
     STABLE             the member has the target of its epoch
     UNREVOKED_TASKS    it has to revoke tasks and has not acknowledged that; it stays at its epoch
     UNRELEASED_TASKS   it is at the target's epoch, and waits for tasks that others still own
-    UNKNOWN            a newer coordinator wrote another state: the member must rejoin, owning nothing
+    UNKNOWN            any other value, written by a newer coordinator: the member must rejoin without tasks
 
 A member acknowledges a revocation by a heartbeat that lists its owned tasks in all three roles without the
 revoked ones. Each active task has the epoch in which it was assigned (KIP-1251).
@@ -20,11 +20,11 @@ Formulas, as in Kafka's CurrentAssignmentBuilder, where a unit is a role and a t
     standby    its process has it as standby, or another member of its process as active task or warm-up
     warm-up    its process has it as active task or warm-up, or another member of its process as standby
 
-A task changes its role within a member without waiting for others, and the client keeps its state:
+If a task only changes its role on a member, the client keeps its state, and waits for no other member:
 
-    active → standby           the standby is granted at once; the active task is still to be revoked
-    standby ↔ warm-up          at once, without an acknowledgement
-    standby, warm-up → active  never revoked: kept until the active task is granted
+    active → standby           the standby is granted at once; the active task has yet to be revoked
+    standby ↔ warm-up          changed at once, without an acknowledgement
+    standby, warm-up → active  the copy is not revoked, but kept until the active task is granted
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from konvene.shard.errors import GroupError
 
 
 class Role(IntEnum):
-    """The role of a task on a member."""
+    """The role in which a member has a task."""
 
     ACTIVE = 0
     STANDBY = 1
@@ -57,7 +57,7 @@ Epochs = Mapping[str, Mapping[int, int]]
 
 
 class MemberState(IntEnum):
-    """The values in the log; they differ from those of consumer groups."""
+    """The state of a member; the number is its value in the log, and differs from that of consumer groups."""
 
     STABLE = 1
     UNREVOKED_TASKS = 2
@@ -67,7 +67,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OwnedTasks:
-    """Tasks of a member in three roles, the active ones with epochs."""
+    """The tasks of a member by role; each active one with the epoch in which it was assigned."""
 
     active: Epochs = field(default_factory=dict)
     standby: Tasks = field(default_factory=lambda: NO_TASKS)
@@ -84,7 +84,7 @@ class OwnedTasks:
 
     @property
     def tasks(self) -> MemberAssignment:
-        """The tasks without epochs."""
+        """Return the tasks without epochs."""
         active = {subtopology: tuple(sorted(epochs)) for subtopology, epochs in self.active.items()}
         return MemberAssignment(active, self.standby, self.warmup)
 
@@ -97,7 +97,7 @@ NO_OWNED_TASKS = OwnedTasks()
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member owns or has yet to revoke, and its epochs."""
+    """The tasks that a member owns, those that it has yet to revoke, its state and its epochs."""
 
     state: MemberState = MemberState.STABLE
     epoch: int = 0
@@ -106,7 +106,7 @@ class CurrentAssignment:
     pending_revocation: OwnedTasks = NO_OWNED_TASKS
 
     def is_at(self, epoch: int) -> bool:
-        """Return whether this is the whole target of this epoch."""
+        """Return whether the member has reached its target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
@@ -116,7 +116,7 @@ Processes = Callable[[Role, str, int], Set[str]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target assignment of a member, and what its reconciliation depends on."""
+    """The target assignment of a member, with its epoch, the member's process, and the index of owners."""
 
     epoch: int
     tasks: MemberAssignment
@@ -127,10 +127,11 @@ class Target:
 def next_assignment(
     current: CurrentAssignment, target: Target, owned: MemberAssignment | None
 ) -> CurrentAssignment:
-    """Return the current assignment after the next step; the same object if there is none.
+    """Return the current assignment after the next step towards the target; `current` if there is none.
 
     `owned`: tasks that the heartbeat lists as owned, None if it has no list. Raises FENCED_MEMBER_EPOCH for a
-    member in an unknown state, unless it lists none."""
+    member in state UNKNOWN unless its list is empty.
+    """
     match current.state:
         case MemberState.STABLE:
             if current.epoch == target.epoch:
@@ -155,7 +156,10 @@ def next_assignment(
 def _reconciled(
     current: CurrentAssignment, target: Target, owned: MemberAssignment | None, epoch: int
 ) -> CurrentAssignment:
-    """Reconcile with the target. The member is at `epoch` while a revocation is pending."""
+    """Return the assignment after revoking and granting tasks.
+
+    `epoch`: the epoch of the member as long as it has to revoke tasks.
+    """
     if current.assigned.tasks == target.tasks:
         return CurrentAssignment(MemberState.STABLE, target.epoch, current.epoch, current.assigned)
     wanted = units(target.tasks.active, target.tasks.standby, target.tasks.warmup)
@@ -183,7 +187,7 @@ def _is_free(unit: Unit, assigned: OwnedTasks, target: Target) -> bool:
     role, subtopology, partition = unit
 
     def others_have(other: Role) -> bool:
-        """Whether another member of this process has the task in that role."""
+        """Return whether another member of this process has the task in that role."""
         process_has = target.process_id in target.processes(other, subtopology, partition)
         return process_has and not assigned.has(other, subtopology, partition)
 
@@ -201,7 +205,10 @@ def _is_free(unit: Unit, assigned: OwnedTasks, target: Target) -> bool:
 
 
 def _change_roles(assigned: OwnedTasks, kept: set[Unit], revoked: set[Unit], granted: set[Unit]) -> None:
-    """Grant at once the role changes within the member that need no acknowledgement."""
+    """Add to `kept` the tasks that become standbys or warm-ups of the same member in another role.
+
+    If a standby becomes a warm-up or vice versa, it need not be revoked and leaves `revoked`.
+    """
     for role, subtopology, partition in sorted(granted):
         unit = (role, subtopology, partition)
         if role is Role.STANDBY and assigned.has(Role.ACTIVE, subtopology, partition):
@@ -224,7 +231,7 @@ def _promoted(assigned: OwnedTasks, wanted: set[Unit]) -> list[Unit]:
 
 
 def _owns_any(owned: MemberAssignment | None, revoking: OwnedTasks) -> bool:
-    """Return whether the member may still own one of these tasks; without a list it may."""
+    """Return whether the member may still own a task that it has to revoke; if `owned` is None, it may."""
     if owned is None:
         return True
     return any(
@@ -236,7 +243,7 @@ def _owns_any(owned: MemberAssignment | None, revoking: OwnedTasks) -> bool:
 
 
 def units(active: Epochs | Tasks, standby: Tasks, warmup: Tasks) -> set[Unit]:
-    """Return the tasks of three roles as units."""
+    """Return these tasks as a set of units."""
     found: set[Unit] = {
         (_ACTIVE, name, partition) for name, partitions in active.items() for partition in partitions
     }
@@ -252,7 +259,7 @@ def units(active: Epochs | Tasks, standby: Tasks, warmup: Tasks) -> set[Unit]:
 
 
 def _owned_tasks(units: Iterable[Unit], since: Epochs, epoch: int) -> OwnedTasks:
-    """Return these units as tasks; active ones keep their epoch in `since`, others get `epoch`."""
+    """Return units as tasks. Active tasks that are in `since` keep their epoch; new ones get `epoch`."""
     active: dict[str, dict[int, int]] = {}
     copies: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
     for role, subtopology, partition in sorted(units):

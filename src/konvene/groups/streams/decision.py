@@ -1,4 +1,4 @@
-"""A decision about a streams group: extends `groups.modern.decision` with its own steps."""
+"""The decision of one request or timer of a streams group: extends `groups.modern.decision`."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ __all__ = [
 
 
 def delay_key(group_id: str) -> tuple[str, str]:
-    """The timer that runs while the first assignment after the group was empty waits for more members."""
+    """Return the key of the timer for which the first assignment of a group waits for more members."""
     return ("initial-delay", group_id)
 
 
 def refresh_key(group_id: str) -> tuple[str, str]:
-    """The timer that runs until the expressions of a topology are resolved again."""
+    """Return the key of the timer after which the expressions of a topology are resolved again."""
     return ("expressions", group_id)
 
 
 def settled_state(topology: Topology | None, validated_topology_epoch: int) -> str:
-    """Return the state of a group whose members have reached their target, which is empty if it is not
-    ready."""
+    """Return the state of a group whose members have reached their targets: Stable or NotReady.
+
+    The group is not ready, and its targets are empty, unless its topology was validated.
+    """
     is_ready = topology is not None and topology.epoch == validated_topology_epoch
     return (State.STABLE if is_ready else State.NOT_READY).value
 
 
 class Decision(ModernDecision[StreamsGroup, Member]):
-    """One decision about one group."""
+    """The changes, replies and timers that follow from one request or timer of a streams group."""
 
     soft: SoftState
     log: ClassVar[RecordTypes[Any]] = log.RECORDS
@@ -59,7 +61,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
         self.validated_topology_epoch = group.validated_topology_epoch
         self.assignment_configs: Mapping[str, str] = group.assignment_configs
         self.moved: tuple[int, ...] = (0, 0, 0)
-        """How many tasks a new target moves, by role."""
+        """Number of tasks that members gain by new targets, by role."""
         self.reported: dict[str, Reported | None] = {}
         """New reports by member id; None for a member that is removed."""
 
@@ -71,7 +73,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
 
     @property
     def replaces_topology(self) -> bool:
-        """Whether the member at hand replaces the group's topology."""
+        """Return whether the request replaces the group's topology."""
         known = self.group.topology
         return known is not None and self.topology is not known
 
@@ -81,9 +83,9 @@ class Decision(ModernDecision[StreamsGroup, Member]):
     def _settled_state(self) -> str:
         return settled_state(self.topology, self.validated_topology_epoch)
 
-    def _with_moves(self, story: RebalanceTrace) -> RebalanceTrace:
-        moved = map(sum, zip(story.moved or (0, 0, 0), self.moved, strict=True))
-        return replace(story, moved=tuple(moved))
+    def _with_moves(self, trace: RebalanceTrace) -> RebalanceTrace:
+        moved = map(sum, zip(trace.moved or (0, 0, 0), self.moved, strict=True))
+        return replace(trace, moved=tuple(moved))
 
     # --- timers and reports ---
 
@@ -95,12 +97,12 @@ class Decision(ModernDecision[StreamsGroup, Member]):
             self.disarm_classic(member_id)
 
     def report(self, member_id: str, reported: Reported | None) -> None:
-        """Set the report of a member; None: the member is removed."""
+        """Set the report of a member's task offsets; None if the member is removed."""
         if self.reported_by(member_id) != reported:
             self.reported[member_id] = reported
 
     def reported_by(self, member_id: str) -> Reported | None:
-        """Return the latest report of a member, including one of the request that is handled."""
+        """Return the latest report of a member's task offsets; None if it is unknown."""
         if member_id in self.reported:
             return self.reported[member_id]
         return self.group.reported.get(member_id)
@@ -111,7 +113,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
     # --- steps that requests share ---
 
     def bump(self) -> None:
-        """Bump the group's epoch, since an input of its assignment changed."""
+        """Bump the group's epoch because an input of its target assignment changed."""
         self.epoch += 1
         self.record(
             log.group_record(

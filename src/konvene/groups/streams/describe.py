@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe."""
+"""StreamsGroupDescribe: return the members, assignments and topology of streams groups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Groups = Mapping[str, Any]
 
 
 def describe(groups: Groups, request: StreamsGroupDescribeRequest, context: Context) -> Outcome:
-    """Handle a StreamsGroupDescribe request."""
+    """Return the descriptions of the requested groups; those that are no streams groups have an error."""
     with_description = request.include_topology_description
     described = tuple(
         _described(groups, group_id, context, with_description=with_description)
@@ -44,7 +44,7 @@ def describe(groups: Groups, request: StreamsGroupDescribeRequest, context: Cont
 
 
 def _described(groups: Groups, group_id: str, context: Context, *, with_description: bool) -> DescribedGroup:
-    """Return the description of a group, or the error."""
+    """Return the description of a group; if it is no streams group, one with an error."""
     try:
         group = get_or_throw_group(groups, group_id, StreamsGroup)
     except GroupError as refused:
@@ -71,7 +71,7 @@ def _described(groups: Groups, group_id: str, context: Context, *, with_descript
 
 
 def _topology(group: StreamsGroup, topology: Topology, context: Context) -> DescribedTopology:
-    """Return the topology, with the topics that its expressions are known to match."""
+    """Return the topology, with the topics that its expressions match as far as they are resolved."""
     matches = current_matches(topology, group.soft.resolved, context.topics)
     return described_topology(expand_expressions(topology, matches or {}), group.soft.configured)
 

@@ -1,8 +1,9 @@
-"""The partitions at each member's endpoint, for interactive queries.
+"""The members' endpoints for interactive queries, with the partitions that can be queried at each.
 
 A member gets the endpoints of all members whenever its endpoint epoch differs from the group's: after tasks
 of a member with an endpoint moved, after an endpoint changed, and after a restart of the coordinator, which
-counts from 0 again. Warm-up tasks are reported as standbys."""
+counts from 0 again. Warm-up tasks are listed as standbys.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from konvene.shard.image import Topics
 def endpoint_partitions(
     decision: Decision, new: Member, replaced: str | None, configured: ConfiguredTopology
 ) -> tuple[EndpointToPartitions, ...]:
-    """Return the endpoints of all members that have one, the member at hand last."""
+    """Return the endpoints of all members that have one; that of `new`, which sent the request, is the last.
+
+    `replaced`: id of the static member that `new` replaces.
+    """
     topology, group = configured.topology, decision.group
     if topology is None or not configured.tasks:
         return ()
@@ -58,8 +62,7 @@ def _endpoint_entry(member: Member, topology: Topology, topics: Topics) -> Endpo
 
 
 def _partitions(tasks: Tasks | Epochs, topology: Topology, topics: Topics) -> tuple[TopicPartition, ...]:
-    """Return the partitions of a task; a source with fewer partitions than tasks has none for the last
-    ones."""
+    """Return the existing partitions that these tasks read, by topic."""
     found = []
     for name in sorted(tasks):
         for topic in sorted(

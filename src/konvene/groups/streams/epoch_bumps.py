@@ -1,4 +1,4 @@
-"""Epoch bumps of a streams group for reasons other than the member's own changes, checked at each heartbeat.
+"""Epoch bumps of a streams group for causes other than changes of a member, checked at each heartbeat.
 
 The epoch is bumped, at most once per decision, if one of these inputs of a target changed: whether the topics
 of the topology exist and match (`topology.resolution`), the assignment configs in the log, or the progress of
@@ -29,9 +29,10 @@ def maybe_bump_epoch(
     *,
     changed: bool,
 ) -> None:
-    """Bump the epoch if an input of the target changed, or if the caller requires it (`changed`).
+    """Bump the group's epoch if an input of its targets changed.
 
-    `reported`: tasks whose offsets the heartbeat reports."""
+    `changed`: the caller has found a change already. `reported`: tasks whose offsets the member reports.
+    """
     changed |= update_validated_epoch(decision, topology, configured)
     decision.assignment_configs = assignment_configs(decision.config, topology)
     if decision.assignment_configs != decision.group.assignment_configs and not changed:

@@ -13,7 +13,7 @@
 The epochs are those of consumer groups. The topology has an epoch as well; `validated_topology_epoch` is that
 of the last topology whose topics were all found.
 
-A `StreamsGroup` is changed in place and by the replay of records alone (`log`). Tasks are indexed by owner:
+A `StreamsGroup` changes only by the replay of records (`log`), in place. Tasks are indexed by their owners:
 two members of one process may not have the same task in any roles, and a log that was compacted while it was
 read may have the record of an earlier owner after that of its successor.
 """
@@ -40,7 +40,7 @@ NO_EPOCH = -1
 
 
 class State(StrEnum):
-    """Kafka's names, as ListGroups and StreamsGroupDescribe return them."""
+    """The states of a streams group, by the names that ListGroups and StreamsGroupDescribe return."""
 
     EMPTY = "Empty"
     NOT_READY = "NotReady"
@@ -52,7 +52,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member: its last description of itself, and its current assignment."""
+    """A member: the fields that it sent last, and its current assignment."""
 
     member_id: str
     instance_id: str | None = None
@@ -79,13 +79,13 @@ class Member:
         )  # fmt: skip
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member owns its whole target of this epoch."""
+        """Return whether the member has reached its target assignment of this epoch."""
         return self.current.is_at(epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The task offsets that a member reported: sums over the changelogs of a task."""
+    """A member's report of its task offsets, each the sum over the changelogs of a task."""
 
     offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
     end_offsets: TaskOffsets = field(default_factory=lambda: NO_OFFSETS)
@@ -102,7 +102,7 @@ NOTHING_REPORTED = Reported()
 
 @dataclass(frozen=True, slots=True)
 class SoftState(ModernSoftState):
-    """State of a group that is not in its log, and lost by a restart."""
+    """The state of a group that is not in its log, so that a restart loses it."""
 
     configured: ConfiguredTopology | None = None
     """The topology, configured with these topics."""
@@ -123,7 +123,7 @@ class SoftState(ModernSoftState):
 
     @property
     def basis(self) -> tuple[object, ...]:
-        """The part on which the response to an unchanged heartbeat depends."""
+        """Return the values on which the response to a repeated heartbeat depends."""
         return self.hashed_topics, self.configured, self.shutdown, self.endpoint_epoch, self.description
 
 
@@ -133,7 +133,7 @@ Holders = dict[str, dict[int, set[str]]]
 
 @dataclass(slots=True, repr=False)
 class StreamsGroup(ModernGroup[Member]):
-    """A streams group. Changed by the replay of records (`log`) alone."""
+    """A streams group: its topology, members, target assignments, and indexes of task owners."""
 
     group_type: ClassVar[str] = "streams"
 
@@ -200,11 +200,11 @@ class StreamsGroup(ModernGroup[Member]):
         return frozenset(self.members[holder].process_id for holder in holders)
 
     def reads(self, topic: str) -> bool:
-        """Whether the topology reads the topic, in a group that is not empty."""
+        """Return whether the group has members and its topology reads the topic."""
         return bool(self.members) and self.reader_of(topic) is not None
 
     def reader_of(self, topic: str) -> str | None:
-        """Return the subtopology that reads a topic, by name or by expression."""
+        """Return the id of the subtopology that reads a topic, by name or by expression, if any."""
         if self.topology is None:
             return None
         configured = self.soft.configured
@@ -213,8 +213,10 @@ class StreamsGroup(ModernGroup[Member]):
         return configured.topology.readers.get(topic)
 
     def assigned_since(self, member: Member, topic: Topic, partition: int) -> int | None:
-        """Return the epoch since which a member has the active task that reads a partition, or has yet to
-        revoke it; None if it has not."""
+        """Return the epoch in which a member was assigned the active task that reads a partition.
+
+        Return None if the member does not have the task, nor has yet to revoke it.
+        """
         subtopology = self.reader_of(topic.name)
         if subtopology is None:
             return None

@@ -13,7 +13,7 @@ The first member sets the topology; later ones have to send the same, or an olde
 configured with the existing topics. If topics are missing or do not match, the response has a status, members
 get no tasks, and missing internal topics are created.
 
-Reported task offsets, shutdown requests and endpoints are kept beside the log: members send them again to a
+Reported task offsets, shutdown requests and endpoint epochs are not in the log: members send them again to a
 coordinator that was restarted.
 """
 
@@ -74,7 +74,7 @@ Groups = MutableMapping[str, Any]
 
 
 def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a StreamsGroupHeartbeat request. An error has Kafka's message, and changes nothing."""
+    """Decide a heartbeat: of a member that joins, stays or leaves. An error response changes nothing."""
     try:
         check_request(request, context.config["konvene.streams.mode"])
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -86,7 +86,7 @@ def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Co
 
 
 def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a heartbeat of a member that joins or stays."""
+    """Decide the heartbeat of a member that joins or stays, by the steps above."""
     decision = _group(groups, request, context)
     group = decision.group
     is_known = groups.get(group.group_id) is group
@@ -136,8 +136,11 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
 
 
 def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Decision:
-    """Begin a decision about the group; a member that joins creates, replaces or upgrades it. Raises
-    GROUP_ID_NOT_FOUND."""
+    """Return a new decision about the group.
+
+    For a member that joins the group is created if it does not exist; an empty classic group is replaced, and
+    one with members is upgraded if that is enabled. Raises GROUP_ID_NOT_FOUND.
+    """
     group_id, joins = request.group_id, request.member_epoch == JOIN
     known = groups.get(group_id)
     if isinstance(known, StreamsGroup):
@@ -156,8 +159,11 @@ def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Conte
 
 
 def _check_epoch(member: Member, epoch: int, owned: MemberAssignment | None) -> None:
-    """Check the epoch of a member's heartbeat; with 0 a member may always rejoin. Raises
-    FENCED_MEMBER_EPOCH."""
+    """Raise FENCED_MEMBER_EPOCH unless the epoch of a member's heartbeat is 0, current, or acceptable.
+
+    The previous epoch is acceptable if the member owns no tasks but those of its current assignment: then the
+    response with the current epoch was lost.
+    """
     current = member.current
     if epoch in (JOIN, current.epoch):
         return
@@ -200,8 +206,10 @@ def _by_subtopology(tasks: tuple[TaskIds, ...]) -> Tasks:
 
 
 def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Context) -> Member:
-    """Return the member with the fields of the request; those that are left out are unchanged. The endpoint
-    is not: a member that joins without one has none."""
+    """Return the member with the fields of the request; fields that the request omits are unchanged.
+
+    Except that a member which joins without an endpoint has none.
+    """
     endpoint, tags = request.user_endpoint, request.client_tags
     if tags is not None and len({tag.key for tag in tags}) < len(tags):
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR)  # As Kafka, which cannot make a map of them.
@@ -231,9 +239,10 @@ def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Contex
 def _record_member(
     decision: Decision, old: Member, new: Member, request: StreamsGroupHeartbeatRequest, *, is_new: bool
 ) -> bool:
-    """Record the member. Return whether the epoch has to be bumped for it.
+    """Record the member if it changed; return whether the group's epoch has to be bumped for that.
 
-    For a static member only fields that affect targets count."""
+    A static member bumps it only by changing fields on which targets depend.
+    """
     if new is old:
         return False
     decision.record(log.member_record(decision.group.group_id, new))
@@ -258,10 +267,11 @@ def _configure_topology(
     *,
     changed: bool,
 ) -> ConfiguredTopology:
-    """Return the topology, configured with the existing topics.
+    """Return the group's topology, which the member may have replaced, configured with the existing topics.
 
-    Bumps the epoch, at most once, if the topology or its topics changed, or another input of
-    targets (`changed`)."""
+    Bump the epoch if the topology, its topics or another input of targets changed; `changed`: the caller has
+    found a change already. Add a status if the member's topology is stale.
+    """
     group, context = decision.group, decision.context
     mode = context.config["konvene.streams.mode"]
     if request.topology is not None:
@@ -300,8 +310,7 @@ def _configure_topology(
 
 
 def _check_classic(group: StreamsGroup, topology: Topology) -> None:
-    """Check that no classic member blocks a new topology, which the classic protocol cannot announce. Raises
-    `GroupError`."""
+    """Raise `GroupError` if classic members block a new topology, which their protocol cannot announce."""
     if group.topology is not None and group.classic_members:
         raise GroupError(
             Errors.STREAMS_INVALID_TOPOLOGY_EPOCH,
@@ -316,7 +325,7 @@ def _check_classic(group: StreamsGroup, topology: Topology) -> None:
 def _add_topic_status(
     decision: Decision, configured: ConfiguredTopology, statuses: list[wire.Status]
 ) -> None:
-    """Add a status if the topology is not ready, and request the creation of missing internal topics."""
+    """Add the status of a topology that is not ready; request the creation of missing internal topics."""
     if not configured.is_resolved and not keeps_target(decision):
         is_listed = any(each.status_code == Status.ASSIGNMENT_DELAYED for each in statuses)
         statuses += () if is_listed else (waiting_for_expressions(),)
@@ -358,11 +367,14 @@ def _response(
     *,
     is_known: bool,
 ) -> StreamsGroupHeartbeatResponse:
-    """`is_known`: the group existed before. The member that creates it gets no endpoint epoch, as in
-    Kafka."""
+    """Return the response to a heartbeat, without its statuses.
+
+    `old`, `new`: the member before and after. `replaced`: id of the static member that it replaces.
+    `is_known`: the group existed before; as in Kafka, the member that creates it gets endpoint epoch 0.
+    """
     has = new.current.assigned
     is_changed = has != old.current.assigned
-    has_tasks = request.member_epoch == JOIN or is_changed or _lost_an_answer(request, owned, old)
+    has_tasks = request.member_epoch == JOIN or is_changed or _may_have_missed_tasks(request, owned, old)
     endpoint_epoch = decision.soft.endpoint_epoch
     if old.user_endpoint != new.user_endpoint or (is_changed and new.user_endpoint is not None):
         endpoint_epoch += 1
@@ -388,16 +400,18 @@ def _response(
 
 
 def _sends_legacy_lag(context: Context) -> bool:
-    """Whether version 0 responses have the acceptable lag; Kafka sends 0."""
+    """Return whether the response has the acceptable lag in a field of version 0, in which Kafka sends 0."""
     return context.api_version == 0 and bool(context.config["konvene.streams.mode"] == KIP)
 
 
-def _lost_an_answer(
+def _may_have_missed_tasks(
     request: StreamsGroupHeartbeatRequest, owned: MemberAssignment | None, old: Member
 ) -> bool:
-    """Whether the member may not know its tasks: it is behind, sends a full heartbeat, or owns other tasks.
+    """Return whether the member may have missed the response with its current tasks.
 
-    Tasks may be granted or revoked without a new epoch."""
+    That is so if it is at an earlier epoch, sends a full heartbeat, or lists other tasks than its assigned
+    ones, since tasks may be granted or revoked without a new epoch.
+    """
     if owned is not None:
         reported = units(owned.active, owned.standby, owned.warmup)
         if request.rebalance_timeout_ms != -1 or reported != old.current.assigned.units():
@@ -408,8 +422,9 @@ def _lost_an_answer(
 def _interval_ms(decision: Decision, member: Member, configured: ConfiguredTopology) -> int:
     """Return the member's heartbeat interval.
 
-    The Java client stops its application if a source topic is missing for twice this time, so in that case it
-    is the configured interval."""
+    It may be shorter than the configured one while the member waits; but not if a source topic is missing,
+    since the Java client stops its application if that lasts twice this interval.
+    """
     configured_ms: int = decision.config["streams.heartbeat.interval.ms"]
     if configured.failure is not None and configured.failure[0] is Status.MISSING_SOURCE_TOPICS:
         return configured_ms
@@ -435,7 +450,7 @@ def _response_tasks(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
 def cacheable(
     group: StreamsGroup, request: StreamsGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return what the response to an unchanged heartbeat depends on; None if it has to be decided."""
+    """Return the cached response to a repetition of this heartbeat, and its timers; None if it may differ."""
     soft = group.soft
     if soft.configured is None or not soft.configured.is_ready or soft.delayed:
         return None

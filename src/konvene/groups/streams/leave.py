@@ -1,4 +1,4 @@
-"""How members leave a streams group: by themselves, when a timer ends, or removed by an administrator.
+"""How members leave a streams group: by themselves, when a timer expires, or removed by an administrator.
 
 Their records are deleted, the group's epoch is bumped, and the remaining members get their tasks. When the
 last member leaves, the group keeps its topology, and the assignment of the empty group is complete at once.
@@ -35,7 +35,10 @@ Groups = MutableMapping[str, Any]
 
 
 def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Handle a heartbeat at epoch -1 or -2. Raises `GroupError`."""
+    """Remove a member that sent a heartbeat at epoch -1, or set a static member aside at -2.
+
+    Raises `GroupError`.
+    """
     group = get_or_throw_group(groups, request.group_id, StreamsGroup)
     decision = Decision(group, context)
     member = leaving_member(group, request.member_id, request.instance_id)
@@ -54,7 +57,10 @@ def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
 
 
 def _while_away(current: CurrentAssignment) -> CurrentAssignment:
-    """The member keeps its tasks; when it is back, under another id, it has had them from epoch 0."""
+    """Return the assignment of a static member that left temporarily: it keeps its tasks.
+
+    Active tasks get epoch 0, since the member that returns, under another id, has them from the beginning.
+    """
     has = current.assigned
     since = {subtopology: dict.fromkeys(epochs, 0) for subtopology, epochs in has.active.items()}
     return replace(
@@ -63,7 +69,7 @@ def _while_away(current: CurrentAssignment) -> CurrentAssignment:
 
 
 def fence(decision: Decision, departures: Sequence[Departure]) -> Outcome:
-    """Remove these members in one decision, which has the replies already."""
+    """Remove these members and complete the decision, to which replies were added before if any are due."""
     if not departures:
         return decision.outcome()
     group = decision.group
@@ -94,12 +100,12 @@ TIMERS: Final[MemberTimers[StreamsGroup]] = MemberTimers(
 
 
 def initial_delay_ended(group: StreamsGroup, context: Context) -> Outcome:
-    """Compute the first target: other members had their time to join."""
+    """Compute the first targets of a group whose initial rebalance delay has ended."""
     return compute_first_target(Decision(group, context))
 
 
 def load(group: StreamsGroup, context: Context) -> Outcome:
-    """Restart the session and revocation timers of each member after a load."""
+    """Start the timers of each member, when the coordinator has loaded the group."""
     decision = Decision(group, context)
     decision.arm_all()
     resolution.on_group_loaded(decision)

@@ -2,7 +2,7 @@
 
     17  the group's epoch, metadata hash, validated topology epoch,   tombstone: the group is deleted
         assignment settings, and the epochs of topology descriptions
-    19  a member's description of itself; of a classic member also    tombstone: the member is removed
+    19  the fields that a member sent; of a classic member also       tombstone: the member is removed
         its metadata, in a tagged field that Apache Kafka skips
     20  the assignment epoch                                          tombstone: there is no assignment
     21  the target assignment of a member                             tombstone: the target is empty
@@ -63,7 +63,7 @@ def group_record(
     validated_topology_epoch: int,
     configs: Mapping[str, str],
 ) -> Record:
-    """The record of a group's epoch; the epochs of its topology descriptions are unchanged."""
+    """Return the record of the group's epoch, with the epochs of its topology descriptions unchanged."""
     value = StreamsGroupMetadataValue(
         epoch=epoch,
         metadata_hash=metadata_hash,
@@ -78,7 +78,7 @@ def group_record(
 
 
 def member_record(group_id: str, member: Member) -> Record:
-    """The record of a member's description of itself."""
+    """Return the record of the fields that a member sent."""
     endpoint = member.user_endpoint
     value = StreamsGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -96,12 +96,12 @@ def member_record(group_id: str, member: Member) -> Record:
 
 
 def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> Record:
-    """The record of the group's topology."""
+    """Return the record of the group's topology."""
     return Record(StreamsGroupTopologyKey(group_id=group_id), value)
 
 
 def target_record(group_id: str, member_id: str, tasks: MemberAssignment) -> Record:
-    """The record of a member's target assignment."""
+    """Return the record of a member's target assignment."""
     value = StreamsGroupTargetAssignmentMemberValue(
         active_tasks=_write_tasks(tasks.active),
         standby_tasks=_write_tasks(tasks.standby),
@@ -111,7 +111,7 @@ def target_record(group_id: str, member_id: str, tasks: MemberAssignment) -> Rec
 
 
 def current_record(group_id: str, member_id: str, current: CurrentAssignment) -> Record:
-    """The record of a member's current assignment."""
+    """Return the record of a member's current assignment."""
     assigned, pending_revocation = current.assigned, current.pending_revocation
     value = StreamsGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
@@ -132,7 +132,7 @@ def _write_tasks(tasks: Tasks) -> tuple[TaskIds, ...]:
 
 
 def _write_copies(tasks: Tasks) -> tuple[TaskIdsWithEpochs, ...]:
-    """Only active tasks have epochs."""
+    """Return standby or warm-up tasks for a record; they have no epochs."""
     return tuple(
         TaskIdsWithEpochs(subtopology_id=name, partitions=tuple(tasks[name])) for name in sorted(tasks)
     )

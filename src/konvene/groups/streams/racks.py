@@ -5,7 +5,8 @@
                       they are read only once, while a task restores
     client tags       `highly_available` considers them. `sticky` is Kafka's and ignores them; in mode `kip`
                       its standbys are exchanged afterwards (`assignors.tasks.spread`), in mode `kafka` not
-    missing tags      members get status MISSING_CLIENT_TAGS in both modes, and standbys nevertheless
+    missing tags      members without a configured tag get status MISSING_CLIENT_TAGS, and standbys all the
+                      same, in both modes
 
 The cost is that of the target assignment, with the members' current racks and tags.
 """
@@ -38,7 +39,10 @@ RackSets = tuple[frozenset[str], ...]
 
 
 def racks_of(topology: Topology, subtopology_id: str, count: int, topics: Topics) -> RackSets:
-    """Return for each task of a subtopology the racks with all partitions that it reads; empty if unknown."""
+    """Return for each task of a subtopology the racks that have all partitions that it reads.
+
+    `count`: number of tasks. The result is empty if all racks are unknown.
+    """
     source_topics = [
         topics.by_name[name]
         for name in sources(topology.subtopologies[subtopology_id])
@@ -55,7 +59,7 @@ def racks_of(topology: Topology, subtopology_id: str, count: int, topics: Topics
 
 
 def describe_topology(topology: Topology, tasks: Mapping[str, int], topics: Topics) -> TopologyDescriber:
-    """Return the topology as an assignor's input. `tasks`: number of tasks by subtopology."""
+    """Return the topology as the input of an assignor. `tasks`: number of tasks by subtopology."""
     return TopologyDescriber(
         {
             name: Subtopology(count, topology.is_stateful(name), racks_of(topology, name, count, topics))
@@ -65,8 +69,10 @@ def describe_topology(topology: Topology, tasks: Mapping[str, int], topics: Topi
 
 
 def with_standby_exchange(assignor: TaskAssignor, configs: AssignmentConfigs, mode: str) -> TaskAssignor:
-    """Return the assignor, followed by an exchange of standbys if it ignores client tags and some are
-    configured."""
+    """Return an assignor that exchanges standbys by client tags after `assignor`.
+
+    Return `assignor` itself if it is not `sticky`, no tags are configured, or the mode is not `kip`.
+    """
     if mode != KIP or not configs.rack_aware_assignment_tags or assignor.assign is not sticky.assign:
         return assignor
 
@@ -77,8 +83,10 @@ def with_standby_exchange(assignor: TaskAssignor, configs: AssignmentConfigs, mo
 
 
 def group_cost(group: StreamsGroup) -> Cost | None:
-    """Return the cost of the group's target by tags and racks; None if its tasks, or all of these, are
-    unknown."""
+    """Return the cost of the group's target by tags and racks.
+
+    Return None if the topology is not ready, or if neither tags nor racks are known.
+    """
     configured, topics = group.soft.configured, group.soft.hashed_topics
     if group.topology is None or topics is None or configured is None or not configured.is_ready:
         return None

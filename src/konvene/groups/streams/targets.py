@@ -56,9 +56,11 @@ def retarget(
     replaced: str | None,
     statuses: list[ResponseStatus],
 ) -> MemberAssignment:
-    """Return the member's target assignment, after computing and recording a new one if it is due.
+    """Return the member's target, computing and recording new targets of all members if they are due.
 
-    `replaced`: id of the static member that this one replaces. Raises `GroupError` if the assignor fails."""
+    `replaced`: id of the static member that this one replaces. `statuses`: a status is added if the targets
+    are delayed. Raises `GroupError` if the assignor fails.
+    """
     group = decision.group
     if decision.soft.delayed:
         statuses.append(_delayed("initial rebalance delay"))
@@ -88,7 +90,7 @@ def retarget(
 
 
 def compute_first_target(decision: Decision) -> Outcome:
-    """Compute the first target of a group after its initial rebalance delay."""
+    """Compute and record the first targets of a group, whose initial rebalance delay has ended."""
     group = decision.group
     decision.remember(delayed=False)
     configured = decision.soft.configured
@@ -103,7 +105,7 @@ def compute_first_target(decision: Decision) -> Outcome:
 
 
 def assignment_computed(group: StreamsGroup, event: AssignmentComputed, context: Context) -> Outcome:
-    """Record a target that was computed outside the core, unless it is outdated."""
+    """Record the targets that were computed outside the core, unless the group's epoch was bumped since."""
     decision, targets = Decision(group, context), event.result
     if group.soft.computing != event.epoch:
         return NO_OUTCOME
@@ -116,13 +118,16 @@ def assignment_computed(group: StreamsGroup, event: AssignmentComputed, context:
 
 
 def _delayed(cause: str) -> ResponseStatus:
-    """Return the status of members whose assignment is delayed by this setting."""
+    """Return the status of members whose assignment is delayed by this setting (`cause`)."""
     detail = f"Assignment delayed due to the configured {cause}."
     return ResponseStatus(status_code=Status.ASSIGNMENT_DELAYED, status_detail=detail)
 
 
 def keeps_target(decision: Decision) -> bool:
-    """Whether the group's topology was validated already, by this coordinator or an earlier one."""
+    """Return whether members keep their targets while expressions are resolved.
+
+    They do if the topology was validated before.
+    """
     return decision.topology is not None and decision.validated_topology_epoch == decision.topology.epoch
 
 
@@ -143,7 +148,7 @@ def _is_due(decision: Decision) -> bool:
 
 
 def _compute(decision: Decision, members: Members, configured: ConfiguredTopology) -> GroupAssignment | None:
-    """Return the targets of all members; None if they are computed outside the core."""
+    """Return the targets of all members; None after requesting that they are computed outside the core."""
     if not configured.is_ready or decision.topology is None:
         kept = {name: members[name].current.assigned.tasks for name in _stale_members(decision, members)}
         return dict.fromkeys(members, NOTHING) | kept
@@ -177,7 +182,7 @@ def _compute(decision: Decision, members: Members, configured: ConfiguredTopolog
 def _without_new_tasks_of_stale(
     decision: Decision, members: Members, targets: GroupAssignment
 ) -> GroupAssignment:
-    """Return the targets without new tasks for members with a stale topology (mode `kip`)."""
+    """Return the targets, changed so that members with a stale topology get no new tasks (mode `kip`)."""
     stale = _stale_members(decision, members)
     if not stale or decision.topology is None:
         return targets
@@ -193,7 +198,7 @@ def _stale_members(decision: Decision, members: Members) -> list[str]:
 
 
 def _spec(decision: Decision, member: Member) -> AssignmentMemberSpec:
-    """Return the assignor's input for a member: its current tasks, not its target, since these have state."""
+    """Return the assignor's input for a member, with its current tasks and not its target."""
     report = decision.reported_by(member.member_id) or NOT_YET_REPORTED
     return AssignmentMemberSpec(
         member.process_id, member.current.assigned.tasks, member.instance_id, member.rack_id,
@@ -220,7 +225,8 @@ def _record_target(
 def count_gained_tasks(old: MemberAssignment, new: MemberAssignment) -> tuple[int, int, int]:
     """Return how many active, standby and warm-up tasks are in the new target but not in the old one.
 
-    A task that only changes its role counts as well."""
+    A task that only changes its role is counted in the new role.
+    """
     return (
         _count_gained(old.active, new.active),
         _count_gained(old.standby, new.standby),
@@ -238,7 +244,7 @@ def _count_gained(old: Tasks, new: Tasks) -> int:
 def maybe_reconcile(
     decision: Decision, member: Member, target: MemberAssignment, owned: MemberAssignment | None
 ) -> Member:
-    """Return the member after its next step towards the target, if there is one."""
+    """Return the member after its next step towards the target; the same object if there is none."""
     epoch = decision.assignment_epoch
     if member.is_reconciled_to(epoch):
         return member

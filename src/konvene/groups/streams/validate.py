@@ -45,7 +45,7 @@ NO_DETAILS: dict[str, object] = {}
 
 
 class Rule(NamedTuple):
-    """A rule, with the error of its violation."""
+    """A rule for requests: the function that finds a violation, and the error of a violation."""
 
     id: str
     by: str
@@ -67,7 +67,7 @@ def _when(broken: bool) -> Violation:
 
 
 def _is_blank(text: str | None) -> bool:
-    """Return whether the text is blank after Java's `trim`, which removes characters up to the space."""
+    """Return whether Java's `trim` leaves nothing of the text: no character is greater than a space."""
     return text is not None and not text.strip(_JAVA_SPACE)
 
 
@@ -107,7 +107,7 @@ def _subtopologies(request: StreamsGroupHeartbeatRequest) -> tuple[wire.Subtopol
 
 
 def named_topics(request: StreamsGroupHeartbeatRequest) -> tuple[str, ...]:
-    """Return the distinct topics that the topology names, which have to be authorised."""
+    """Return the distinct topics that the request's topology names, which have to be authorised."""
     named = {}
     for each in _subtopologies(request):
         named.update(dict.fromkeys(each.source_topics))
@@ -227,7 +227,7 @@ def _unwritten_repartition_topic(request: StreamsGroupHeartbeatRequest) -> Viola
 
 
 def _cyclic_subtopologies(request: StreamsGroupHeartbeatRequest) -> Violation:
-    """Return the subtopologies on a cycle, found by topological sorting."""
+    """Return the subtopologies that form cycles by their repartition topics; none if there is no cycle."""
     subtopologies = _subtopologies(request)
     readers: dict[str, list[int]] = {}
     for index, each in enumerate(subtopologies):
@@ -355,7 +355,7 @@ RULES = NAMES + NO_EXPRESSIONS + ALWAYS + JOINING + LEAVING + OWNED + NOT_JOININ
 
 
 def _rules_by_mode(*groups: tuple[Rule, ...]) -> dict[str, tuple[Rule, ...]]:
-    """Return the rules of each mode in the order in which they are checked."""
+    """Return the rules of each mode, in the order in which they are to be checked."""
     rules = tuple(rule for group in groups for rule in group)
     kafka_rules = tuple(rule for rule in rules if rule.by == KAFKA)
     kept = tuple(rule for rule in kafka_rules if rule not in NO_EXPRESSIONS)
@@ -369,14 +369,14 @@ _UNEXPECTED_TOPOLOGY_RULES = _rules_by_mode(NAMES, NO_EXPRESSIONS, ALWAYS, LEAVI
 
 
 def check_names(request: StreamsGroupHeartbeatRequest) -> None:
-    """Check the topic names of a topology, before its topics are authorised. Raises `GroupError`."""
+    """Validate the topic names of a request's topology. Raises `GroupError`."""
     if request.topology is not None:
         for rule in NAMES:
             rule.check(request)
 
 
 def check_request(request: StreamsGroupHeartbeatRequest, mode: str) -> None:
-    """Check what does not depend on the group, including `check_names`. Raises `GroupError`."""
+    """Validate everything that does not depend on the group, including topic names. Raises `GroupError`."""
     if request.member_epoch == JOIN:
         rules = _JOIN_RULES
     elif request.topology is not None:
@@ -391,7 +391,7 @@ def check_request(request: StreamsGroupHeartbeatRequest, mode: str) -> None:
 
 
 def topology_after(current: Topology | None, sent: wire.Topology, mode: str) -> Topology:
-    """Return the group's topology after a member joined with this one; `current` itself if it stays.
+    """Return the group's topology after a member joined with the topology `sent`; `current` if it stays.
 
     Mode `kafka`: the group's topology stays; a topology of an older epoch is accepted (the member gets status
     STALE_TOPOLOGY), any other difference is rejected. Mode `kip`, by the epoch that was sent:
@@ -415,7 +415,10 @@ def topology_after(current: Topology | None, sent: wire.Topology, mode: str) -> 
 
 
 def _topology_rejection(known: int, sent: int) -> GroupError:
-    """Return the error of a topology that neither equals the group's nor has the next epoch."""
+    """Return the error for a topology that neither equals the group's nor has the next epoch.
+
+    `known`, `sent`: the epochs of the group's topology and of the other one.
+    """
     if sent < known:
         return GroupError(
             Errors.STREAMS_TOPOLOGY_FENCED,

@@ -1,11 +1,11 @@
 """Warm-up tasks of a streams group: members' offset reports, and when they require a new target assignment.
 
 A stateful task should move to a member that already has its state. Until then it stays with its owner, and
-the next owner warms it up (KIP-1071). Assignors decide on warm-ups; this module decides when to run them
-again:
+the next owner warms it up (KIP-1071). Assignors decide on warm-ups; this module decides when an assignor has
+to run again, because the target is outdated. It bumps the epoch
 
-    a warm-up has caught up                the epoch is bumped: it becomes active or a standby, or is removed
-    a member with a warm-up turns out      the epoch is bumped: its catching up would never be reported
+    when a warm-up has caught up              the assignor makes it active or a standby, or removes it
+    when a member with a warm-up turns out    nothing would report that the warm-up has caught up
     not to report offsets
 
 An epoch that is already ahead of the target's is not bumped: the next target considers the reports. If that
@@ -60,16 +60,17 @@ NOT_YET_REPORTED = Reported(reports=True)
 
 ReportedBy = Callable[[str], Reported | None]
 OutdatedTarget = tuple[str, Member, str | None]
-"""Why a target is outdated: a cause (`shard.causes`), the member, and its tasks."""
+"""The reason why a target is outdated: a cause (`shard.causes`), the member, and its tasks as a text."""
 
 
 # --- reports ---------------------------------------------------------------------------------------
 
 
 def update_report(decision: Decision, member_id: str, request: StreamsGroupHeartbeatRequest) -> None:
-    """Set a member's report of its task offsets, and whether it reports at all.
+    """Update a member's report by the offsets of a heartbeat, and whether the member reports offsets at all.
 
-    Raises `GroupError` for a duplicate task."""
+    Raises `GroupError` if a task has two offsets.
+    """
     known = decision.reported_by(member_id)
     last, reports = known or NOTHING_REPORTED, _reports(decision, known, request)
     offsets, ends = request.task_offsets, request.task_end_offsets
@@ -103,8 +104,11 @@ def _offsets(reported: tuple[TaskOffset, ...]) -> TaskOffsets:
 
 
 def hand_over_report(decision: Decision, departed: Member) -> None:
-    """Keep the last report of a departed member, whose state is still on its process' disk: the member of
-    that process that reported last takes it over, until its own next report."""
+    """Merge the last report of a departed member into that of another member of its process.
+
+    The state of the departed member is still on the disk of the process. Of its other members the one that
+    reported last gets the report, which its own next report replaces.
+    """
     report = decision.group.reported.get(departed.member_id)
     if report is None or not (report.offsets or report.end_offsets):
         return
@@ -139,9 +143,10 @@ def reported_tasks(request: StreamsGroupHeartbeatRequest) -> set[Task]:
 
 
 def add_warmup_causes(decision: Decision, new: Member, reported: Iterable[Task]) -> bool:
-    """Add the causes for which the progress of warm-ups requires an epoch bump; return whether there are any.
+    """Add the causes of an epoch bump by the progress of warm-ups; return whether there are any.
 
-    `reported`: tasks whose offsets the heartbeat reports."""
+    `reported`: tasks whose offsets the heartbeat reports.
+    """
     group = decision.group
     if not group.warmup or decision.soft.computing or group.epoch > group.assignment_epoch:
         return False
@@ -155,7 +160,7 @@ def add_warmup_causes(decision: Decision, new: Member, reported: Iterable[Task])
 
 
 def would_bump_epoch(group: StreamsGroup, member: Member, acceptable_lag: int) -> bool:
-    """Return whether the next heartbeat of a member would bump the epoch even without new offsets."""
+    """Return whether the next heartbeat of a member will bump the epoch even if it reports no new offsets."""
     return bool(group.warmup) and any(
         _outdated_targets(group, member, (), group.reported.get, acceptable_lag)
     )
@@ -168,9 +173,11 @@ def _outdated_targets(
     reported_by: ReportedBy,
     acceptable_lag: int,
 ) -> Iterator[OutdatedTarget]:
-    """Yield why the target is outdated, by a member's reports of these tasks and of its own warm-ups.
+    """Yield the reasons why the target is outdated, as far as they can follow from a member's heartbeat.
 
-    The reports of other members were checked at their heartbeats, so the cost depends on this report only."""
+    These concern the tasks that it reports, its own warm-ups, and whether it reports at all. All others were
+    checked at the heartbeats of other members.
+    """
     report = reported_by(member.member_id) or NOT_YET_REPORTED
     if not report.reports:
         yield from _warmups_without_reports(group, member.process_id, reported_by)
@@ -196,7 +203,7 @@ def _outdated_targets(
 def _warmups_without_reports(
     group: StreamsGroup, process_id: str, reported_by: ReportedBy
 ) -> Iterator[OutdatedTarget]:
-    """Yield the members with warm-ups in a process of which no member reports offsets."""
+    """Yield the members of a process that have warm-ups, if no member of the process reports offsets."""
     tasks = sorted((name, p) for name, by_partition in group.warmup.items() for p in by_partition)
     found = {
         member.member_id: member
@@ -211,7 +218,7 @@ def _warmups_without_reports(
 
 
 def _warming_members(group: StreamsGroup, task: Task) -> list[Member]:
-    """Return the members that warm up a task, and have it as warm-up in their target."""
+    """Return the members that have a task as warm-up both currently and in their targets."""
     name, partition = task
     holders = (group.members[each] for each in sorted(group.warmup.get(name, {}).get(partition, ())))
     return [
@@ -223,7 +230,7 @@ def _warming_members(group: StreamsGroup, task: Task) -> list[Member]:
 
 
 def _progress(group: StreamsGroup, tasks: Collection[Task], reported_by: ReportedBy) -> Progress:
-    """Return the progress of these tasks according to the reports of all members."""
+    """Return the progress of the copies of these tasks, from the reports of all members."""
     return Progress.of(
         AssignmentMemberSpec(
             member.process_id, task_offsets=_offsets_of_tasks(report.offsets, tasks),

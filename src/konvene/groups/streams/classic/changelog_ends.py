@@ -1,14 +1,13 @@
-"""End offsets of changelogs, looked up by the shell for members that do not report them.
+"""End offsets of changelogs, which the shell looks up for members of the classic protocol.
 
 A member of the streams protocol reports the end offsets of its tasks along with their offsets (KIP-1071). One
-of the classic protocol reports offsets alone, since there the leader asks brokers for the end offsets. So
-whenever such a member joins, the shell looks up the end offsets of the changelogs of all tasks on its disk.
-The result is stored beside the member's report:
+of the classic protocol reports only offsets, since there the leader looks up the end offsets. So whenever
+such a member joins, the shell looks up the end offsets of the changelogs of all tasks on its disk. The result
+is stored beside the member's report. The end offset of a changelog is
 
-    a changelog                          its end offset
-    that only the state uses             the end offset of its partition
-    that a task also reads as a source   the group's committed offset at most: the state is not further
-    whose end offset is not known        unknown, and so is that of its task
+    if only the state uses it            the end offset of its partition
+    if a task also reads it as source    the group's committed offset at most: the state is not further
+    if its partition does not exist      unknown, and so is that of its task
 
 The end offset of a task is the sum over its changelogs. If a warm-up has caught up by that, the epoch is
 bumped as for any other (`warmups`); a target is computed with the next request of a member, as after any such
@@ -52,7 +51,7 @@ Changelogs = tuple[Task, tuple[Partition, ...]]
 
 @dataclass(frozen=True, slots=True)
 class EndsToLookUp:
-    """A request for the end offsets of the tasks that a member has on its disk."""
+    """The request to the shell to look up the end offsets of the tasks that a member has on its disk."""
 
     group_id: str
     member_id: str
@@ -66,14 +65,14 @@ class EndsToLookUp:
 
 @dataclass(frozen=True, slots=True)
 class EndsFound:
-    """The end offsets that were found; partitions that do not exist are left out."""
+    """Event: the end offsets of the requested partitions (`wanted`), without those that do not exist."""
 
     wanted: EndsToLookUp
     ends: Mapping[Partition, int]
 
     @property
     def group_id(self) -> str:
-        """Return the id of the group that the lookup was for."""
+        """Return the id of the group that requested the end offsets."""
         return self.wanted.group_id
 
 
@@ -83,9 +82,11 @@ class EndsFound:
 def estimated_ends(
     offsets: TaskOffsets, known: Reported | None, assigned: OwnedTasks
 ) -> dict[str, dict[int, int]]:
-    """Return end offsets for a new report, such that assigned copies keep their last known lag.
+    """Return estimated end offsets for a member's new report: its assigned copies keep their last lag.
 
-    A copy whose offset went backwards is a new one, and its lag is unknown."""
+    `offsets`: the new report; `known`: the report before. A copy whose offset has decreased was created anew,
+    so it has no estimate.
+    """
     found: dict[str, dict[int, int]] = {}
     if known is None or not known.end_offsets:
         return found
@@ -102,7 +103,7 @@ def estimated_ends(
 
 
 def look_up_ends(decision: Decision, member_id: str, configured: ConfiguredTopology) -> None:
-    """Request the end offsets of the tasks in a member's report, if an assignor can use them."""
+    """Request the end offsets of the tasks in a member's report, if the group's assignor may use them."""
     report, topology = decision.reported_by(member_id), configured.topology
     if (
         report is None
@@ -128,7 +129,7 @@ def look_up_ends(decision: Decision, member_id: str, configured: ConfiguredTopol
 
 
 def _lags_matter(decision: Decision) -> bool:
-    """Return whether the group's assignor uses lags: one that assigns warm-ups, or an unknown one."""
+    """Return whether the group's assignor may use lags: not if it is sticky and there are no warm-ups."""
     named = decision.config["streams.assignor.name"]
     if decision.group.warmup or named not in (None, STICKY):
         return True
@@ -136,7 +137,7 @@ def _lags_matter(decision: Decision) -> bool:
 
 
 def _bounded(topology: Topology, tasks: Iterable[Task]) -> Iterator[Changelogs]:
-    """Yield tasks with their changelogs, up to `MAX_PARTITIONS` changelog partitions."""
+    """Yield tasks with their changelogs, as long as these have at most `MAX_PARTITIONS` partitions."""
     left = MAX_PARTITIONS
     for name, partition in tasks:
         topics = topology.subtopologies[name].state_changelog_topics
@@ -150,7 +151,10 @@ def _bounded(topology: Topology, tasks: Iterable[Task]) -> Iterator[Changelogs]:
 
 
 def apply_ends(group: StreamsGroup | None, result: EndsFound, offsets: Offsets, context: Context) -> Outcome:
-    """Store the end offsets of tasks beside the member's report. `offsets`: the group's committed offsets."""
+    """Store the end offsets in the member's report, and bump the epoch if a warm-up has caught up.
+
+    `offsets`: the group's committed offsets.
+    """
     wanted = result.wanted
     member = group.members.get(wanted.member_id) if group is not None else None
     known = group.reported.get(wanted.member_id) if group is not None else None
@@ -178,7 +182,7 @@ def _end(
     topology: Topology | None,
     offsets: Offsets,
 ) -> int | None:
-    """Return the end offset of a task; None if it is unknown."""
+    """Return the end offset of a task: the sum over its changelog partitions; None if it is unknown."""
     total = 0
     for topic, partition in partitions:
         end = ends.get((topic, partition))
@@ -192,8 +196,10 @@ def _end(
 
 
 def _merged_ends(known: TaskOffsets, wanted: EndsToLookUp, found: Mapping[Task, int]) -> TaskOffsets:
-    """Return known end offsets with those of the looked-up tasks replaced; tasks without a result lose
-    theirs."""
+    """Return the reported end offsets with those of the requested tasks replaced by the result.
+
+    A requested task without a result has no end offset any more.
+    """
     ends = {name: dict(some) for name, some in known.items()}
     for (name, partition), _ in wanted.tasks:
         if (name, partition) in found:

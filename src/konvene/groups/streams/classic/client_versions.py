@@ -1,7 +1,7 @@
-"""The releases of Kafka Streams by the version of their user data, and their way to the streams protocol.
+"""The releases of Kafka Streams by the version of their user data, and how each can be migrated.
 
-All releases call their protocol `stream` and differ by the version at the start of their user data; with
-`upgrade.from` a release uses that of an older one, and counts as that one here.
+All releases name their assignor `stream`; the version at the start of its user data distinguishes them. With
+`upgrade.from` a release sends the version of an older one, and is treated as that one here.
 
 Only 4.x supports the streams protocol, and an application changes its protocol by a restart. Older releases
 need two rolling restarts: to 4.x with `group.protocol=classic`, then to `group.protocol=streams`. Releases
@@ -16,7 +16,7 @@ EAGER, COOPERATIVE = "eager", "cooperative"
 
 
 class Release(NamedTuple):
-    """The releases that share a version of the user data."""
+    """A range of Kafka Streams releases that send the same version of user data."""
 
     version: int
     releases: str
@@ -51,5 +51,5 @@ FIRST_MIGRATING_VERSION: Final = RELEASES[-1].version
 
 
 def release_of(version: int) -> Release | None:
-    """Return the releases with this version of the user data; None if the version is not known."""
+    """Return the releases that send this version of user data; None for an unknown version."""
     return BY_VERSION.get(version)

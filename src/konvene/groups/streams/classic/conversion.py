@@ -79,7 +79,7 @@ join."""
 
 
 def policy(config: Mapping[str, Any]) -> str:
-    """Return the migration policy: which conversions are enabled."""
+    """Return which conversions are enabled: the migration policy, which is DISABLED except in mode `kip`."""
     if config["konvene.streams.mode"] != KIP:
         return DISABLED
     return str(config["konvene.streams.migration.policy"]).lower()
@@ -89,7 +89,7 @@ def policy(config: Mapping[str, Any]) -> str:
 
 
 class MetadataCache:
-    """The members' join metadata and assignments, decoded once per member."""
+    """A cache of the members' decoded join metadata and assignments."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[JoinMetadata, AssignmentInfo]] = {}
@@ -108,7 +108,10 @@ class MetadataCache:
 def blockers(
     classic: ClassicGroup, config: Mapping[str, Any], cache: MetadataCache | None = None
 ) -> list[Blocker]:
-    """Return why the group cannot become a streams group, as far as it is known without a topology."""
+    """Return the reasons for which the group cannot become a streams group, whatever the topology is.
+
+    Empty if there are none; then `topology_blockers` checks a topology.
+    """
     found: list[Blocker] = []
     cache = MetadataCache() if cache is None else cache
     if policy(config) not in (BIDIRECTIONAL, UPGRADE):
@@ -143,7 +146,10 @@ def topology_blockers(
     topics: Topics,
     cache: MetadataCache | None = None,
 ) -> list[Blocker]:
-    """Return why a classic group's members cannot run this topology. Only for groups without `blockers`."""
+    """Return the reasons for which the group's members cannot run this topology.
+
+    To be called only if `blockers` found none.
+    """
     cache = MetadataCache() if cache is None else cache
     if expressions(topology):
         return [
@@ -198,7 +204,7 @@ def _read_member(member: ClassicMember) -> tuple[JoinMetadata, AssignmentInfo]:
 def _mismatches(
     assignment: AssignmentInfo, topology: Topology, configured: ConfiguredTopology
 ) -> Iterator[str]:
-    """Yield how a member's assigned tasks differ from those of the topology."""
+    """Yield a message for each assigned task or partition that the topology does not have, or elsewhere."""
     tasks = [(task, partition) for task, partition in assignment.active]
     tasks += [(task, partition) for task, some in assignment.standby.items() for partition in some]
     for (name, number), (topic, partition) in tasks:
@@ -215,9 +221,10 @@ def _mismatches(
 
 
 def upgrade(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, context: Context) -> Decision:
-    """Convert a classic group to a streams group, before the heartbeat's member joins.
+    """Convert a classic group to a streams group; the member that sent the heartbeat then joins it.
 
-    Raises GROUP_ID_NOT_FOUND if the group cannot be converted."""
+    Raises GROUP_ID_NOT_FOUND if the group cannot be converted.
+    """
     cache = MetadataCache()
     _reject(blockers(classic, context.config, cache), classic)
     topology = topology_after(None, request.topology, KIP)  # type: ignore[arg-type]  # Checked: it is there.
@@ -248,13 +255,12 @@ def _reject(found: Sequence[Blocker], classic: ClassicGroup) -> None:
 
 
 def _epoch(classic: ClassicGroup) -> int:
-    """Return the generation as an epoch: at least 1, since a group in its first rebalance has generation
-    0."""
+    """Return the group epoch of the converted group: its generation, at least 1 (the first may be 0)."""
     return max(classic.generation, FIRST_EPOCH)
 
 
 def _records(classic: ClassicGroup, members: Sequence[Member]) -> list[Any]:
-    """Return the records of the streams group, without those of the joining member."""
+    """Return the records of the streams group with its converted members."""
     group_id, epoch = classic.group_id, _epoch(classic)
     return [
         *(log.member_record(group_id, member) for member in members),
@@ -268,7 +274,10 @@ def _records(classic: ClassicGroup, members: Sequence[Member]) -> list[Any]:
 def _members(
     classic: ClassicGroup, topology: Topology, configured: ConfiguredTopology, cache: MetadataCache
 ) -> list[tuple[Member, JoinMetadata]]:
-    """Return the members with their tasks. A task that a leader assigned twice is the first owner's."""
+    """Return the converted members, each with its metadata.
+
+    A task that the leader assigned to several members is that of the first.
+    """
     epoch = _epoch(classic)
     decoded = [(member, *cache.read(member)) for member in classic.members.values()]
     owned_by_any: set[Task] = set()
@@ -291,7 +300,6 @@ def _members(
     for (member, metadata, assignment), active, pending in zip(decoded, assigned, revoking, strict=True):
         process_id = metadata.info.process_id
         standby = {task for task in assignment.standby if (process_id, task) not in on_process}
-        on_process |= {(process_id, task) for task in standby}
         on_process |= {(process_id, task) for task in standby}
         current = CurrentAssignment(
             MemberState.UNREVOKED_TASKS if pending else MemberState.STABLE,
@@ -338,10 +346,12 @@ def _member(
 
 
 def may_downgrade(decision: Decision, leaving: Collection[Member], *, replaced: bool = False) -> bool:
-    """Return whether the group may become a classic one, see `conversion.may_downgrade`.
+    """Return whether the group may become a classic group when these members have left.
 
-    Not while a shutdown of the application is requested: the leader of a classic group would not learn of
-    it."""
+    `replaced`: the one leaving member is replaced by a classic member. The rules are those of
+    `modern.conversion`; in addition, no shutdown of the application may be requested, since the leader of a
+    classic group would not learn of it.
+    """
     if decision.soft.shutdown is not None:
         return False
     config = decision.context.config
@@ -352,12 +362,12 @@ def may_downgrade(decision: Decision, leaving: Collection[Member], *, replaced: 
 def downgrade(
     decision: Decision, leaving: Sequence[Member], joining: Member | None = None, *, rebalance: bool = True
 ) -> Outcome:
-    """Convert a streams group to a classic one, without the leaving members, or with `joining` instead of
-    them.
+    """Convert a streams group to a classic one, without the leaving members.
 
-    The classic group is stable at the group's epoch, every member with the tasks that it owns or is revoking.
-    The next leader decides the targets; the running tasks must be known in case the group is upgraded again
-    at once."""
+    `joining`: the member of the classic protocol that replaces the leaving one, if there is one. `rebalance`:
+    whether the classic group starts a rebalance. Its generation is the group's epoch, and the assignment of
+    each member has the tasks that it owns or has yet to revoke, for an upgrade before the next rebalance.
+    """
     group = decision.group
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
     # An epoch bumped for the joining member is dropped: its effect is the next generation.
@@ -367,14 +377,14 @@ def downgrade(
     stay += [joining] if joining is not None else []
     classic = conversion.to_classic_group(group, stay, decision.context.now_ms)
     for member in stay:
-        assignment = encode_assignment(decision, member, _runs(member.current))
+        assignment = encode_assignment(decision, member, _running_tasks(member.current))
         classic.put(replace(classic.members[member.member_id], assignment=assignment))
     decision.timers += [Disarm(delay_key(group.group_id)), Disarm(refresh_key(group.group_id))]
     return conversion.downgrade(decision, classic, leaving, rebalance=rebalance)
 
 
-def _runs(current: CurrentAssignment) -> MemberAssignment:
-    """Return the tasks that a member may be running."""
+def _running_tasks(current: CurrentAssignment) -> MemberAssignment:
+    """Return the tasks that a member may be running: those that it owns or has yet to revoke."""
     owned, revoking = current.assigned.tasks, current.pending_revocation.tasks
     active = {
         (name, p) for tasks in (owned.active, revoking.active) for name, some in tasks.items() for p in some

@@ -70,10 +70,11 @@ from konvene.shard.errors import GroupError
 
 
 def join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Handle a JoinGroup request to a streams group with members.
+    """Record and reconcile a classic member that joins or rejoins a streams group with members.
 
-    Raises `GroupError` for what every type of group rejects. Other errors are answered without the member id,
-    as by consumer groups."""
+    Raises `GroupError` for requests that every type of group rejects. The response to other invalid requests
+    has no member id, as for consumer groups.
+    """
     check(request, context)
     try:
         return _join(group, request, context)
@@ -132,8 +133,7 @@ def _join(group: StreamsGroup, request: JoinGroupRequest, context: Context) -> O
 def _check_join(
     group: StreamsGroup, request: JoinGroupRequest, context: Context
 ) -> tuple[Topology, JoinMetadata]:
-    """Return the group's topology and the member's metadata, which must match as far as they can be
-    compared."""
+    """Return the group's topology and the member's metadata. Raises `GroupError` if they do not match."""
     if conversion.policy(context.config) == DISABLED or group.topology is None:
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
     max_size: int = context.config["group.streams.max.size"]
@@ -154,7 +154,7 @@ def _check_join(
 def _updated_member(
     old: Member, request: JoinGroupRequest, metadata: JoinMetadata, topology: Topology, context: Context
 ) -> Member:
-    """Return the member with its metadata from the request, at the group's topology epoch."""
+    """Return the member with the fields of the request, at the group's topology epoch."""
     protocols = tuple((p.name, p.metadata) for p in request.protocols)
     instance_id, rack_id = request.group_instance_id, metadata.subscription.rack_id
     return replace(
@@ -173,7 +173,7 @@ def _updated_member(
 
 
 def _record_changes(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
-    """Write a record of the member if it changed; return whether the epoch must be bumped for it."""
+    """Record the member if it changed; return whether the group's epoch has to be bumped for that."""
     if new != old:
         decision.record(log.member_record(decision.group.group_id, new))
     if is_new:
@@ -189,8 +189,10 @@ def _record_changes(decision: Decision, old: Member, new: Member, *, is_new: boo
 
 
 def _bump_endpoint_epoch(decision: Decision, old: Member, new: Member) -> None:
-    """Bump the endpoint epoch if the endpoint or its tasks changed, so that all members get the endpoints
-    again."""
+    """Bump the endpoint epoch if the member's endpoint or the tasks at it changed.
+
+    Then all members get the endpoints of all members again.
+    """
     is_changed = old.current.assigned != new.current.assigned and new.user_endpoint is not None
     if is_changed or old.user_endpoint != new.user_endpoint:
         decision.remember(endpoint_epoch=decision.soft.endpoint_epoch + 1)
@@ -206,9 +208,10 @@ def _wait_for_sync(decision: Decision, old: Member, new: Member) -> None:
 
 
 def _create_missing_topics(decision: Decision, configured: ConfiguredTopology | None) -> None:
-    """Request the missing internal topics, which a classic leader would create itself.
+    """Request the creation of missing internal topics, which in a classic group the leader creates.
 
-    Repeated with the requests of classic members, since the group may have no others."""
+    The request is repeated at each request of a classic member, since all members may be classic ones.
+    """
     if configured is not None and configured.missing:
         decision.effects.append(create_missing_topics(decision.group.group_id, configured))
 
@@ -226,7 +229,7 @@ def _joined(member: Member, generation: int) -> JoinGroupResponse:
 
 
 def sync(group: StreamsGroup, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Handle a SyncGroup request: return the member's assignment. Raises `GroupError`."""
+    """Return the member's assignment, or REBALANCE_IN_PROGRESS if it has to rejoin. Raises `GroupError`."""
     member: Member = classic_member(group, request)
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, STREAM):
         raise GroupError(Errors.INCONSISTENT_GROUP_PROTOCOL)
@@ -268,11 +271,12 @@ def _request_rejoin(decision: Decision, member: Member) -> None:
 
 
 def _next_rebalance_ms(decision: Decision, member: Member) -> int:
-    """Return when the member is to rejoin on its own: never, except for one of the members that are
-    probing."""
+    """Return the time at which the member is to rejoin to report its offsets (a probing rebalance).
+
+    That is `NO_REBALANCE_MS` except for the first of the members that have warm-ups and report offsets.
+    """
     group = decision.group
     warming = {name for tasks in group.warmup.values() for owners in tasks.values() for name in owners}
-    others = (group.members[name] for name in warming if name != member.member_id)
     others = (group.members[name] for name in warming if name != member.member_id)
     if not _is_probing(decision, member) or any(
         other.member_id < member.member_id and _is_probing(decision, other) for other in others
@@ -293,7 +297,7 @@ def _is_probing(decision: Decision, member: Member) -> bool:
 
 
 def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) -> Outcome:
-    """Handle a Heartbeat request of the classic protocol. Raises `GroupError`."""
+    """Restart the member's session; answer REBALANCE_IN_PROGRESS if it has to rejoin. Raises `GroupError`."""
     member: Member = classic_member(group, request)
     decision = Decision(group, context)
     decision.arm_session(member)
@@ -310,10 +314,11 @@ def heartbeat(group: StreamsGroup, request: HeartbeatRequest, context: Context) 
 def _has_to_rejoin(decision: Decision, member: Member) -> bool:
     """Return whether the member has to rejoin.
 
-    It has to if there is a new target, a task to revoke or a task that has become free, if its report of
-    offsets is due, or if the endpoints that it knows are outdated. In a group whose members all use the
-    classic protocol, changed topics or configs require a rejoin as well, since only a join computes a
-    target there."""
+    That is the case if a shutdown is requested, if it has a new target, has to revoke a task or can get one
+    that has become free, if its report of offsets is due, or if the endpoints that it was sent are outdated.
+    If all members use the classic protocol, also after a change of topics or configs, since then only a join
+    computes a target.
+    """
     group, current = decision.group, member.current
     if group.soft.shutdown is not None or current.state is MemberState.UNREVOKED_TASKS:
         return True
@@ -339,7 +344,7 @@ def _configs_changed(decision: Decision) -> bool:
 
 
 def _misses_endpoints(decision: Decision, member: Member) -> bool:
-    """Return whether the endpoints that a member with an endpoint was sent are outdated."""
+    """Return whether the member has an endpoint, and the endpoints that it was sent last are outdated."""
     if member.user_endpoint is None:
         return False
     report = decision.reported_by(member.member_id)
@@ -357,10 +362,11 @@ def _report_is_due(decision: Decision, member: Member) -> bool:
 def cacheable(
     group: StreamsGroup, request: HeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return how to answer repetitions of an accepted heartbeat, None if they may be answered differently.
+    """Return the cached response to repetitions of this heartbeat, and its timers; None if it may differ.
 
-    Only for members that reached their target assignment; not if a rejoin becomes due by time alone, or if
-    the group relies on classic members to notice changed topics."""
+    It may unless the member has reached its target assignment; also if a rejoin becomes due with time, or if
+    only the heartbeats of classic members detect changed topics of the group.
+    """
     member = group.members.get(request.member_id)
     if member is None or member.classic is None or request.generation_id != member.current.epoch:
         return None
@@ -379,7 +385,7 @@ def cacheable(
 
 
 def leave(group: StreamsGroup, request: LeaveGroupRequest, context: Context) -> Outcome:
-    """Handle a LeaveGroup request of members of either protocol. The epoch is bumped once."""
+    """Remove the members that a LeaveGroup request names, of either protocol, with one epoch bump."""
     response, departed = leave_members(group, request, context)
     decision = Decision(group, context)
     decision.reply(context.waiter, response)

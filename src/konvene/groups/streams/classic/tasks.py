@@ -11,9 +11,10 @@
     partitions by host                      members with an endpoint, of either protocol
     an error                                a missing source topic, or a requested shutdown
 
-Which copies a member has is not taken from its JoinGroup: the classic protocol does not distinguish assigned
-copies from leftovers on its disk. It has the copies that it was assigned, and drops those that the assignment
-revokes."""
+The standbys and warm-ups of a member are not taken from its JoinGroup, since the classic protocol does not
+distinguish assigned copies from earlier ones that are still on its disk. A member has the copies of its last
+assignment, and drops them when the next one omits them.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class JoinMetadata(NamedTuple):
 
 
 def read_metadata(metadata: bytes) -> JoinMetadata:
-    """Decode a protocol's metadata. Raises `UserDataError`."""
+    """Decode the metadata of the protocol `stream` in a JoinGroup request. Raises `UserDataError`."""
     subscription = read_subscription(metadata)
     if subscription is None:
         raise UserDataError("the subscription is malformed")
@@ -76,7 +77,7 @@ def read_metadata(metadata: bytes) -> JoinMetadata:
 
 
 def read_metadata_or_reject(metadata: bytes) -> JoinMetadata:
-    """Decode a protocol's metadata. Raises GroupError INCONSISTENT_GROUP_PROTOCOL if it is malformed."""
+    """Decode the metadata like `read_metadata`, but raise INCONSISTENT_GROUP_PROTOCOL if it is malformed."""
     try:
         return read_metadata(metadata)
     except UserDataError as unread:
@@ -87,7 +88,7 @@ def read_metadata_or_reject(metadata: bytes) -> JoinMetadata:
 
 
 def owned_tasks(owned: Iterable[TopicPartition], topology: Topology) -> MemberAssignment:
-    """Return the active tasks of owned partitions. A task is owned as long as one of its partitions is."""
+    """Return the active tasks that read any of these partitions, which a member owns."""
     found: dict[str, set[int]] = {}
     for topic, partition in owned:
         reader = topology.readers.get(topic)
@@ -97,9 +98,10 @@ def owned_tasks(owned: Iterable[TopicPartition], topology: Topology) -> MemberAs
 
 
 def new_report(metadata: JoinMetadata, known: Reported | None, assigned: OwnedTasks, now_ms: int) -> Reported:
-    """Return the report of the member's task offsets, with estimated end offsets, which it does not report.
+    """Return the report of the member's task offsets, with estimated end offsets, which it does not send.
 
-    `known`: the report before. `assigned`: the member's tasks before this join."""
+    `known`: the report before. `assigned`: the member's tasks before this join.
+    """
     offsets: dict[str, dict[int, int]] = {}
     for (name, partition), offset in metadata.info.offset_sums.items():
         if offset >= 0:
@@ -132,7 +134,7 @@ def subscribed_topics(topology: Topology) -> frozenset[str]:
 def partitions_of(
     tasks: Tasks | Epochs, topology: Topology | None, topics: Topics
 ) -> list[tuple[TopicPartition, Task]]:
-    """Return the partitions that tasks read, sorted, each with its task."""
+    """Return the existing partitions that these tasks read, sorted, each with its task."""
     found: list[tuple[TopicPartition, Task]] = []
     for name in tasks:
         subtopology = topology.subtopologies.get(name) if topology is not None else None
@@ -146,7 +148,7 @@ def partitions_of(
 def encode_assignment(
     decision: Decision, member: Member, tasks: MemberAssignment, next_rebalance_ms: int = NO_REBALANCE_MS
 ) -> bytes:
-    """Return the encoded assignment for a member: partitions, and user data in the member's own version."""
+    """Return a member's encoded assignment of these tasks, with user data in the member's own version."""
     assert member.classic is not None
     protocol_metadata = dict(member.classic.protocols)[STREAM]
     info, topics = read_metadata(protocol_metadata).info, decision.context.topics
@@ -171,9 +173,10 @@ def encode_assignment(
 def _endpoints(
     decision: Decision, member: Member, info: SubscriptionInfo
 ) -> tuple[wire.EndpointToPartitions, ...]:
-    """Return the endpoints of all members, or none if the member's own endpoint cannot be encoded.
+    """Return the endpoints of all members; none if the member's own endpoint is malformed.
 
-    A client that does not find its own endpoint among the others rejoins at once, again and again."""
+    A client that gets endpoints without its own would rejoin at once, again and again.
+    """
     configured = decision.soft.configured
     if configured is None or (info.user_endpoint and member.user_endpoint is None):
         return ()
@@ -181,8 +184,7 @@ def _endpoints(
 
 
 def _hosts(decision: Decision, version: int, endpoints: tuple[wire.EndpointToPartitions, ...]) -> bytes:
-    """Return the encoded partitions by host, cached per version: all members of a version get the same
-    bytes."""
+    """Return the encoded partitions by host, from a cache: they are the same for all members of a version."""
     known = decision.group.hosts
     identities = frozenset(map(id, endpoints))
     if version not in known or known[version][0] != identities:
@@ -206,7 +208,7 @@ def _copies(
 def _by_host(
     endpoints: Iterable[tuple[wire.Endpoint, Iterable[wire.TopicPartition]]],
 ) -> dict[HostInfo, tuple[TopicPartition, ...]]:
-    """Group partitions by host: the threads of a process share one endpoint."""
+    """Return the partitions by host; the members of a process have the same one."""
     found: dict[HostInfo, set[TopicPartition]] = {}
     for endpoint, rows in endpoints:
         partitions = found.setdefault((endpoint.host, endpoint.port), set())

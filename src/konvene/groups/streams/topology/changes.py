@@ -1,8 +1,9 @@
-"""Summarize how an application's next topology differs from the one before, to explain a new group epoch.
+"""Summarize the differences between two topologies of an application, to explain why the epoch was bumped.
 
-Subtopologies are compared by id; within one that stays, the topics that it reads, writes and keeps its state
-in. Changed topic configs and copartition groups are summarized as `settings`. The summary is one line: beyond
-`MAX_CHANGES` changes it gives the number of the others."""
+Subtopologies are compared by id. Of one that is in both, the topics that it reads, writes and keeps its state
+in are compared; changed topic configs and copartition groups are summarized as `settings`. The summary is one
+line with at most `MAX_CHANGES` changes, and the number of the others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configure a topology against the existing topics: its tasks, its internal topics, and why it is not ready.
+"""Configure a topology with the existing topics: find its tasks, its internal topics, and what is missing.
 
 The steps are those of Kafka's InternalTopicManager; the first that fails decides the status of the group.
 
@@ -54,7 +54,7 @@ PartitionCounts = Callable[[str], int | None]
 
 
 class Status(IntEnum):
-    """The statuses of a streams group, numbered as in StreamsGroupHeartbeat's response."""
+    """The status codes of a StreamsGroupHeartbeat response."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -66,7 +66,7 @@ class Status(IntEnum):
 
 
 class ConfigurationFailure(NamedTuple):
-    """Why the group is not ready."""
+    """The status of a group that is not ready, and its detail: a message with the topics concerned."""
 
     status: Status
     detail: str
@@ -74,7 +74,7 @@ class ConfigurationFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """A repartition or changelog topic as the topology requires it."""
+    """A repartition or changelog topic that a topology requires, with its partition count and configs."""
 
     name: str
     partitions: int
@@ -89,7 +89,7 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """A topology configured against the existing topics (Kafka's `ConfiguredTopology`)."""
+    """The result of configuring a topology with the existing topics (`ConfiguredTopology` in Kafka)."""
 
     epoch: int
     topics: tuple[str, ...]
@@ -117,7 +117,7 @@ UNRESOLVED = ConfiguredTopology(-1, (), {}, {}, {}, is_resolved=False)
 
 
 class _PartitionMismatch(Exception):
-    """Existing topics have incompatible partition counts."""
+    """Error: existing topics have incompatible partition counts."""
 
 
 def configure(
@@ -126,9 +126,10 @@ def configure(
     mode: str = KAFKA,
     matches: Matches | None = None,
 ) -> ConfiguredTopology:
-    """Configure a topology against the existing topics.
+    """Return the topology, configured with the existing topics.
 
-    `matches`: the existing topics that each of its expressions matches. Raises GroupError:
+    `partitions_of`: partition counts of existing topics, by name. `matches`: the existing topics that each
+    expression of the topology matches. Raises GroupError:
     STREAMS_INVALID_TOPOLOGY if partition counts cannot be decided whatever topics exist, UNKNOWN_SERVER_ERROR
     (without a message, as Kafka) if the topology is malformed."""
     known = partitions_of if callable(partitions_of) else partitions_of.get
@@ -166,7 +167,7 @@ def _failed(topology: Topology, failure: ConfigurationFailure) -> ConfiguredTopo
 
 
 def _missing_sources(absent: Collection[str], unread: Collection[str], mode: str) -> str:
-    """Return the detail that names missing source topics and expressions without a match."""
+    """Return the status detail that names missing source topics, and expressions that match no topic."""
     sentences = [f"Source topics {_summary(absent, mode)} are missing."] if absent else []
     if unread:
         sentences.append(f"No topics match the source topic expressions {_summary(unread, mode)}.")
@@ -185,18 +186,18 @@ def _visited(topology: Topology, mode: str) -> Collection[Subtopology]:
 
 
 def _count(topic: str, decided: Mapping[str, int], known: PartitionCounts) -> int:
-    """Return the partition count of an existing topic, else the decided one."""
+    """Return the partition count of an existing topic, or the decided one of a topic to be created."""
     found = known(topic)
     return decided[topic] if found is None else found
 
 
 def _largest_source(subtopology: Subtopology, decided: Mapping[str, int], known: PartitionCounts) -> int:
-    """Return the partition count of the largest source."""
+    """Return the largest partition count of a subtopology's source and repartition source topics."""
     return max([_count(topic, decided, known) for topic in sources(subtopology)])
 
 
 def _checked(count: int) -> int:
-    """Return a positive count. Kafka fails on others, which only a malformed topology can contain."""
+    """Return a partition count. Raises UNKNOWN_SERVER_ERROR, as Kafka, if it is not positive."""
     if count < 1:
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR)
     return count
@@ -235,18 +236,21 @@ def _invalid(message: str) -> GroupError:
 
 
 def _largest_known(each: Subtopology, decided: Mapping[str, int], known: PartitionCounts) -> int | None:
-    """Return the largest known partition count of the sources; of repartition topics only decided ones
-    count."""
+    """Return the largest known partition count of a subtopology's sources; None if none is known.
+
+    That of a repartition topic is known when it is decided.
+    """
     found = [known(topic) for topic in each.source_topics]
     found += [decided.get(topic.name) for topic in each.repartition_source_topics]
     return max([count for count in found if count is not None], default=None)
 
 
 def _in_passes(visited: tuple[Subtopology, ...], decided: dict[str, int], known: PartitionCounts) -> None:
-    """Handle as Kafka does: in passes, each subtopology with any known source deciding for all its sinks.
+    """Decide the counts of repartition topics as Kafka: in repeated passes over the subtopologies.
 
-    A visit is (pass, index of the subtopology). Only the first one after a source was decided has an effect,
-    so no other is queued."""
+    A subtopology decides for all its sinks as soon as the count of any of its sources is known. A visit is
+    (pass, index of the subtopology); only visits that can have an effect are queued.
+    """
     readers = _readers(visited)
     visits = [(0, at) for at, each in enumerate(visited) if _largest_known(each, decided, known) is not None]
     queued = {at for _, at in visits}
@@ -267,7 +271,10 @@ def _in_passes(visited: tuple[Subtopology, ...], decided: dict[str, int], known:
 
 
 def _largest_first(visited: tuple[Subtopology, ...], decided: dict[str, int], known: PartitionCounts) -> None:
-    """Propagate the largest source count through chains: the first count to reach a topic is the largest."""
+    """Decide each repartition topic's count as the largest of all sources from which it can be reached.
+
+    Subtopologies are visited by descending counts, so the first count that reaches a topic is the largest.
+    """
     readers = _readers(visited)
     reached: list[tuple[int, int]] = []
     for at, each in enumerate(visited):
@@ -285,7 +292,7 @@ def _largest_first(visited: tuple[Subtopology, ...], decided: dict[str, int], kn
 
 
 def _readers(visited: tuple[Subtopology, ...]) -> dict[str, list[int]]:
-    """Return the indexes of the subtopologies that read each repartition topic."""
+    """Return by repartition topic the indexes of the subtopologies that read it."""
     found: dict[str, list[int]] = {}
     for at, each in enumerate(visited):
         for topic in each.repartition_source_topics:
@@ -297,7 +304,7 @@ def _readers(visited: tuple[Subtopology, ...]) -> dict[str, list[int]]:
 
 
 def _copartition_groups(topology: Topology, mode: str) -> list[list[str]]:
-    """Return the names of the topics of each copartition group."""
+    """Return the topic names of each copartition group."""
     return [
         _select(each.source_topics, group.source_topics)
         + _select([topic.name for topic in each.repartition_source_topics], group.repartition_source_topics)
@@ -317,7 +324,7 @@ def _select(names: Collection[str], indexes: Iterable[int]) -> list[str]:
 def _enforce_copartitioning(
     topology: Topology, groups: list[list[str]], decided: dict[str, int], known: PartitionCounts, mode: str
 ) -> None:
-    """Give the repartition topics of each group the partition count of its other topics."""
+    """Set the repartition topics of each copartition group to the partition count of its other topics."""
     if not groups:
         return
     topics = [topic for each in topology.in_hash_order for topic in each.repartition_source_topics]
@@ -344,8 +351,10 @@ def _enforce_copartitioning(
 
 
 def _common_count(counts: Mapping[str, int], named: Mapping[str, int]) -> int:
-    """Return the partition count that all topics share; if they do not, raise naming the topics of
-    `named`."""
+    """Return the partition count that all topics have. Raises `_PartitionMismatch` if they differ.
+
+    `named`: the topics, with their counts, that the message of the error names.
+    """
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{topic}={named[topic]}" for topic in sorted(named))
         raise _PartitionMismatch(
@@ -358,7 +367,10 @@ def _common_count(counts: Mapping[str, int], named: Mapping[str, int]) -> int:
 
 
 def _add_changelogs(topology: Topology, decided: dict[str, int], known: PartitionCounts) -> None:
-    """Handle the changelogs' partition counts: the number of tasks. Rejects a subtopology without sources."""
+    """Decide the partition counts of changelogs: the number of tasks of their subtopology.
+
+    Raises `GroupError` for a subtopology without sources.
+    """
     found: dict[str, int] = {}
     for each in topology.in_hash_order:
         if not each.source_topics and not each.repartition_source_topics:
@@ -394,7 +406,7 @@ def _internal_topic(topic: TopicInfo, decided: Mapping[str, int]) -> InternalTop
 def _check_existing(
     topology: Topology, internal: Mapping[str, InternalTopic], known: PartitionCounts, mode: str
 ) -> None:
-    """Raise if an existing internal topic has another partition count: it is never altered."""
+    """Raise `_PartitionMismatch` if an existing internal topic has another partition count than required."""
     wrong = {name for name, topic in internal.items() if known(name) not in (None, topic.partitions)}
     if not wrong:
         return
@@ -409,7 +421,7 @@ def _check_existing(
 def _missing(
     topology: Topology, internal: Mapping[str, InternalTopic], known: PartitionCounts, mode: str
 ) -> list[str]:
-    """Return the internal topics that do not exist, in the order in which they are named and created."""
+    """Return the internal topics that do not exist, in the order in which messages name them."""
     absent = {name for name in internal if known(name) is None}
     if not absent:
         return []
@@ -428,14 +440,14 @@ def _missing(
 
 
 class ExistingTopic(NamedTuple):
-    """Properties of an existing internal topic besides its partitions."""
+    """The replication factor and configs of an existing internal topic."""
 
     replication_factor: int
     configs: Mapping[str, str]
 
 
 def config_warnings(configured: ConfiguredTopology, existing: Mapping[str, ExistingTopic]) -> tuple[str, ...]:
-    """Return log lines for existing internal topics whose replication factor or configs differ."""
+    """Return warnings about existing internal topics with wrong replication factors or configs."""
     found = []
     for name in sorted(configured.internal_topics.keys() & existing.keys()):
         wanted, actual = configured.internal_topics[name], existing[name]
@@ -453,10 +465,10 @@ def config_warnings(configured: ConfiguredTopology, existing: Mapping[str, Exist
 
 
 def describe(topology: Topology, configured: ConfiguredTopology | None) -> described.Topology:
-    """Return the topology as StreamsGroupDescribe shows it: as sent, with all partitions once the group is
-    ready.
+    """Return the topology as StreamsGroupDescribe returns it: as sent, with partition counts if it is ready.
 
-    Expressions have no field there: `topology` has them replaced as far as they are resolved."""
+    `topology`: with its expressions replaced by topics, since the response has no field for them.
+    """
     ready = configured if configured is not None and configured.is_ready else None
     return described.Topology(
         epoch=topology.epoch,

@@ -1,4 +1,4 @@
-"""Descriptions of an application's topology, node by node (KIP-1331), shown when a group is described.
+"""Descriptions of applications' topologies, with all their nodes (KIP-1331), for StreamsGroupDescribe.
 
 Kafka hands descriptions to a plugin, and 4.4 ships none; without one it rejects them. Here a coordinator can
 keep them in memory (`konvene.streams.topology.description.enable`, off as in Kafka): it requests the
@@ -39,7 +39,7 @@ FIRST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of the topology of some epoch, None while it is requested."""
+    """The description of a topology by its epoch, or the pending request for it (`content` is None)."""
 
     epoch: int = NO_EPOCH
     content: described.TopologyDescription | None = None
@@ -50,7 +50,7 @@ NONE_YET = Description()
 
 
 def request_description(decision: Decision, topology_epoch: int, member_epoch: int) -> bool:
-    """Return whether to request the topology's description from this member, and note that it was."""
+    """Return whether to request the topology's description from this member; if so, record the request."""
     context = decision.context
     if not context.config["konvene.streams.topology.description.enable"] or decision.topology is None:
         return False
@@ -67,7 +67,7 @@ def request_description(decision: Decision, topology_epoch: int, member_epoch: i
 def update(
     groups: MutableMapping[str, Any], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
 ) -> Outcome:
-    """Handle a StreamsGroupTopologyDescriptionUpdate request. Rejections carry Kafka's error messages."""
+    """Keep the description that a StreamsGroupTopologyDescriptionUpdate request contains, if it is valid."""
     try:
         decision = _store(groups, request, context)
     except GroupError as refused:
@@ -104,7 +104,7 @@ def _store(
 
 
 def current_description(group: StreamsGroup) -> tuple[described.TopologyDescription | None, int]:
-    """Return the description of the group's current topology, and its status."""
+    """Return the description of the group's topology, None if it is not known, and its status code."""
     known: Description = group.soft.description or NONE_YET
     if known.content is None or known.epoch != group.topology_epoch:
         return None, NOT_STORED
@@ -112,7 +112,7 @@ def current_description(group: StreamsGroup) -> tuple[described.TopologyDescript
 
 
 def _description(request: StreamsGroupTopologyDescriptionUpdateRequest) -> described.TopologyDescription:
-    """Return the request's description. Raises INVALID_REQUEST if it is malformed."""
+    """Return the description in the request as StreamsGroupDescribe returns it. Raises INVALID_REQUEST."""
     received = request.topology_description
     stores = []
     for store in received.global_stores:
@@ -137,7 +137,7 @@ def _description(request: StreamsGroupTopologyDescriptionUpdateRequest) -> descr
 
 
 def _node(node: TopologyDescriptionNode) -> described.TopologyDescriptionNode:
-    """Return the node with only the fields of its type, and without duplicate names."""
+    """Return a node of the description, with only the fields of its type and without duplicate names."""
     kind = node.node_type
     if kind not in (SOURCE, PROCESSOR, SINK):
         raise GroupError(Errors.INVALID_REQUEST, f"Unknown topology node type: {kind}")

@@ -7,14 +7,15 @@ the topology:
     source topics of a subtopology   the named ones, in its order; then the others that match, sorted
     copartitioned topics             the named ones, and all that match the expressions
 
-No other module has to know of expressions: `expand_expressions(topology, matches)` is treated as if the
-member had sent these names.
+Other modules need not distinguish: the result of `expand_expressions` is handled like a topology with topic
+names.
 
-The broker's own topics match nothing, nor do the topology's repartition and changelog topics: an application
-that reads `.*` does not read what it writes for itself. Neither consumer groups nor KIP-1071 define that.
+Expressions never match the broker's internal topics, or the repartition and changelog topics of the topology:
+an application that reads `.*` does not read its own internal topics. KIP-1071 does not specify that.
 
-Not decided here: whether a principal may describe a topic; and what happens if two subtopologies match the
-same topic. Both read it then, as they would by name."""
+Not decided here: whether a principal may describe a topic. If expressions of two subtopologies match the same
+topic, both read it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ Matches = Mapping[str, Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The topics that expressions match, whether or not the application may read them."""
+    """The topics that each expression matches, before `matchable` excludes internal ones."""
 
     matches: Mapping[str, frozenset[str]]
     version: int
@@ -51,7 +52,7 @@ def expressions(topology: Topology | None) -> tuple[str, ...]:
 
 
 def validate_expressions(topology: Topology, before: Topology | None) -> None:
-    """Validate the expressions that `before` did not have. Raises INVALID_REGULAR_EXPRESSION."""
+    """Validate expressions that the topology `before` does not have. Raises INVALID_REGULAR_EXPRESSION."""
     valid = set(expressions(before))
     for expression in expressions(topology):
         if expression not in valid:
@@ -69,14 +70,15 @@ def internal_topic_names(topology: Topology) -> set[str]:
 
 
 def matchable(topology: Topology, topics: Iterable[str]) -> set[str]:
-    """Return those of the topics that the topology's expressions may match."""
+    """Return those of the topics that expressions of the topology may match: all but internal ones."""
     return set(topics) - INTERNAL_TOPICS - internal_topic_names(topology)
 
 
 def expand_expressions(topology: Topology, matches: Matches) -> Topology:
-    """Return the topology with matching topics instead of expressions; itself if it has none.
+    """Return the topology with its expressions replaced by matching topics; itself if it has none.
 
-    An expression that is missing in `matches` matches nothing."""
+    An expression that is not in `matches` matches nothing.
+    """
     if not expressions(topology):
         return topology
     allowed = {expression: sorted(matchable(topology, found)) for expression, found in matches.items()}
@@ -99,7 +101,10 @@ def _expand(each: Subtopology, matches: Matches) -> Subtopology:
 def _expand_copartition(
     group: CopartitionGroup, each: Subtopology, matches: Matches, at: Mapping[str, int]
 ) -> CopartitionGroup:
-    """Return the group with all topics that its expressions match."""
+    """Return the copartition group with its expressions replaced by the topics that they match.
+
+    `at`: indexes of the topics in the subtopology's source topics.
+    """
     if not group.source_topic_regex:
         return group
     found = set(group.source_topics)
@@ -110,7 +115,7 @@ def _expand_copartition(
 
 
 def current_matches(topology: Topology, resolved: Resolved | None, topics: Topics) -> Matches | None:
-    """Return the existing topics that each expression matches; None while any is not resolved."""
+    """Return the existing topics that each expression matches; None if any expression is not resolved."""
     wanted = expressions(topology)
     if not wanted:
         return {}
@@ -126,9 +131,10 @@ def unmatched(topology: Topology, matches: Matches) -> tuple[str, ...]:
 
 
 def reader_of(topology: Topology, topic: str) -> str | None:
-    """Return the subtopology that reads a topic, matching expressions on the spot.
+    """Return the id of the subtopology that reads a topic, matching expressions at once; None if none does.
 
-    For single topics whose reader is needed before the expressions are resolved: after a coordinator load."""
+    For single topics after a coordinator load, before the expressions are resolved in the background.
+    """
     found = expressions(topology)
     if not found:
         return topology.readers.get(topic)

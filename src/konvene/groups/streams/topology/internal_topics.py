@@ -1,9 +1,10 @@
 """Creation of a streams group's internal topics: the request to the shell, and how a failure is reported.
 
-A core creates no topic. With every heartbeat of a group whose internal topics are missing it requests them
-from the shell, which creates those that it is not creating already. Their existence shows in the topics
-image. A failure comes back as `TopicsNotCreated` and is reported to members, as in Kafka, for two heartbeat
-intervals."""
+The core creates no topic. With every heartbeat of a group whose internal topics are missing it requests them
+from the shell, which creates those that it is not creating already. Created topics appear in the topics
+image. A failure is returned as `TopicsNotCreated`, and reported to members, as in Kafka, for two heartbeat
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ MAX_ERRORS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicsToCreate:
-    """The missing internal topics of a group, in Kafka's order."""
+    """The request to create the missing internal topics of a group, in Kafka's order."""
 
     group_id: str
     topics: tuple[InternalTopic, ...]
@@ -33,7 +34,7 @@ class TopicsToCreate:
 
 @dataclass(frozen=True, slots=True)
 class TopicsNotCreated:
-    """The creation errors by topic, and the topics that the principal is not authorized to create."""
+    """Event: creation errors by topic, and the topics that the principal is not authorized to create."""
 
     group_id: str
     errors: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -42,7 +43,7 @@ class TopicsNotCreated:
 
 @dataclass(frozen=True, slots=True)
 class CreationFailure:
-    """The last creation failure, and until when it is reported."""
+    """The last failure to create topics, and the time until which it is reported to members."""
 
     failed: TopicsNotCreated
     until_ms: int
@@ -54,7 +55,7 @@ def create_missing_topics(group_id: str, configured: ConfiguredTopology) -> Effe
 
 
 def missing_detail(last: CreationFailure | None, configured: ConfiguredTopology, now_ms: int) -> str:
-    """Return the creation errors to append to the status detail that names the missing topics."""
+    """Return a text with the creation errors, which is appended to the detail of MISSING_INTERNAL_TOPICS."""
     if last is None or now_ms >= last.until_ms:
         return ""
     denied = [topic for topic in last.failed.unauthorized if topic in configured.missing]
@@ -69,8 +70,7 @@ def missing_detail(last: CreationFailure | None, configured: ConfiguredTopology,
 
 
 def record_creation_failure(group: Any, failure: TopicsNotCreated, context: Context) -> Outcome:
-    """Keep a creation failure in the group's soft state. `group`: the streams group, None if it was
-    deleted."""
+    """Keep a creation failure in the group's soft state; nothing if the group (None) was deleted."""
     if group is None:
         return NOTHING
     reported_ms = 2 * context.group_configs.of(group.group_id)["streams.heartbeat.interval.ms"]

@@ -55,8 +55,9 @@ def configure_topology(
 ) -> tuple[ConfiguredTopology, bool]:
     """Return the configured topology, recomputed if its topics changed, and whether that bumps the epoch.
 
-    `UNRESOLVED` while the expressions are not apply_resolution. `changed`: the epoch is bumped anyway. Raises
-    `GroupError` as `configure` does."""
+    It is `UNRESOLVED` while the expressions are not resolved. `changed`: the caller bumps the epoch anyway,
+    and no cause has to be added. Raises `GroupError` as `configure` does.
+    """
     context, before = decision.context, decision.soft.configured
     replaced = topology is not decision.group.topology
     if before is not None and decision.soft.hashed_topics is context.topics and not replaced:
@@ -89,9 +90,10 @@ def configure_topology(
 
 
 def update_validated_epoch(decision: Decision, topology: Topology, configured: ConfiguredTopology) -> bool:
-    """Note the topology epoch for which the group is ready, -1 if it is not; return whether that changed.
+    """Set the validated topology epoch; return whether it changed.
 
-    Without resolved expressions the validated epoch stays as it is."""
+    It is the epoch of the topology if that is ready, else -1; while expressions are not resolved it stays.
+    """
     before = decision.group.validated_topology_epoch
     if configured.is_resolved:
         decision.validated_topology_epoch = topology.epoch if configured.is_ready else -1
@@ -105,7 +107,7 @@ def update_validated_epoch(decision: Decision, topology: Topology, configured: C
 
 
 def _add_cause(decision: Decision, before: ConfiguredTopology | None, configured: ConfiguredTopology) -> None:
-    """Add the cause: expressions match additional topics, or topics that were read already changed."""
+    """Add the cause of an epoch bump: expressions match other topics than before, or topics changed."""
     if not expressions(decision.topology) or configured.topology is None:
         decision.cause(causes.TOPIC_METADATA_CHANGED)
         return
@@ -116,9 +118,10 @@ def _add_cause(decision: Decision, before: ConfiguredTopology | None, configured
 
 
 def _matches(decision: Decision, topology: Topology) -> Matches | None:
-    """Return the existing topics that each expression matches, None while any is not resolved.
+    """Return the existing topics that each expression matches; None if any expression is not resolved.
 
-    Requests a resolution if one is due."""
+    Also request a resolution if one is due.
+    """
     apply_resolution, topics = decision.soft.resolved, decision.context.topics
     matches = current_matches(topology, apply_resolution, topics)
     if matches is None:
@@ -147,7 +150,7 @@ def _request_resolution(decision: Decision, topology: Topology) -> None:
 
 
 def apply_resolution(group: StreamsGroup, result: RegexesResolved, context: Context) -> Outcome:
-    """Apply the resolved matches. The epoch is bumped if they changed what the group reads."""
+    """Store the topics that expressions match; bump the epoch if the topics that the group reads changed."""
     decision = Decision(group, context)
     decision.remember(resolving=False)
     topology, wanted = group.topology, expressions(group.topology)
@@ -182,7 +185,7 @@ def _configure_again(decision: Decision, topology: Topology) -> None:
 
 
 def refresh_expressions(group: StreamsGroup, context: Context) -> Outcome:
-    """Request a resolution because the refresh timer expired."""
+    """Request a resolution when the refresh timer has expired."""
     if group.topology is None or not expressions(group.topology):
         return NOTHING
     decision = Decision(group, context)
@@ -191,7 +194,7 @@ def refresh_expressions(group: StreamsGroup, context: Context) -> Outcome:
 
 
 def on_group_emptied(decision: Decision) -> None:
-    """Stop refreshing. The next member starts with the last matches and has them resolved again."""
+    """Stop the refresh timer; the next member uses the last matches until they are resolved again."""
     decision.timers.append(Disarm(refresh_key(decision.group.group_id)))
     last = decision.soft.resolved
     if last is not None:
@@ -199,6 +202,6 @@ def on_group_emptied(decision: Decision) -> None:
 
 
 def on_group_loaded(decision: Decision) -> None:
-    """Request a resolution at once, without waiting for a heartbeat."""
+    """Request a resolution when the coordinator has loaded the group, without waiting for a heartbeat."""
     if expressions(decision.group.topology):
         decision.arm(refresh_key(decision.group.group_id), 0)

@@ -1,10 +1,10 @@
 """Keep new tasks away from members that still run an older topology epoch (KIP-1071).
 
 While an application is upgraded to another topology, instance by instance, some members still run the one
-before. They keep their tasks as far as the assignor leaves them, but may be unable to run a task that they do
-not have, or have in another role. Of what an assignor gives such a member
+before: they are stale. They can run the tasks that they have, but possibly not others, or the same in other
+roles. So the tasks that an assignor gives to a stale member are handled as follows:
 
-    what it owns in the same role     stays
+    one that it owns in this role     stays
     another active task               stays with its owner if it is stateful or if all members are stale; else
                                       goes to an up-to-date member
     another standby                   goes to a process without a copy of the task: stays with a stale member
@@ -44,19 +44,22 @@ Task = tuple[str, int]
 def withhold_new_tasks(
     stale: Collection[str], spec: GroupSpec, given: GroupAssignment, is_stateful: Callable[[str], bool]
 ) -> GroupAssignment:
-    """Return the assignment `given`, changed so that stale members get no task that they do not own."""
-    work = _Reassignment(spec, given, stale)
-    actives, standbys = work.withdraw_new()
+    """Return the assignment `given`, changed so that stale members get only tasks that they already own.
+
+    `is_stateful`: returns by subtopology id whether its tasks have state.
+    """
+    reassignment = _Reassignment(spec, given, stale)
+    actives, standbys = reassignment.withdraw_new()
     for task in sorted(actives):
-        if work.assign_active(task, is_stateful=is_stateful(task[0])):
+        if reassignment.assign_active(task, is_stateful=is_stateful(task[0])):
             standbys.append(task)
     for task in sorted(standbys):
-        work.assign_standby(task)
-    return work.assignment()
+        reassignment.assign_standby(task)
+    return reassignment.assignment()
 
 
 class _Reassignment:
-    """An assignment under change, indexed by member and by process."""
+    """An assignment while tasks are moved away from stale members, indexed by member and by process."""
 
     def __init__(self, spec: GroupSpec, given: GroupAssignment, stale: Collection[str]) -> None:
         self.spec = spec
@@ -109,7 +112,7 @@ class _Reassignment:
             heappush(self.lightest, self._load(name))
 
     def withdraw_new(self) -> tuple[list[Task], list[Task]]:
-        """Take all new tasks from stale members; return the active ones and the standbys among them."""
+        """Remove all new tasks from stale members; return the active ones and the standbys among them."""
         actives: list[Task] = []
         standbys: list[Task] = []
         for name in sorted(self.stale):
@@ -120,8 +123,10 @@ class _Reassignment:
         return actives, standbys
 
     def assign_active(self, task: Task, *, is_stateful: bool) -> bool:
-        """Assign an active task to its owner or an up-to-date member; return whether that replaced a
-        standby."""
+        """Assign an active task to its owner, or else to an up-to-date member.
+
+        Return whether the process of that member had a standby of the task, which becomes the active task.
+        """
         owners = self.owners.get((Role.ACTIVE, *task), []) if is_stateful or not self.current else []
         name = min(owners, default=None) or self._next_active(task)
         if name is None:
@@ -140,7 +145,7 @@ class _Reassignment:
         return self._lightest_without(task) or min(self.current, key=self._load, default=None)
 
     def assign_standby(self, task: Task) -> None:
-        """Assign a standby to an owner, otherwise to a process without the task; drop it if there is none."""
+        """Assign a standby to an owner, else to a process that has no copy of the task, if there is one."""
         standby: Unit = (Role.STANDBY, *task)
         owners = [name for name in self.owners.get(standby, ()) if not self._is_on_process(name, task)]
         name = min(owners, key=self._load) if owners else self._lightest_without(task)
@@ -148,7 +153,7 @@ class _Reassignment:
             self._add(name, standby)
 
     def _lightest_without(self, task: Task) -> str | None:
-        """Return the least loaded up-to-date member on a process that has nothing of the task."""
+        """Return the least loaded up-to-date member whose process does not have the task in any role."""
         popped, found = [], None
         while self.lightest and found is None:
             load = heappop(self.lightest)

@@ -1,15 +1,16 @@
 """The topology of a streams group: what its members sent when they joined, as the log keeps it.
 
-It lists the topics that each subtopology reads, writes and keeps its state in; never the number of tasks:
-that depends on the existing topics, and `configure` computes it. A topology is built once, when a member
-sends it or the log is read, and everything that is read from it repeatedly is computed then.
+It lists the topics that each subtopology reads, writes and keeps its state in, but not the number of tasks,
+which depends on the existing topics (`configure`). A topology is built once, when a member sends it or the
+log is loaded, together with the indexes that are derived from it.
 
 Two topologies are equal as in Kafka: same epoch, same subtopologies by id, and within each the same
 lists in the same order. The order of the subtopologies does not count.
 
-Still ugly: where Kafka's result depends on the iteration order of a hash table, ours has to iterate in that
-order (`hash_order`). The partition count of a repartition topic is such a result: topics that Kafka created
-must be accepted here."""
+Some results of Kafka depend on the iteration order of a hash table, such as the partition counts of
+repartition topics. Since topics that Kafka created have to be accepted here, the same order is used
+(`hash_order`).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _POWERS = tuple(pow(31, n, 1 << 32) for n in range(256))
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The subtopologies by id, sorted, and indexes derived from them."""
+    """A topology: its epoch, its subtopologies sorted by id, and indexes derived from them."""
 
     epoch: int
     subtopologies: Mapping[str, Subtopology]
@@ -49,7 +50,7 @@ class Topology:
 
     @classmethod
     def from_value(cls, value: StreamsGroupTopologyValue) -> Topology:
-        """Build a topology of a record's value. Of subtopologies with the same id the last one counts."""
+        """Build a topology from a record's value. Of subtopologies with the same id the last one is used."""
         by_id = {each.subtopology_id: each for each in value.subtopologies}
         ordered = tuple(by_id[name] for name in hash_order(by_id))
         return cls(
@@ -63,7 +64,7 @@ class Topology:
 
     @classmethod
     def from_request(cls, sent: wire.Topology) -> Topology:
-        """Build a topology of a member's request. Raises GroupError as `validate_request`."""
+        """Build a topology from a member's request. Raises `GroupError` as `validate_request`."""
         validate_request(sent)
         return cls.from_value(record_value(sent))
 
@@ -118,7 +119,7 @@ def _indexes(groups: Iterable[CopartitionGroup | wire.CopartitionGroup]) -> list
 
 
 def sources(subtopology: Subtopology) -> Iterable[str]:
-    """Yield all topics that a subtopology reads, source topics first: they decide its number of tasks."""
+    """Yield all topics that a subtopology reads, source topics first; they determine its number of tasks."""
     yield from subtopology.source_topics
     for topic in subtopology.repartition_source_topics:
         yield topic.name
@@ -134,7 +135,7 @@ def _required(subtopology: Subtopology) -> Iterable[str]:
 
 
 def record_value(sent: wire.Topology) -> StreamsGroupTopologyValue:
-    """Return the record value that keeps a member's topology: everything, in the member's order."""
+    """Return the topology that a member sent as a record's value, with all fields, in the member's order."""
     return StreamsGroupTopologyValue(
         epoch=sent.epoch,
         subtopologies=tuple(
@@ -177,8 +178,9 @@ def _topic_infos(sent: tuple[wire.TopicInfo, ...]) -> tuple[TopicInfo, ...]:
 def hash_order(names: Collection[str]) -> list[str]:
     """Return distinct names in the iteration order of a Java HashMap into which they were put in this order.
 
-    By bucket, then by insertion. The table doubles while it is more than three quarters full. (Java turns a
-    bucket with more than eight names into a tree; here it stays a list.)"""
+    They are ordered by bucket, then by insertion; the number of buckets doubles while the table is more than
+    three quarters full. Trees, into which Java turns buckets of more than eight names, are not reproduced.
+    """
     if len(names) < 2:
         return list(names)
     buckets = MIN_BUCKETS
@@ -188,7 +190,7 @@ def hash_order(names: Collection[str]) -> list[str]:
 
 
 def _spread(name: str) -> int:
-    """Return Java's hash of a string, its upper half folded into the lower as HashMap does."""
+    """Return the hash code of a Java string with its upper half mixed into the lower one, as in HashMap."""
     units: Sequence[int] = name.encode("ascii") if name.isascii() else _units(name)
     hashed = 0
     for start in range(0, len(units), len(_POWERS)):
@@ -198,6 +200,6 @@ def _spread(name: str) -> int:
 
 
 def _units(name: str) -> list[int]:
-    """Return Java's characters: two for a code point beyond 16 bits."""
+    """Return the UTF-16 code units of a text, which are Java's characters."""
     wide = name.encode("utf-16-be", "surrogatepass")
     return [high << 8 | low for high, low in zip(wide[::2], wide[1::2], strict=True)]

@@ -1,9 +1,9 @@
 """User data of Kafka Streams in the classic protocol's assignor `stream`, versions 1 to 11.
 
-    SubscriptionInfo   of a member, in its JoinGroup: its process, and its previous tasks or their offsets
-    AssignmentInfo     for a member, in its SyncGroup: its tasks, the tasks by host, when to rejoin
+    SubscriptionInfo   in a member's JoinGroup request: its process, and its previous tasks or their offsets
+    AssignmentInfo     in its SyncGroup response: its tasks, the partitions by host, when to rejoin
 
-Both begin with their version, as a 32-bit integer. A member is answered in the version that it sent.
+Both begin with their version, as a 32-bit integer. The response has the version that the member sent.
 """
 
 from konvene.groups.streams.classic.user_data.assignment import (

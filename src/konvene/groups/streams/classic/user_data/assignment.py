@@ -1,16 +1,22 @@
 """AssignmentInfo: the user data of an assignment for a member of Kafka Streams.
 
-    version   fields, in this order
-    1         active tasks, standby tasks with their partitions
-    2         and the active partitions by host
-    3         before them all the latest version that all members support
-    4         and behind them all an error code
-    5         hosts' partitions by a dictionary of topics
-    6         the standby partitions by host as well
-    7 - 11    and behind the error code when to rejoin
+The fields, in their order:
 
-Text is Java's modified UTF-8 behind a 16-bit length: zero and characters beyond 16 bits are encoded
-differently. From version 10 on a task names its topology, in 16-bit characters; an empty name for none."""
+    field                                                     versions
+    version                                                   all
+    latest version that all members support                   3 and later
+    active tasks                                              all
+    standby tasks, each with its partitions                   all
+    active partitions by host                                 2 and later; from 5 on topics are numbers of a
+                                                              dictionary, which precedes them
+    standby partitions by host                                6 and later
+    error code                                                4 and later
+    time of the next rejoin                                   7 and later
+
+A text has a 16-bit length and is in Java's modified UTF-8, where zero and characters beyond 16 bits are
+encoded differently. From version 10 on a task has the name of its topology in UTF-16; it is empty unless the
+application uses named topologies.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AssignmentInfo:
-    """The decoded user data of an assignment."""
+    """The user data of an assignment, decoded."""
 
     version: int
     commonly_supported_version: int
@@ -70,7 +76,7 @@ class AssignmentInfo:
 
 
 class _Reader:
-    """Decode Java's DataInputStream format. Raises `UserDataError` at a premature end of the data."""
+    """A decoder of Java's DataOutputStream format. Raises `UserDataError` if the data ends prematurely."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -108,7 +114,7 @@ class _Reader:
         return found
 
     def many(self, read: Callable[[], T], at_least: int) -> list[T]:
-        """Read a count and as many elements, each of `at_least` bytes or more."""
+        """Read a count, and as many elements with `read`. Each has at least `at_least` bytes."""
         count = self.int32()
         if not 0 <= count <= (len(self.data) - self.at) // at_least:
             raise UserDataError(f"it announces {count} entries, more than its size allows")
@@ -118,10 +124,12 @@ class _Reader:
 def read_assignment_info(
     data: bytes, partitions: tuple[TopicPartition, ...], *, tasks_alone: bool = False
 ) -> AssignmentInfo:
-    """Decode the user data of an assignment with these partitions. Raises `UserDataError`.
+    """Decode the user data of an assignment. Raises `UserDataError`.
 
-    `tasks_alone`: skip all fields behind the member's own tasks. They are most of the data if members have
-    endpoints."""
+    `partitions`: the partitions of the assignment; when they are sorted, each belongs to the active task at
+    the same index. `tasks_alone`: skip the fields after the member's own tasks, which are most of the data if
+    members have endpoints.
+    """
     reader = _Reader(data)
     version = reader.int32()
     if not 1 <= version <= LATEST_VERSION:
@@ -187,9 +195,10 @@ def _read_by_host(reader: _Reader, read_partitions: Callable[[], tuple[TopicPart
 
 
 def write_assignment_info(info: AssignmentInfo, hosts: bytes | None = None) -> bytes:
-    """Encode in the info's own version, without fields that the version lacks.
+    """Encode the user data in its version, without fields that this version does not have.
 
-    `hosts`: the partitions by host, if already encoded by `write_hosts`."""
+    `hosts`: the result of `write_hosts`, if it is known already.
+    """
     version = info.version
     parts = [_int32(version)]
     if version >= FIRST_VERSION_WITH_LATEST_SUPPORTED:
@@ -208,7 +217,7 @@ def write_assignment_info(info: AssignmentInfo, hosts: bytes | None = None) -> b
 
 
 def write_hosts(info: AssignmentInfo) -> bytes:
-    """Encode the partitions by host, which are the same for all members of a version."""
+    """Encode the fields with partitions by host, which are the same for all members of a version."""
     return b"".join(_hosts(info))
 
 

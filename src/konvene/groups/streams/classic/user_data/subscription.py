@@ -41,12 +41,12 @@ Task = tuple[str, int]
 
 
 class UserDataError(ValueError):
-    """The user data cannot be decoded, for the reason in the message."""
+    """Error: user data cannot be decoded, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
-    """The decoded user data of a subscription."""
+    """The user data of a member's subscription, decoded."""
 
     version: int
     latest_supported_version: int
@@ -73,8 +73,7 @@ class SubscriptionInfo:
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Return host and port of the member's interactive queries; None if there is none or it is
-        malformed."""
+        """Return host and port of the member's endpoint for interactive queries; None without a valid one."""
         found = ENDPOINT.fullmatch(self.user_endpoint)
         return (found[1], int(found[2])) if found and int(found[2]) <= MAX_PORT else None
 
@@ -130,8 +129,10 @@ def _dashed(process_id: str) -> str:
 
 
 def write_subscription_info(info: SubscriptionInfo) -> bytes:
-    """Encode in the info's own version, without fields that the version lacks. Named topologies are not
-    written."""
+    """Encode the user data in its version, without fields that this version does not have.
+
+    Named topologies are not encoded.
+    """
     version = info.version
     has_offsets = version >= FIRST_VERSION_WITH_OFFSETS
     data = SubscriptionInfoData(
