@@ -1,10 +1,10 @@
 """The server-side assignors of consumer groups (KIP-848).
 
-One module per assignor, and one row in the table. `contract` defines their input and output; the tests in
+Each is a module, and a row of the table here. `contract` defines their input and output; the tests in
 `tests/groups/assignors` check every row against the same invariants. Third-party assignors are loaded by
-`konvene.broker.groups.assignors`, since a core imports nothing by name.
+`konvene.broker.groups.assignors`, since the core imports no module by a configured name.
 
-    name         result                                               Kafka's
+    name         result                                               compared with Kafka's
     uniform      balanced, sticky                                     same algorithm, members ordered by name
     range        each topic in contiguous ranges, members by name     identical
     rack-aware   balanced, then rack-local, then sticky               Kafka has none

@@ -3,14 +3,15 @@
 An assignor is a function from a `GroupSpec` to a `GroupAssignment`. It is pure: equal inputs have equal
 results, whatever the order of the mappings. The names are KIP-848's.
 
-Assignments are `{topic id: partitions}`, with partitions as a tuple in ascending order: the smallest value
-that can be compared, hashed and shared. Slicing a larger tuple takes a tenth of a microsecond, so that
+A member's assignment is `{topic id: partitions}`, with partitions as a tuple in ascending order: the smallest
+value that can be compared, hashed and shared. Slicing a larger tuple takes a tenth of a microsecond, so that
 100,000 partitions are assigned to 10,000 members in some milliseconds. A member whose partitions do not
-change gets its own mapping back, so that callers can compare by `is` before `==`; therefore no mapping of an
-input or output may be modified. A topic without partitions for a member is left out.
+change gets the mapping of the input, so that callers can compare by `is` before `==`; therefore no mapping of
+an input or output may be modified. A topic of which a member has no partitions is left out.
 
-Not checked, since it would cost as much as the assignment: that no two members own a partition before, and
-that every owned partition exists. Assignments by an assignor fulfil that; for others see `each_once`.
+In the input, no two members may own the same partition, and every owned partition has to exist. This is not
+checked, as it would cost as much as the assignment: results of an assignor fulfil it; for others see
+`each_once`.
 `checked` validates the result of a third-party assignor."""
 
 from __future__ import annotations
@@ -52,15 +53,20 @@ NOTHING: MemberAssignment = MappingProxyType({})
 
 
 class PartitionAssignorError(GroupError):
-    """No assignment is possible. Clients get UNKNOWN_SERVER_ERROR, as from Kafka; the group does not
-    change."""
+    """Error: the assignor cannot compute an assignment.
+
+    Clients get UNKNOWN_SERVER_ERROR, as from Kafka, and the group does not change.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(Errors.UNKNOWN_SERVER_ERROR, message)
 
 
 class SubscriptionType(Enum):
-    """Whether all members subscribe to the same topics. Only an optimization: it changes no result."""
+    """The kind of a group: HOMOGENEOUS if all members subscribe to the same topics.
+
+    It only selects a faster algorithm; the result is the same.
+    """
 
     HOMOGENEOUS = "homogeneous"
     HETEROGENEOUS = "heterogeneous"
@@ -68,7 +74,7 @@ class SubscriptionType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """A member with its subscription and its current target assignment."""
+    """A member as input of an assignor: its subscription, and its target assignment so far."""
 
     subscribed: frozenset[Uuid]
     """Members with the same subscription should share one set, which makes comparisons cheap."""
@@ -79,7 +85,7 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """An existing topic."""
+    """An existing topic as input of an assignor: its partitions, and the racks of their replicas."""
 
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
@@ -90,7 +96,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group to compute an assignment for."""
+    """The input of an assignor: the members of a group and the topics to which they subscribe."""
 
     members: Mapping[str, MemberSpec]
     topics: Mapping[Uuid, TopicSpec]
@@ -99,12 +105,12 @@ class GroupSpec:
 
     @classmethod
     def of(cls, members: Mapping[str, MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> GroupSpec:
-        """Return a spec with the subscription type computed from the members."""
+        """Return the input for these members and topics, with the subscription type of the members."""
         return cls(members, topics, subscription_type(members.values()))
 
 
 class Assignor(NamedTuple):
-    """A row of the table: the name in configs and requests, and the function."""
+    """An assignor: its name in configs and requests, and its function."""
 
     name: str
     assign: Callable[[GroupSpec], GroupAssignment]
@@ -112,7 +118,7 @@ class Assignor(NamedTuple):
 
 
 def subscription_type(members: Iterable[MemberSpec]) -> SubscriptionType:
-    """Return whether these members all subscribe to the same topics, as no members at all do."""
+    """Return HOMOGENEOUS if all these members subscribe to the same topics, or there are none."""
     one = None
     for member in members:
         if one is None:
@@ -123,7 +129,10 @@ def subscription_type(members: Iterable[MemberSpec]) -> SubscriptionType:
 
 
 def partitions_of(spec: GroupSpec, topics: Iterable[Uuid]) -> dict[Uuid, int]:
-    """Return the partition counts of these topics, in their order. Raises if a topic does not exist."""
+    """Return the partition counts of these topics, in their order.
+
+    Raises `PartitionAssignorError` if a topic does not exist.
+    """
     counts = {}
     for topic in topics:
         found = spec.topics.get(topic)
@@ -136,11 +145,11 @@ def partitions_of(spec: GroupSpec, topics: Iterable[Uuid]) -> dict[Uuid, int]:
 
 
 def each_once(members: Mapping[str, MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> dict[str, MemberSpec]:
-    """Return the members without owned partitions that do not exist or that a member before, by name, also
-    owns.
+    """Return the members without owned partitions that do not exist, and each partition with one owner only.
 
-    For assignments that no server-side assignor made: the clients of a converted classic group may have
-    agreed on anything, such as everyone reading everything. A member without such partitions keeps its value.
+    Of several owners the first one by name keeps a partition. This is for assignments that no server-side
+    assignor made: in a converted classic group the clients' assignor may have given all members all
+    partitions. A member that loses no partition is the same object as before.
     """
     seen: set[tuple[Uuid, int]] = set()
     found: dict[str, MemberSpec] = {}

@@ -84,7 +84,7 @@ def _improve_locality(
 
 
 def _with_assignment(spec: GroupSpec, assignment: GroupAssignment) -> GroupSpec:
-    """Return the group after its members adopted this assignment."""
+    """Return the group as it is when its members have adopted this assignment."""
     members = {name: replace(member, assigned=assignment[name]) for name, member in spec.members.items()}
     return replace(spec, members=members)
 
@@ -98,7 +98,10 @@ def _racks(spec: GroupSpec, topic: Uuid, partition: int) -> Racks:
 
 
 def _prefer_local(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
-    """Assign as `uniform`, but members prefer to keep and to receive local partitions."""
+    """Return an assignment as that of `uniform`, but members preferably keep and receive local partitions.
+
+    For groups whose members all subscribe to the same topics.
+    """
     counts = partitions_of(spec, sorted(spec.members[order[0]].subscribed))
     min_quota = sum(counts.values()) // len(order)
     racks_below_quota = frozenset(
@@ -129,7 +132,10 @@ def _prefer_local(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
 
 
 def _distribute(spec: GroupSpec, retained: assignor.Retained) -> None:
-    """Assign local partitions first, of these the ones that are local to the fewest; then the others."""
+    """Assign the unassigned partitions: first local ones, then the others.
+
+    Of local partitions a member gets first those that the fewest other members below their quota prefer.
+    """
     wanted: dict[str | None, int] = {}
     for member, count in retained.below_quota:
         rack = spec.members[member].rack_id
@@ -163,7 +169,7 @@ def _pop_partitions(heaps: Iterable[list[Unit]], count: int) -> list[Unit]:
 
 
 def _by_topic(units: Iterable[Unit]) -> MemberAssignment:
-    """Return partitions by topic."""
+    """Return these partitions as the assignment of a member: sorted, by topic."""
     by_topic: dict[Uuid, list[int]] = {}
     for topic, partition in units:
         by_topic.setdefault(topic, []).append(partition)
@@ -174,7 +180,7 @@ def _by_topic(units: Iterable[Unit]) -> MemberAssignment:
 
 
 class _PartitionClass:
-    """Partitions with the same possible owners and the same racks."""
+    """A class of partitions that have the same subscribers and the same racks."""
 
     __slots__ = ("racks", "readers")
 
@@ -190,7 +196,7 @@ class _PartitionClass:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A partition of a class goes from a member of one kind to a member of another."""
+    """A step of a cycle: a partition of a class goes from a member of one kind to one of another."""
 
     source: MemberKind
     partition_class: _PartitionClass
@@ -198,7 +204,7 @@ class Handover:
 
 
 class _ExchangeSearch:
-    """Owners of partitions by kinds and classes, and the search for cycles of handovers."""
+    """An assignment, indexed by kinds of members and classes of partitions, to which cycles are applied."""
 
     def __init__(
         self, spec: GroupSpec, order: Sequence[str], assignment: GroupAssignment, sizes_may_change: bool
@@ -241,7 +247,7 @@ class _ExchangeSearch:
         self.units[kind].setdefault(self.classes[unit], {})[unit] = None
 
     def exchange(self) -> bool:
-        """Apply cycles until there are none; return whether there was one."""
+        """Search for cycles and apply them until there are none; return whether there were any."""
         has_changed = True
         while has_changed:
             has_changed = False
@@ -256,7 +262,10 @@ class _ExchangeSearch:
         return bool(self.changed)
 
     def _find_cycle(self, first: MemberKind, first_class: _PartitionClass) -> list[Handover] | None:
-        """Return a cycle that begins with a partition of this kind and class; None if there is none."""
+        """Return a cycle that begins by handing over a partition of this class from a member of this kind.
+
+        Return None if there is none.
+        """
         predecessors: dict[MemberKind, Handover | MemberKind] = {}
         queue: deque[MemberKind] = deque([first])
         may_resize = self.sizes_may_change
@@ -293,7 +302,10 @@ class _ExchangeSearch:
     def _targets(
         self, source: MemberKind, partition_class: _PartitionClass, *, local_only: bool
     ) -> Iterator[MemberKind]:
-        """Return the possible receivers of a partition: if it is local, only those for which it is local."""
+        """Yield the kinds of members that may receive a partition of this class from `source`.
+
+        `local_only`: only kinds to which the partition is local.
+        """
         for subscribed in partition_class.readers:
             for kind in self.kinds_of[subscribed]:
                 if (
@@ -304,7 +316,7 @@ class _ExchangeSearch:
                     yield kind
 
     def _apply_cycle(self, steps: list[Handover]) -> None:
-        """Apply a cycle: once if it changes sizes, else while there are partitions for each handover."""
+        """Apply a cycle once if it changes members' sizes, else as often as each handover has a partition."""
         next_handovers = [*steps[1:], steps[0]]
         resized = next(
             (index for index, step in enumerate(steps) if step.target != next_handovers[index].source), None
@@ -328,7 +340,7 @@ class _ExchangeSearch:
                 return
 
     def _resize(self, member: str, by: int) -> None:
-        """Move a member, with its partitions, to the kind of its new size."""
+        """Move a member whose size changes, with its partitions, to the kind of its new size."""
         old = self.kind_of[member]
         kind = old[0], old[1], old[2] + by
         del self.members[old][member]
@@ -339,7 +351,7 @@ class _ExchangeSearch:
                 self.units[kind].setdefault(partition_class, {})[unit] = None
 
     def assignment(self, given: GroupAssignment) -> GroupAssignment:
-        """Return the assignment with all exchanges applied."""
+        """Return the assignment after all cycles; members without changes keep their mapping of `given`."""
         units: dict[str, list[Unit]] = {}
         for unit, member in self.owner.items():
             if member in self.changed:
@@ -351,7 +363,7 @@ class _ExchangeSearch:
 
 
 def _path_to(predecessors: Mapping[MemberKind, Handover | MemberKind], first: MemberKind) -> list[Handover]:
-    """Return the handovers of the cycle through `first`."""
+    """Return the handovers of the found cycle, which leads from `first` back to it, in order."""
     steps: list[Handover] = []
     kind = first
     while not steps or kind != first:
@@ -365,7 +377,7 @@ def _path_to(predecessors: Mapping[MemberKind, Handover | MemberKind], first: Me
 
 
 def _classify_partitions(spec: GroupSpec) -> dict[Unit, _PartitionClass]:
-    """Return the class of each subscribed partition."""
+    """Return the class of each partition of a subscribed topic."""
     subscriptions: dict[Uuid, list[frozenset[Uuid]]] = {}
     for subscribed in dict.fromkeys(spec.members[name].subscribed for name in sorted(spec.members)):
         for topic in subscribed:

@@ -29,7 +29,7 @@ __all__ = ["assign"]
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """Return the assignment; it is identical to Kafka's."""
+    """Return the assignment by contiguous ranges; it is identical to Kafka's."""
     if not spec.members:
         return {}
     order = assignment_order(spec.members)
@@ -99,7 +99,10 @@ def _assign_heterogeneous(spec: GroupSpec, order: list[str]) -> GroupAssignment:
 
 
 def _ranges(partitions: int, members: int) -> list[Partitions]:
-    """Return the ranges of the partitions for these many members, larger ones first, without empty ones."""
+    """Return the partitions of a topic divided into ranges for its members, larger ranges first.
+
+    There are no empty ranges, so there may be fewer than `members`.
+    """
     all_partitions = tuple(range(partitions))
     size, larger = divmod(partitions, members)
     starts = [(size + 1) * index for index in range(larger)]

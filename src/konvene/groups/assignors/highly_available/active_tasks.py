@@ -37,7 +37,7 @@ MAX_COMPARED = 32
 
 
 class ActiveTasks:
-    """The processes of active tasks, computed step by step."""
+    """A builder of the assignment of active tasks to processes, and of the warm-ups before they move."""
 
     __slots__ = (
         "balance",
@@ -119,8 +119,10 @@ class ActiveTasks:
         return self._best_process(task, [copy.process for copy in group.copies[task]])
 
     def _best_process(self, task: int, processes: Sequence[int]) -> int:
-        """Return the process with the lowest load per member; at a tie one with a standby or warm-up of the
-        task, then one in a local rack."""
+        """Return the process with the lowest load per member.
+
+        At a tie it is one with a standby or warm-up of the task, then one in a local rack.
+        """
         if len(processes) < 2:
             return processes[0] if processes else ABSENT
         group, unit = self.group, lcm(*(self.group.weights[p] for p in processes))
@@ -188,13 +190,13 @@ class ActiveTasks:
             self._move_without_warmup(cold_processes)
 
     def _copy_rank(self, task: int, process: int) -> int:
-        """Return the rank of a process's copy: 0 for a warm-up, 1 for a standby, 2 for unassigned state."""
+        """Return the rank of a process's copy of a task: 0 for a warm-up, 1 for a standby, 2 for neither."""
         return min(
             (1 - copy.warms_up for copy in self.group.copies[task] if copy.process == process), default=2
         )
 
     def _move_if_useful(self, task: int, target: int) -> bool:
-        """Move a task if that still improves the balance; return whether it moved."""
+        """Move a task to the process `target` if that still improves the balance; return whether it moved."""
         process = self.process_of[task]
         if process == target or not self.balance.may_give(process) or not self.balance.may_take(target):
             return False
@@ -203,7 +205,10 @@ class ActiveTasks:
         return True
 
     def _move_without_warmup(self, cold_processes: list[int]) -> None:
-        """Move tasks to processes that cannot be waited for, most advanced copies first."""
+        """Move tasks at once to processes whose members report no offsets, so that warm-ups would never end.
+
+        Tasks of which such a process has a copy come first, the most advanced copies before others.
+        """
         group, targets = self.group, set(cold_processes)
         candidates = [
             (not self.is_moved[task], group.progress_rank(target, task), task, target)
@@ -270,7 +275,7 @@ class ActiveTasks:
         self.count = final
 
     def start_warmups(self) -> None:
-        """Start new warm-ups, as many as are allowed."""
+        """Start new warm-ups that improve the balance, as many as are configured."""
         if not self.warmups_left or self.balance.is_even:
             return
         group, balance = self.group, self.balance
@@ -299,7 +304,10 @@ class ActiveTasks:
                 break
 
     def _start_warmup(self, task: int, target: int) -> bool:
-        """Start a warm-up if it improves the balance and one more is allowed; return whether it started."""
+        """Start to warm up a task on the process `target` if it improves the balance and one more is allowed.
+
+        Return whether it started.
+        """
         process = self.process_of[task]
         if (
             not self.warmups_left
@@ -319,7 +327,10 @@ class ActiveTasks:
         return min(takers, key=lambda p: ((count[p] + 1) * (unit // weights[p]), p))
 
     def _start_shortest_restore(self, target: int) -> bool:
-        """Warm up the movable task with the least to restore on a process without state of it."""
+        """Start a warm-up on a process without state: of the movable task with the least state to restore.
+
+        Return whether it started.
+        """
         group, balance = self.group, self.balance
         tasks = [t for t in self.movable if t not in self.warmups and balance.may_give(self.process_of[t])]
         order = _by_owner_round_robin(group, tasks, self.process_of, self.is_moved)
@@ -351,8 +362,11 @@ class ActiveTasks:
 def _by_owner_round_robin(
     group: IndexedGroup, tasks: Iterable[int], process_of: Sequence[int], is_moved: Sequence[bool]
 ) -> list[int]:
-    """Return the tasks in the order in which they should move: those that move anyway, then one of each owner
-    in turn, beginning with the owners of the most."""
+    """Return the tasks in the order in which they should move.
+
+    Tasks that move anyway (`is_moved`) come first. The others follow such that the owners of the most tasks
+    give first, and the numbers of tasks that remain with each owner stay as equal as possible.
+    """
     by_owner: dict[int, list[int]] = {}
     order = []
     for task in tasks:

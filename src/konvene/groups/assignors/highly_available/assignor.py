@@ -16,14 +16,14 @@ No warm-up waits forever: members that left or report no offsets get none, and a
 longer improves the balance. One that has caught up becomes active or a standby, or is removed. If warm-ups
 are disabled, all moves are immediate.
 
-The result is stable: with unchanged input apart from the members' tasks, the assignor returns it again. To
-guarantee that, the step is repeated on its own result until nothing changes, since the move of one standby
-may permit the next.
+The result is stable: when the members have adopted it and nothing else has changed, the assignor returns it
+again. To guarantee that, the computation is repeated on its own result until nothing changes, since the move
+of one standby may permit the next.
 
-The steps terminate: each move improves the balance of active tasks, or that of standbys while active tasks
-stay, and none degrades either. The number of assignments is at most that of the moves, provided that a copy
-catches up between two of them. A copy whose end offset nothing reports never catches up, and occupies a
-warm-up slot.
+The sequence of assignments ends: each move improves the balance of active tasks, or that of standbys while
+active tasks stay, and none degrades either. There are at most as many assignments as moves, provided that a
+copy catches up between two of them. A copy whose end offset no member reports never catches up, and counts as
+one of the allowed warm-ups.
 
 Limits: all tasks weigh the same; the size of their state only orders the warm-ups. A warm-up is not replaced
 by a more useful one. With client tags, standbys do not move when a process with other tags joins.
@@ -54,7 +54,7 @@ MAX_STEPS: Final = 8
 
 
 def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
-    """Return the next assignment of active tasks, standbys and warm-ups.
+    """Return the next assignment of active tasks, standbys and warm-ups to members.
 
     Raises `TaskAssignorError` if there are tasks and no members.
     """
@@ -88,7 +88,7 @@ def _next_assignment(group: IndexedGroup) -> GroupAssignment:
 
 
 def _to_assignment(group: IndexedGroup, actives: ActiveTasks, standbys: Standbys) -> GroupAssignment:
-    """Return the assignment by member id, with the input's values where nothing changed."""
+    """Return the assignment by member id, with the objects of the input where nothing changed."""
     active: list[list[int]] = [[] for _ in group.member_ids]
     for task, number in enumerate(members_of_active_tasks(group, actives.process_of)):
         active[number].append(task)
@@ -100,7 +100,7 @@ def _to_assignment(group: IndexedGroup, actives: ActiveTasks, standbys: Standbys
 
 
 def _reuse_unchanged(old: MemberAssignment, new: MemberAssignment) -> MemberAssignment:
-    """Return the new assignment, with the old values for unchanged roles."""
+    """Return the new assignment of a member, with the objects of the old one for unchanged roles."""
     unchanged = new.active == old.active, new.standby == old.standby, new.warmup == old.warmup
     if all(unchanged):
         return old

@@ -25,7 +25,7 @@ ABSENT: Final = -1
 
 
 class Copy(NamedTuple):
-    """A standby or warm-up of a task."""
+    """A current standby or warm-up of a task: its member, its process, and which of the two it is."""
 
     process: int
     member: int
@@ -33,7 +33,7 @@ class Copy(NamedTuple):
 
 
 class IndexedGroup:
-    """The input of the assignor, indexed by number."""
+    """The input of the assignor as arrays, indexed by the numbers of tasks, members and processes."""
 
     __slots__ = (
         "acceptable", "can_wait", "copies", "count", "first_task", "member_ids", "members", "members_of",
@@ -77,7 +77,7 @@ class IndexedGroup:
         self._index_assigned()
 
     def with_assignment(self, assignment: GroupAssignment) -> IndexedGroup:
-        """Return the group after its members adopted this assignment, with unchanged reports."""
+        """Return the group as it is when its members have adopted this assignment, with the last reports."""
         later = copy(self)
         later.members = [
             replace(member, assigned=assignment[name])
@@ -127,7 +127,7 @@ class IndexedGroup:
                         self.state_processes[task].append(process)
 
     def task_numbers(self, tasks: Tasks) -> Iterator[int]:
-        """Yield the numbers of the existing tasks in an assignment."""
+        """Yield the numbers of these tasks, without those that do not exist."""
         for name, partitions in tasks.items():
             size, first = self.task_counts.get(name, 0), self.first_task.get(name, 0)
             for partition in partitions:
@@ -150,9 +150,11 @@ class IndexedGroup:
         return (1, -offset) if offset is not None else (2, 0)
 
     def restore_cost(self, task: int) -> int:
-        """Return how much of a task there is to restore, in units of the acceptable lag; unknown is the most.
+        """Return the number of records to restore for a task, in units of the acceptable lag.
 
-        The coarse unit hides that end offsets were reported at different times."""
+        An unknown number counts as the largest. The coarse unit hides that end offsets were reported at
+        different times.
+        """
         return self.progress.ends.get(self.task_ids[task], UNKNOWN) // (self.acceptable + 1)
 
     def is_behind(self, member: int, task: int) -> bool:

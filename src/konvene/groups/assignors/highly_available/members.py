@@ -1,4 +1,4 @@
-"""Distribution of a process's tasks among its members.
+"""Distribute the tasks of each process among its members.
 
 Members of a process share a disk, so a task may move from one to another at once. It moves only if one member
 has two tasks more than another: stateful tasks are balanced first; then all tasks together, by moves of
@@ -21,7 +21,7 @@ __all__ = ["members_of_active_tasks", "members_of_copies"]
 
 
 def members_of_active_tasks(group: IndexedGroup, processes: Sequence[int]) -> list[int]:
-    """Return the member of each task, given its process."""
+    """Return the member of each active task. `processes`: the process of each task."""
     member_of = [ABSENT] * group.count
     by_process: dict[int, tuple[list[int], list[int]]] = {}
     for task, process in enumerate(processes):
@@ -40,7 +40,10 @@ def members_of_active_tasks(group: IndexedGroup, processes: Sequence[int]) -> li
 def _assign_in_process(
     group: IndexedGroup, process: int, tasks: list[int], counts: list[int], member_of: list[int]
 ) -> None:
-    """Assign tasks to the members of a process, in addition to those in `counts`, which do not move."""
+    """Assign tasks to the members of a process, as numbers in `member_of`.
+
+    `counts`: numbers of tasks that the members have already, which do not move; updated.
+    """
     members = group.members_of[process]
     index_of = {member: i for i, member in enumerate(members)}
     moved_in, unowned = [], []
@@ -80,7 +83,10 @@ def _assign_in_process(
 def members_of_copies(
     group: IndexedGroup, standby_processes: Sequence[Sequence[int]], warmups: Mapping[int, int]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the standby tasks and the warm-up tasks of each member, given their processes."""
+    """Return the standby tasks and the warm-up tasks of each member.
+
+    `standby_processes`: by task, the processes of its standbys. `warmups`: process that warms up a task.
+    """
     standby_tasks: list[list[int]] = [[] for _ in group.member_ids]
     warmup_tasks: list[list[int]] = [[] for _ in group.member_ids]
     counts = [0] * len(group.member_ids)
@@ -105,7 +111,10 @@ def members_of_copies(
 
 
 def _current_member(group: IndexedGroup, task: int, process: int, warms_up: bool) -> int:
-    """Return the member of a process that has the task in any role; `ABSENT` if there is none."""
+    """Return the member of a process that has the task in any role; `ABSENT` if there is none.
+
+    `warms_up`: the task is to be warmed up, so the member has to report offsets.
+    """
     if group.weights[process] == 1:
         return group.members_of[process][0]
     owner = group.owner[task]

@@ -41,7 +41,7 @@ def fair_quotas(count: int, weights: Sequence[int]) -> tuple[list[int], list[int
 
 
 class Balance:
-    """Task counts of processes, and which of them may give or take a task."""
+    """The numbers of tasks of processes during moves, which permits only moves towards fair quotas."""
 
     __slots__ = ("counts", "max_quota", "min_quota", "over", "under")
 
@@ -62,17 +62,17 @@ class Balance:
         return not self.over and not self.under
 
     def may_give(self, process: int) -> bool:
-        """Return whether the process has more tasks than its quota, and may give one away."""
+        """Return whether the process may give a task away: it has more than its quota."""
         tasks, max_quota = self.counts[process], self.max_quota[process]
         return tasks > max_quota or (tasks == max_quota > self.min_quota[process] and self.under > self.over)
 
     def may_take(self, process: int) -> bool:
-        """Return whether the process has fewer tasks than its quota, and may take one."""
+        """Return whether the process may take another task: it has fewer than its quota."""
         tasks, min_quota = self.counts[process], self.min_quota[process]
         return tasks < min_quota or (tasks == min_quota < self.max_quota[process] and self.over > self.under)
 
     def move(self, source: int, target: int) -> None:
-        """Move one task from a process that may give to one that may take."""
+        """Count the move of a task from a process that may give one to a process that may take one."""
         tasks = self.counts[source]
         self.over -= tasks > self.max_quota[source]
         self.under += tasks <= self.min_quota[source]
@@ -83,10 +83,10 @@ class Balance:
         self.counts[target] = tasks + 1
 
     def fix_quotas(self, expected: Sequence[int]) -> None:
-        """Fix one quota per process: decide which processes get one task more than their minimum.
+        """Set the quota of each process to its minimum or maximum, such that all tasks are assigned.
 
-        Processes that have their maximum come first, and among these and the others the ones that are
-        `expected` to have it when the ongoing warm-ups have ended.
+        The maximum goes first to processes that have it already, then to those that have it according to
+        `expected`: the numbers of tasks when the ongoing warm-ups have ended.
         """
         remaining = sum(self.counts) - sum(self.min_quota)
         counts, most = self.counts, self.max_quota

@@ -1,4 +1,4 @@
-"""The processes of standbys, and the warm-ups of standbys that move.
+"""Assign standbys to processes, and warm-ups to standbys before they move.
 
 A task has the configured number of standbys, or one on each other process if these are fewer. A warm-up
 counts as a standby: a standby that will become active is turned into the warm-up, and not replaced.
@@ -27,7 +27,7 @@ __all__ = ["Standbys"]
 
 
 class Standbys:
-    """The processes of standbys, computed step by step."""
+    """A builder of the assignment of standbys to processes, and of the warm-ups before they move."""
 
     __slots__ = ("actives", "counts", "current", "group", "processes_of", "replaced", "unit_load", "warmups")
 
@@ -79,7 +79,7 @@ class Standbys:
     # The configured number --------------------------------------------------------------------------
 
     def assign(self) -> None:
-        """Assign the standbys of each stateful task."""
+        """Assign the configured number of standbys of each stateful task, and balance them over processes."""
         group, process_of = self.group, self.actives.process_of
         if not group.standbys:
             return
@@ -105,7 +105,7 @@ class Standbys:
             self._balance()
 
     def _processes_with_state(self, task: int) -> list[int]:
-        """Return the other processes that have state of a task, the best first."""
+        """Return the processes that have state of a task and are not assigned a copy yet, the best first."""
         group, standbys = self.group, self.processes_of[task]
         owner = group.owner[task]
         candidates = {*group.state_processes[task], *(copy.process for copy in group.copies[task])}
@@ -127,7 +127,10 @@ class Standbys:
         )
 
     def _tag_clash(self, task: int, process: int, without: int = ABSENT) -> int:
-        """Return how many client tags a process shares with the task's other processes, except `without`."""
+        """Return how much the client tags of a process clash with those of the task's other processes.
+
+        `without`: one of these processes, which is ignored.
+        """
         group = self.group
         if group.racks.is_trivial:
             return 0
@@ -136,7 +139,7 @@ class Standbys:
         return group.racks.clash(group.member_ids[group.members_of[process][0]], names)
 
     def _spread(self, tasks: list[int]) -> None:
-        """Add one standby of each of these tasks, on the processes with the fewest."""
+        """Add one standby of each of these tasks to the process with the lowest load of standbys."""
         if not tasks:
             return
         group, counts, unit_load = self.group, self.counts, self.unit_load
@@ -191,7 +194,10 @@ class Standbys:
                         changed |= self._try_move(source, task, queue)
 
     def _can_move(self, source: int, task: int) -> bool:
-        """Return whether a standby is new, may warm up on another process, or another process has state."""
+        """Return whether a task's standby may move away from the process `source`.
+
+        It may if it is new there, if one more warm-up is allowed, or if another process has its state.
+        """
         if source not in self.current[task] or (self.actives.warmups_left and task not in self.warmups):
             return True
         active, standbys = self.actives.process_of[task], self.processes_of[task]
@@ -200,7 +206,10 @@ class Standbys:
         )
 
     def _try_move(self, source: int, task: int, processes: _LeastLoaded) -> bool:
-        """Move a standby to a less loaded process if one qualifies; return whether it moved."""
+        """Move a task's standby from `source` to a less loaded process, at once or after a warm-up.
+
+        Return whether it moves: not if no process qualifies.
+        """
         group, standbys, actives = self.group, self.processes_of[task], self.actives
         excluded = (actives.process_of[task], self.warmups.get(task, ABSENT), *standbys)
         limit = self.counts[source] * self.unit_load[source]
@@ -235,7 +244,7 @@ class Standbys:
 
 
 class _LeastLoaded:
-    """Heap of processes by their load after one more standby; outdated entries are skipped."""
+    """A heap of processes by their load with one more standby; outdated entries are skipped."""
 
     __slots__ = ("counts", "heap", "unit_load")
 
@@ -248,7 +257,7 @@ class _LeastLoaded:
         return f"<{len(self.heap)} entries of {len(self.counts)} processes>"
 
     def changed(self, process: int) -> None:
-        """Add an entry for the new number of standbys of a process."""
+        """Update the load of a process after its number of standbys has changed."""
         heappush(self.heap, ((self.counts[process] + 1) * self.unit_load[process], process))
 
     def _is_outdated(self) -> bool:
@@ -256,13 +265,16 @@ class _LeastLoaded:
         return key != (self.counts[process] + 1) * self.unit_load[process]
 
     def least(self) -> int:
-        """Return the load of the least loaded process after one more standby."""
+        """Return the load that the least loaded process has with one more standby."""
         while self._is_outdated():
             heappop(self.heap)
         return self.heap[0][0]
 
     def first(self, limit: int, excluded: tuple[int, ...], allowed: list[bool] | None) -> int:
-        """Return the least loaded allowed process below this load; `ABSENT` if there is none."""
+        """Return the least loaded allowed process whose load is below `limit`; `ABSENT` if there is none.
+
+        `allowed`: by process; None allows all but the `excluded` ones.
+        """
         passed, found = [], ABSENT
         while self.heap and found == ABSENT:
             if self._is_outdated():

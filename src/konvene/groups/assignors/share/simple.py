@@ -1,5 +1,4 @@
-"""`simple`, Kafka's assignor of share groups: a partition may have several members, a member several
-partitions.
+"""`simple`, Kafka's assignor of share groups: balanced and sticky, with several members per partition.
 
 Each partition gets ceil(members / partitions) members, so that no member is idle, and the members' numbers of
 partitions differ by at most one. If all members subscribe to the same topics, these are assigned together,
@@ -29,7 +28,7 @@ Unit = tuple[Uuid, int]
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """Return the assignment. Raises `PartitionAssignorError` for a topic that does not exist."""
+    """Return the assignment by the rules above. Raises `PartitionAssignorError` for a missing topic."""
     members = sorted(spec.members)
     topics = sorted({topic for member in spec.members.values() for topic in member.subscribed})
     partitions_of(spec, topics)
@@ -58,7 +57,7 @@ def units_of(spec: GroupSpec, topics: Iterable[Uuid]) -> list[Unit]:
 
 
 def to_assignment(units: Iterable[Unit], previous: MemberAssignment) -> MemberAssignment:
-    """Return the assignment of a member; the same mapping as before if it is equal."""
+    """Return these partitions as the assignment of a member; the `previous` object if it is equal."""
     by_topic: dict[Uuid, list[int]] = {}
     for topic, partition in sorted(units):
         by_topic.setdefault(topic, []).append(partition)
@@ -67,7 +66,7 @@ def to_assignment(units: Iterable[Unit], previous: MemberAssignment) -> MemberAs
 
 
 def owned_units(spec: GroupSpec, members: Sequence[str], units: Iterable[Unit]) -> dict[str, set[Unit]]:
-    """Return which of these units each of these members owns."""
+    """Return by member which of these partitions it owns."""
     candidates = set(units)
     return {
         member: {
@@ -106,7 +105,7 @@ def _assign_topics(
 
 
 def _remove_excess(owned: Mapping[str, set[Unit]], holders: Counter[Unit], members_per_unit: int) -> None:
-    """Remove members from units that have too many."""
+    """Take partitions that have too many members away from the members with the most partitions."""
     excess = {unit for unit, count in holders.items() if count > members_per_unit}
     if not excess:
         return
@@ -124,7 +123,11 @@ def _fill(
     wanted: Mapping[str, int],
     members_per_unit: int,
 ) -> None:
-    """Assign units with too few members to the members furthest below their target, emptiest units first."""
+    """Assign partitions with too few members to the members furthest below their target.
+
+    Partitions with the fewest members come first. `holders`: number of members by partition; `wanted`: target
+    number of partitions by member.
+    """
     below_target = [
         (len(owned[member]) - wanted[member], index, member) for index, member in enumerate(owned)
     ]

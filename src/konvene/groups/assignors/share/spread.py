@@ -3,10 +3,11 @@
 `simple` assigns all partitions to the same number of members, and handles each topic separately if the
 subscriptions differ, so one member may get a share of every topic and another only a few partitions. Here
 
-    each partition has one member, and more only if a member would otherwise be idle;
-    members have equally many partitions of all topics together, as far as their subscriptions permit;
-    partitions are local to their members' racks, as far as the balance permits;
-    and the current assignment is kept if no other one is better.
+    members per partition   one; more only if a member would otherwise be idle
+    balance                 members have equally many partitions of all topics together, as far as their
+                            subscriptions permit
+    locality                partitions are in the racks of their members, as far as the balance permits
+    stickiness              the current assignment is kept unless another one is better
 
 Each member thus fetches from as few partitions as possible, and few members lock records of one partition.
 """
@@ -22,7 +23,7 @@ from konvene.groups.assignors.share.simple import Unit, owned_units, to_assignme
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """Return the assignment. Raises `PartitionAssignorError` for a topic that does not exist."""
+    """Return the assignment by the rules above. Raises `PartitionAssignorError` for a missing topic."""
     topics = sorted({topic for member in spec.members.values() for topic in member.subscribed})
     partitions_of(spec, topics)
     subscribers = {
@@ -50,7 +51,7 @@ def assign(spec: GroupSpec) -> GroupAssignment:
 
 
 def _is_complete(spec: GroupSpec, units: Sequence[Unit], assigned: Mapping[str, set[Unit]]) -> bool:
-    """Return whether the assignment is valid: subscribed topics only, no avoidable idle member, all units."""
+    """Return whether all partitions are assigned to subscribers, and no member is idle that need not be."""
     covered = {unit for units_of_member in assigned.values() for unit in units_of_member}
     for member, units_of_member in assigned.items():
         subscribed = spec.members[member].subscribed
@@ -62,7 +63,7 @@ def _is_complete(spec: GroupSpec, units: Sequence[Unit], assigned: Mapping[str, 
 
 
 def _cost(assigned: Mapping[str, set[Unit]], local: Mapping[str, set[Unit]]) -> tuple[int, int, int]:
-    """Return the cost as a sort key: imbalance of members, imbalance of partitions, remote partitions."""
+    """Return the cost of an assignment, to be compared: imbalance of members, of partitions, remote ones."""
     count = Counter(unit for units_of_member in assigned.values() for unit in units_of_member)
     remote = sum(
         unit not in local[member] for member, units_of_member in assigned.items() for unit in units_of_member
@@ -75,7 +76,7 @@ def _cost(assigned: Mapping[str, set[Unit]], local: Mapping[str, set[Unit]]) -> 
 
 
 def _local_units(spec: GroupSpec) -> Mapping[str, set[Unit]]:
-    """Return by member the partitions that have a replica in its rack."""
+    """Return by member the partitions that are local to it: with a replica in its rack."""
     by_rack: dict[str, set[Unit]] = {}
     for topic, topic_spec in spec.topics.items():
         for partition, racks in enumerate(topic_spec.racks):
@@ -91,7 +92,10 @@ def _local_units(spec: GroupSpec) -> Mapping[str, set[Unit]]:
 def _keep_owners(
     spec: GroupSpec, units: Sequence[Unit], assigned: dict[str, set[Unit]], local: Mapping[str, set[Unit]]
 ) -> dict[Unit, str]:
-    """Assign each partition to one of its members that still subscribe, the least loaded, then local one."""
+    """Assign each partition to one of its previous members that still subscribe; return the owners.
+
+    That is the least loaded of them, at a tie one to which the partition is local.
+    """
     previous: dict[Unit, list[str]] = {}
     for member in assigned:
         member_spec = spec.members[member]
@@ -121,9 +125,10 @@ def _balance(
     assigned: dict[str, set[Unit]],
     local: Mapping[str, set[Unit]],
 ) -> None:
-    """Move partitions to members with at least two less, or to local members with less.
+    """Move partitions to members that have at least two less, or to which they are local and that have less.
 
-    Each move lowers the sum of squared sizes, or keeps it and makes a partition local, so this terminates."""
+    Each move lowers the sum of the squared sizes, or keeps it and makes a partition local, so this ends.
+    """
     moved = True
     while moved:
         moved = False
@@ -142,7 +147,7 @@ def _balance(
 def _assign_idle_members(
     spec: GroupSpec, units: Sequence[Unit], assigned: dict[str, set[Unit]], local: Mapping[str, set[Unit]]
 ) -> None:
-    """Add each idle member to a partition: one that it had before, or the one with the fewest members."""
+    """Assign a partition to each idle member: one that it had before, or the one with the fewest members."""
     count = dict.fromkeys(units, 1)
     idle = [member for member, mine in assigned.items() if not mine]
     readable = {m: [u for u in units if u[0] in spec.members[m].subscribed] for m in idle}
@@ -166,8 +171,10 @@ def _move_sole_reader(
     assigned: dict[str, set[Unit]],
     local: Mapping[str, set[Unit]],
 ) -> bool:
-    """Move a member with a single partition to one with at least two members less; return whether one
-    moved."""
+    """Move one member with a single partition to a partition with at least two members less.
+
+    Return whether there was one. `count`: number of members by partition.
+    """
     for member, units_of_member in assigned.items():
         current = next(iter(units_of_member)) if len(units_of_member) == 1 else None
         if current is None or count[current] < 3:

@@ -2,7 +2,7 @@
 
 The contract is that of consumer groups, except that a partition may be assigned to several members.
 
-    name     result                                                                   Kafka's
+    name     result                                                                   compared with Kafka's
     simple   balanced, sticky; each topic separately if subscriptions differ          same rules
     spread   few members per partition; balanced over all topics, rack-aware, sticky  Kafka has none
 

@@ -56,14 +56,14 @@ def assign(spec: GroupSpec, topology: TopologyDescriber) -> GroupAssignment:
         return dict.fromkeys(sorted(spec.members), NOTHING)
     if not spec.members:
         raise TaskAssignorError("No process available to assign active tasks.")
-    work = _AssignmentBuilder(spec, tasks)
-    work.assign_active()
-    work.assign_standby()
-    return work.assignment()
+    builder = _AssignmentBuilder(spec, tasks)
+    builder.assign_active()
+    builder.assign_standby()
+    return builder.assignment()
 
 
 class _Tasks:
-    """The tasks of a topology as numbers."""
+    """The tasks of a topology, numbered by subtopology id and partition."""
 
     __slots__ = ("by_partition", "count", "first", "sizes", "stateful")
 
@@ -89,7 +89,10 @@ class _Tasks:
         ]
 
     def ranges(self, tasks: Tasks) -> Iterable[tuple[int, Sequence[int]]]:
-        """Yield the first task number of each existing subtopology, with the partitions in `tasks`."""
+        """Yield the number of the first task of each subtopology in `tasks`, with their partitions.
+
+        Subtopologies and partitions that do not exist are left out.
+        """
         for name, partitions in tasks.items():
             size = self.sizes.get(name, 0)
             if size and partitions:
@@ -98,7 +101,7 @@ class _Tasks:
                 yield self.first[name], partitions
 
     def with_offsets(self, offsets_by_subtopology: TaskOffsets) -> dict[int, int]:
-        """Return the offsets of existing tasks by task number."""
+        """Return reported offsets by task number, without tasks that do not exist."""
         return {
             self.first[name] + partition: offset
             for name, offsets in offsets_by_subtopology.items()
@@ -108,7 +111,10 @@ class _Tasks:
         }
 
     def by_member(self, owners: Sequence[Sequence[int]], members: int) -> list[dict[str, tuple[int, ...]]]:
-        """Return the tasks of each member, from lists that have the owner of every task."""
+        """Return the tasks of each member by subtopology.
+
+        `owners`: one or several lists, each with an owner (or `ABSENT`) of every task.
+        """
         found: list[dict[str, tuple[int, ...]]] = [{} for _ in range(members)]
         singletons = [(partition,) for partition in range(max(self.sizes.values()))]
         for name, first in self.first.items():
@@ -139,7 +145,7 @@ def _by_owner(rows: list[Sequence[int]]) -> dict[int, list[int]]:
 
 
 class _MemberQuota:
-    """The number of tasks that a member may have, for the members that have not reached it."""
+    """The quota of tasks of a member: remaining tasks per member that has not reached it, rounded up."""
 
     __slots__ = ("members", "size", "tasks")
 
@@ -148,14 +154,14 @@ class _MemberQuota:
         self.size = -(-tasks // members)
 
     def on_reached(self) -> None:
-        """Exclude a member that reached the quota, with its tasks, and recompute the quota of the others."""
+        """Recompute the quota for the other members, when a member has reached it."""
         self.members -= 1
         self.tasks -= self.size
         self.size = -(-self.tasks // self.members) if self.members else 0
 
 
 class _AssignmentBuilder:
-    """An assignment that is built step by step. Members, processes and tasks are numbers."""
+    """A builder of the assignment, with members, processes and tasks as numbers."""
 
     def __init__(self, spec: GroupSpec, tasks: _Tasks) -> None:
         self.tasks = tasks
@@ -209,7 +215,7 @@ class _AssignmentBuilder:
             self._assign_by_load(sorted(remaining))
 
     def _keep_active(self) -> list[int]:
-        """Assign tasks to their current owners; return the remaining tasks."""
+        """Assign tasks to their current owners, as far as quotas permit; return the remaining tasks."""
         previous = self.previous_active
         for member, spec in enumerate(self.members):
             for first, partitions in self.tasks.ranges(spec.assigned.active) if spec.assigned.active else ():
@@ -234,7 +240,7 @@ class _AssignmentBuilder:
         return remaining
 
     def _assign_by_state(self, tasks: list[int]) -> list[int]:
-        """Assign tasks to members with their state; return the remaining tasks."""
+        """Assign tasks to members with their state, as far as quotas permit; return the remaining tasks."""
         remaining = []
         for task in tasks:
             candidates = self.state_owners[task]
@@ -250,7 +256,7 @@ class _AssignmentBuilder:
 
     def _assign_by_load(self, tasks: list[int]) -> None:
         """Assign tasks to the least loaded members."""
-        queue = Queue(range(len(self.load)), self.load, even=self.has_equal_processes)
+        queue = Queue(range(len(self.load)), self.load, has_unit_steps=self.has_equal_processes)
         active_quota = self.active_quota
         for task in tasks:
             process = queue.first()
@@ -267,7 +273,7 @@ class _AssignmentBuilder:
             return
         missing = self._keep_standbys()
         missing.sort(reverse=True)
-        queue = Queue(range(len(self.load)), self.load, even=self.has_equal_processes)
+        queue = Queue(range(len(self.load)), self.load, has_unit_steps=self.has_equal_processes)
         process_of, rows = self.process_of, [self.active, *self.standbys]
         for task, index in missing:
             processes = [process_of[row[task]] for row in rows[: index + 1]]
@@ -308,7 +314,7 @@ class _AssignmentBuilder:
         return missing
 
     def _standby_member(self, state_owners: Sequence[int], processes: list[int]) -> int:
-        """The best of those whose processes do not have the task."""
+        """Return the best of these members whose processes do not have the task; `ABSENT` if all have it."""
         process_of = self.process_of
         if len(state_owners) == 1:
             return ABSENT if process_of[state_owners[0]] in processes else state_owners[0]
@@ -374,7 +380,7 @@ class _AssignmentBuilder:
         return state_owners
 
     def _least_loaded(self, members: Sequence[int]) -> int:
-        """Return the first member, unless a later one has fewer tasks and so has its process."""
+        """Return the first of these members, or a later one if it and its process both have fewer tasks."""
         best = members[0]
         for member in members[1:]:
             process, best_process = self.process_of[member], self.process_of[best]
@@ -399,7 +405,7 @@ class _AssignmentBuilder:
         return member
 
     def _add_task(self, member: int) -> None:
-        """Count one more task of a member."""
+        """Add one to the number of tasks of a member and of its process."""
         self.count[member] = tasks = self.count[member] + 1
         if tasks == self.quota.size:
             self.quota.on_reached()
@@ -408,7 +414,7 @@ class _AssignmentBuilder:
         self.load[process] = process_tasks / self.capacity[process]
 
     def assignment(self) -> GroupAssignment:
-        """Return the assignment, with the input's values for unchanged members."""
+        """Return the assignment by member id, with the objects of the input for unchanged members."""
         size = len(self.member_ids)
         active = self.tasks.by_member([self.active], size)
         standby = self.tasks.by_member(self.standbys, size) if self.standbys else [NO_TASKS] * size
@@ -422,7 +428,7 @@ class _AssignmentBuilder:
 
 
 def _reuse_unchanged(old: MemberAssignment, active: Tasks, standby: Tasks) -> MemberAssignment:
-    """Return the new assignment, with the old values for unchanged roles."""
+    """Return the new assignment of a member, with the objects of the old one for unchanged roles."""
     active_unchanged, standby_unchanged = active == old.active, standby == old.standby
     if active_unchanged and standby_unchanged and not old.warmup:
         return old

@@ -1,9 +1,8 @@
 """The iteration order of Java's HashMap, by which Kafka's sticky assignor breaks ties.
 
 Several assignments may be equally good. Which of them Kafka returns depends on the iteration order of Java's
-hash maps and on its priority queue (`queue`), both of which are determined by the ids of members and
-processes. The same order here makes both brokers return the same assignment for the same input. No invariant
-depends on this module.
+hash maps and on its priority queue (`queue`), both of which follow from the ids of members and processes. The
+same order here makes both brokers return the same assignment. Any other order would be as correct.
 
 A HashMap iterates its buckets in order. A key's bucket is its spread hash modulo the table size, a power of
 two that doubles when the table is three quarters full. Within a bucket keys keep their insertion order, or

@@ -27,10 +27,11 @@ planned again: with frequent skips, planning does not pay."""
 
 
 class Queue:
-    """Numbers by load. The load of the first one may rise between `first` and `on_served`, or while it is not
-    in the queue.
+    """A priority queue of member or process numbers, the least loaded first.
 
-    If `even`, loads are integers that rise by 1.
+    `load`: the loads by number, which the caller changes: that of the first element between `first` and
+    `on_served`, that of others only while they are not in the queue. `has_unit_steps`: all loads are integers
+    and rise by 1, so that serving can be planned.
     """
 
     __slots__ = (
@@ -44,8 +45,8 @@ class Queue:
         "singles_left",
     )
 
-    def __init__(self, numbers: Iterable[int], load: Sequence[float], *, even: bool = True) -> None:
-        self.load, self.has_unit_steps = load, even
+    def __init__(self, numbers: Iterable[int], load: Sequence[float], *, has_unit_steps: bool = True) -> None:
+        self.load, self.has_unit_steps = load, has_unit_steps
         self.heap: list[int] = []
         """The heap before the row was begun."""
         self.row: Sequence[int] = ()
@@ -68,7 +69,7 @@ class Queue:
         return f"Queue({len(self)} numbers, {len(self.row) - self.served_count} of them in a row)"
 
     def first(self) -> int:
-        """Return the element to serve next."""
+        """Return the least loaded element, which is served next; it stays in the queue."""
         if self.served_count < len(self.row):
             return self.row[self.served_count]
         if self.row:
@@ -81,7 +82,7 @@ class Queue:
         return self.heap[0]
 
     def on_served(self) -> None:
-        """Reorder the queue after the first element was served."""
+        """Reorder the queue after the first element was served: the caller has raised its load."""
         if self.row:
             self.served_count += 1
         else:
@@ -89,8 +90,10 @@ class Queue:
             self.singles_left -= self.singles_left > 0
 
     def skip(self) -> int:
-        """Remove and return the first element without serving it. The caller pushes skipped elements again,
-        the last one first."""
+        """Remove and return the first element without serving it.
+
+        The caller has to push skipped elements again, the last one first.
+        """
         if self.row:
             self._materialize()
         self.singles_left = len(self.heap) // SINGLE_FRACTION
@@ -134,7 +137,7 @@ class Queue:
                 heap[node] = number
 
     def push(self, number: int) -> None:
-        """Add an element: sift it up past heavier ones."""
+        """Add an element to the heap."""
         heap, load = self.heap, self.load
         load_of_number = load[number]
         if load_of_number > self.max_load:
@@ -151,7 +154,7 @@ class Queue:
         heap[node] = number
 
     def pop(self) -> int:
-        """Remove and return the first element: the last one replaces it and is sifted down."""
+        """Remove and return the first element of the heap."""
         heap, load = self.heap, self.load
         number = heap.pop()
         if not heap:
@@ -180,8 +183,7 @@ def _orders(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _preorder(size: int, first: int, second: int) -> Iterator[int]:
-    """Yield a node, then the subtree of its first child, then that of the second; 1 is left and 2 is
-    right."""
+    """Yield the nodes of a heap in preorder. `first`, `second`: order of the children; 1 is left, 2 right."""
     stack = [0]
     while stack:
         node = stack.pop()

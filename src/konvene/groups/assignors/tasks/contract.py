@@ -55,8 +55,10 @@ NO_OFFSETS: TaskOffsets = MappingProxyType({})
 
 
 class TaskAssignorError(GroupError):
-    """No assignment is possible. Clients get UNKNOWN_SERVER_ERROR, as from Kafka; the group does not
-    change."""
+    """Error: the assignor cannot compute an assignment.
+
+    Clients get UNKNOWN_SERVER_ERROR, as from Kafka, and the group does not change.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(Errors.UNKNOWN_SERVER_ERROR, message)
@@ -64,7 +66,7 @@ class TaskAssignorError(GroupError):
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """The tasks of one member."""
+    """The tasks of one member by role."""
 
     active: Tasks = field(default_factory=lambda: NO_TASKS)
     standby: Tasks = field(default_factory=lambda: NO_TASKS)
@@ -80,7 +82,7 @@ NOTHING = MemberAssignment()
 
 @dataclass(frozen=True, slots=True)
 class AssignmentMemberSpec:
-    """A member with its process, its current tasks, and the state that it reports on its disk."""
+    """A member as input of an assignor: its process, current tasks, tags, and reported task offsets."""
 
     process_id: str
     assigned: MemberAssignment = NOTHING
@@ -98,7 +100,7 @@ class AssignmentMemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentConfigs:
-    """The configs of a group that assignors get."""
+    """The configs of a group on which assignments depend."""
 
     num_standby_replicas: int = 0
     rack_aware_assignment_tags: tuple[str, ...] = ()
@@ -110,14 +112,14 @@ class AssignmentConfigs:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group to compute an assignment for."""
+    """The input of an assignor: the members of a group, and its configs."""
 
     members: Mapping[str, AssignmentMemberSpec]
     configs: AssignmentConfigs = AssignmentConfigs()
 
 
 class Subtopology(NamedTuple):
-    """A subtopology; it has as many tasks as its largest source topic has partitions."""
+    """A subtopology as input of an assignor: its number of tasks, whether they have state, their racks."""
 
     partitions: int
     stateful: bool = False
@@ -127,7 +129,7 @@ class Subtopology(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopologyDescriber:
-    """The tasks of a topology."""
+    """The topology as input of an assignor, with the methods of Kafka's `TopologyDescriber`."""
 
     subtopologies: Mapping[str, Subtopology]
     """The subtopologies by id."""
@@ -137,12 +139,12 @@ class TopologyDescriber:
         return self.subtopologies[subtopology_id].partitions
 
     def is_stateful(self, subtopology_id: str) -> bool:
-        """Return whether its tasks have changelogs. Raises `KeyError` if it does not exist."""
+        """Return whether a subtopology's tasks have state. Raises `KeyError` if it does not exist."""
         return self.subtopologies[subtopology_id].stateful
 
 
 class TaskAssignor(NamedTuple):
-    """A row of the table: the name in configs, and the function."""
+    """A task assignor: its name in configs, and its function."""
 
     name: str
     assign: Callable[[GroupSpec, TopologyDescriber], GroupAssignment]

@@ -28,7 +28,7 @@ UNKNOWN = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The reported progress of the copies of a group's tasks."""
+    """Offsets and end offsets of the copies of a group's tasks, from the members' reports."""
 
     offsets: Mapping[str, Mapping[Task, int]] = field(default_factory=dict)
     """The offsets of its copies, by process."""
@@ -39,8 +39,10 @@ class Progress:
 
     @classmethod
     def of(cls, members: Iterable[AssignmentMemberSpec]) -> Progress:
-        """Build the progress from the members' reports. Their order does not matter; of two simultaneous
-        reports of a process the further one counts."""
+        """Build the progress from the reports of these members, whose order does not matter.
+
+        Of two reports of a process at the same time the higher offset is used.
+        """
         reports: dict[str, dict[Task, tuple[int, int, int]]] = {}
         ends: dict[Task, int] = {}
         for member in members:
@@ -72,7 +74,7 @@ class Progress:
         return None if offset is None or end is None else max(0, end - offset)
 
     def has_caught_up(self, process_id: str, task: Task, acceptable_lag: int) -> bool:
-        """Return whether the lag of a process's copy is known to be at most this."""
+        """Return whether the lag of a process's copy is known, and at most the acceptable lag."""
         lag = self.lag(process_id, task)
         return lag is not None and lag <= acceptable_lag
 

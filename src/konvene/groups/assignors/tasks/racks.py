@@ -41,7 +41,7 @@ TagValues = tuple[str | None, ...]
 
 
 class Racks:
-    """Tags and racks of the members of a group, and racks of its tasks."""
+    """An index of the client tags and racks of a group's members and the racks of its tasks, for queries."""
 
     __slots__ = ("_class_of", "_racks", "_rows", "_shared", "_tags", "_tasks", "_values", "is_trivial")
 
@@ -62,7 +62,7 @@ class Racks:
         self._shared: dict[tuple[int, int], int] = {}
         """The tags that two classes share, as a bit set."""
         self._rows: dict[int, list[int]] = {}
-        """The same for a class and all others."""
+        """By class: the tags that it shares with each class, as bit sets."""
         self._tasks: dict[str, tuple[frozenset[str], ...]] = {
             name: found.racks for name, found in topology.subtopologies.items() if found.racks
         }
@@ -72,14 +72,14 @@ class Racks:
 
     @classmethod
     def of(cls, spec: GroupSpec, topology: TopologyDescriber) -> Racks:
-        """Build from a group's spec and its topology."""
+        """Return the index of a group with all configured tags."""
         return cls(spec, topology, spec.configs.rack_aware_assignment_tags)
 
     def __repr__(self) -> str:
         return f"<Racks {len(self._values)} classes by tags, {len(self._racks)} members with racks>"
 
     def clash(self, member_id: str, others: Iterable[str]) -> int:
-        """Return how much a copy at this member would clash with copies at others: the less, the better."""
+        """Return how much a copy at this member would clash with copies at others; 0 is the best."""
         if not self._tags:
             return 0
         mine = self._class_of[member_id]
@@ -87,7 +87,7 @@ class Racks:
         return shared * (len(self._tags) + 1) + self._values[mine].count(None)
 
     def is_local(self, member_id: str, task: Task) -> bool:
-        """Return whether the member's rack has all that the task reads, or the racks are unknown."""
+        """Return whether the member's rack has all partitions that the task reads, or racks are unknown."""
         rack, racks = self._racks.get(member_id), self._tasks.get(task[0], ())
         return rack is None or task[1] >= len(racks) or not racks[task[1]] or rack in racks[task[1]]
 
@@ -95,7 +95,7 @@ class Racks:
 
     @property
     def classes(self) -> range:
-        """The classes of members with the same tags, by number."""
+        """Return the numbers of the classes; members of a class have the same tags."""
         return range(len(self._values))
 
     def class_of(self, member_id: str) -> int:
@@ -103,7 +103,7 @@ class Racks:
         return self._class_of[member_id]
 
     def shared_by(self, one: int, others: Iterable[int]) -> int:
-        """Return on how many tags a class shares its value with at least one of the others."""
+        """Return the number of tags of which a class has the same value as at least one of the others."""
         taken = 0
         for other in others:
             found = self._shared.get((one, other))
@@ -111,7 +111,7 @@ class Racks:
         return taken.bit_count()
 
     def shared_by_each(self, others: Iterable[int]) -> bytes:
-        """Return the same for all classes, by number. At most 255 tags."""
+        """Return the result of `shared_by` of each class, by its number. At most 255 tags are possible."""
         taken = [0] * len(self._values)
         for other in others:
             if other not in self._rows:
@@ -132,12 +132,12 @@ class Racks:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The costs of an assignment by tags and racks. Lower is better for the first four."""
+    """The costs of an assignment by tags and racks. Lower is better for the first four fields."""
 
     actives_outside: int = 0
     """Active tasks on members outside the racks of their partitions."""
     copies_outside: int = 0
-    """Standby and warm-up tasks on such members."""
+    """Standby and warm-up tasks on members outside the racks of their partitions."""
     pairs_sharing_all: int = 0
     """Pairs of copies of a task, the active one included, with the same value of every tag."""
     pairs_sharing_some: int = 0
@@ -152,7 +152,7 @@ NO_COST = Cost()
 
 
 def cost(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -> Cost:
-    """Return the costs of an assignment, ignoring unknown members."""
+    """Return the costs of the assignment `given`; members that are not in the spec are ignored."""
     racks = Racks.of(spec, topology)
     tags = len(spec.configs.rack_aware_assignment_tags)
     actives, copies = _outside(racks, spec, given)
@@ -171,7 +171,7 @@ def cost(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -
 
 
 def _outside(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> tuple[int, int]:
-    """Return the numbers of active tasks and of copies outside their racks."""
+    """Return the number of active tasks, and that of other copies, on members outside their racks."""
     actives = copies = 0
     for name, mine in given.items():
         if name in spec.members:
@@ -182,7 +182,7 @@ def _outside(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> tuple[int
 
 
 def _holders(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> Mapping[Task, list[int]]:
-    """Return the classes of the members that have a copy of each task, in any role."""
+    """Return by task the classes of the members that have it in any role."""
     found: dict[Task, list[int]] = {}
     for name, mine in given.items():
         if name in spec.members:
@@ -192,13 +192,13 @@ def _holders(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> Mapping[T
 
 
 def each_copy(mine: MemberAssignment) -> Iterator[Task]:
-    """Yield the tasks of a member, in any role."""
+    """Yield the tasks of a member in all roles."""
     for role in (mine.active, mine.standby, mine.warmup):
         yield from each_task(role)
 
 
 def each_task(tasks: Tasks) -> Iterator[Task]:
-    """Yield tasks one by one."""
+    """Yield each task as subtopology id and partition."""
     for name, partitions in tasks.items():
         for partition in partitions:
             yield name, partition

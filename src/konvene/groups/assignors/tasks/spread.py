@@ -58,7 +58,7 @@ def spread(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment)
 
 
 def _shared_tags(spec: GroupSpec) -> tuple[str, ...]:
-    """Return the tags of which at least two processes have the same value."""
+    """Return the configured tags of which at least two processes have the same value."""
     found = []
     for tag in spec.configs.rack_aware_assignment_tags:
         first_process: dict[str, str] = {}
@@ -71,9 +71,11 @@ def _shared_tags(spec: GroupSpec) -> tuple[str, ...]:
 
 
 class _KindsByLoss:
-    """Kinds of a class by the number of additional tags that they share at another class.
+    """An index of the kinds of copies of one class by their loss if they move to one other class.
 
-    Kinds without copies are removed lazily."""
+    The loss is the number of additional tags that a copy shares there. Kinds without copies are removed when
+    they are found.
+    """
 
     __slots__ = ("indexed", "kinds")
 
@@ -84,7 +86,7 @@ class _KindsByLoss:
 
 
 class _StandbyExchange:
-    """The standbys of all members while they are exchanged."""
+    """The assignment of standbys while they are exchanged, indexed by kinds."""
 
     def __init__(self, spec: GroupSpec, racks: Racks, assignment: GroupAssignment) -> None:
         self.racks = racks
@@ -125,8 +127,10 @@ class _StandbyExchange:
     # --- kinds ---
 
     def exchange_all(self, *, move_state: bool) -> None:
-        """Exchange until nothing is gained: all copies, or only those on processes without state of the
-        task."""
+        """Exchange standbys until no exchange helps.
+
+        `move_state`: also standbys of which their process has the state.
+        """
         self.move_state = move_state
         self.standbys_by_kind, self.kinds, self.losses = {}, {}, {}
         for task in sorted(self.standbys):
@@ -139,7 +143,7 @@ class _StandbyExchange:
                     has_changed = True
 
     def _add_task(self, task: Task) -> None:
-        """Index the standbys of a task by their kinds."""
+        """Add the standbys of a task to the index by kinds, if they may move."""
         for unit, process, kind in self._kinds_of(task):
             if self.move_state or (process, task) not in self.states:
                 if kind not in self.standbys_by_kind:
@@ -167,19 +171,19 @@ class _StandbyExchange:
             yield (task, name), process, (holders[process], others)
 
     def _loss(self, kind: CopyKind, other: int) -> int:
-        """Return how many more tags a copy of a kind would share at a member of another class."""
+        """Return how many more tags a copy of this kind would share at a member of another class."""
         shared = self._shared_with(kind[1])
         return shared[other] - shared[kind[0]]
 
     def _shared_with(self, others: tuple[int, ...]) -> bytes:
-        """Return by class on how many tags it shares its value with one of these classes."""
+        """Return by class the number of tags of which it has the same value as one of these classes."""
         found = self.shared.get(others)
         if found is None:
             found = self.shared[others] = self.racks.shared_by_each(others)
         return found
 
     def _partners(self, from_class: int, to_class: int, max_loss: int) -> Iterator[CopyKind]:
-        """Yield kinds of a class that lose less than this by a move to another class, the best first."""
+        """Yield the kinds of a class whose loss by moving to another one is below `max_loss`, best first."""
         index = self.losses.setdefault((from_class, to_class), _KindsByLoss())
         kinds = self.kinds.get(from_class, [])
         for kind in kinds[index.indexed :]:
@@ -198,7 +202,10 @@ class _StandbyExchange:
     # --- exchanges ---
 
     def _try_exchange(self, kind: CopyKind) -> bool:
-        """Make one exchange that improves a copy of this kind; return whether there was one."""
+        """Make one exchange in which a copy of this kind gains more than the other one loses, if possible.
+
+        Return whether there was one.
+        """
         shared = self._shared_with(kind[1])
         current = shared[kind[0]]
         if not current:
@@ -217,7 +224,7 @@ class _StandbyExchange:
         return False
 
     def _pair(self, one: CopyKind, two: CopyKind) -> tuple[Unit, Unit] | None:
-        """Return a copy of each kind, such that neither process has a copy of the other's task."""
+        """Return a standby of each kind that can be exchanged: no process would have a task twice."""
         for process, units in self.standbys_by_kind[one].items():
             for other, others in self.standbys_by_kind[two].items():
                 if process != other:
@@ -245,7 +252,7 @@ class _StandbyExchange:
         self.changed.update((one[1], two[1]))
 
     def assignment(self, given: GroupAssignment) -> GroupAssignment:
-        """Return `given` with all exchanged standbys; unchanged members keep their value of `given`."""
+        """Return `given` with all standbys exchanged; unchanged members keep their object of `given`."""
         if not self.changed:
             return given
         found: dict[str, dict[str, list[int]]] = {name: {} for name in self.changed}

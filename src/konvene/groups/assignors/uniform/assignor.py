@@ -13,8 +13,8 @@ their ids, and not in that of Java's hash maps.
 
 Members above their quota lose only the excess, so no balanced assignment moves fewer partitions.
 
-Cost: linear in members and topics, and in partitions only if some are unassigned. Unchanged members get their
-own mapping back.
+Cost: linear in members and topics, and in partitions only if some are unassigned. Unchanged members get the
+mapping of the input.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def assign(spec: GroupSpec) -> GroupAssignment:
 
 
 def assign_homogeneous(spec: GroupSpec, order: Sequence[str], topics: Sequence[Uuid]) -> GroupAssignment:
-    """Return the assignment of members that all subscribe to these topics; both are taken in this order."""
+    """Return the assignment of members that all subscribe to these topics, both taken in the given order."""
     retained = retain(spec, order, partitions_of(spec, topics))
     distribute(retained)
     return retained.assignments
 
 
 class Retained(NamedTuple):
-    """An intermediate state: retained partitions, unassigned ones, and each member's remaining quota."""
+    """An intermediate result: retained partitions, unassigned ones, and what members lack to their quota."""
 
     assignments: dict[str, MemberAssignment]
     unassigned: Runs
@@ -73,7 +73,7 @@ def retain(
 ) -> Retained:
     """Determine the partitions that members keep, the unassigned ones, and the members below their quota.
 
-    `cut`: trims members above their quota; by default to their first partitions."""
+    `trim`: removes partitions from members above their quota; by default all but the first ones."""
     trim = trim or _keep_first
     total = sum(counts.values())
     min_quota, larger_quotas = divmod(total, len(order))
@@ -113,7 +113,7 @@ def retain(
 def _keep_first(
     member: MemberSpec, owned: MemberAssignment, quota: int, rank: Mapping[Uuid, int], revoked: Runs
 ) -> MemberAssignment:
-    """Keep the first `quota` partitions, topic by topic; append the others to `revoked`."""
+    """Return the first `quota` partitions of a member, topic by topic; append the others to `revoked`."""
     kept: dict[Uuid, Partitions] = {}
     for topic in sorted(owned, key=rank.__getitem__):
         partitions = owned[topic]
@@ -126,7 +126,7 @@ def _keep_first(
 
 
 def _unassigned(before: Sequence[MemberAssignment], counts: Mapping[Uuid, int]) -> Runs:
-    """Return the partitions without an owner, by topic; only topics with such partitions are searched."""
+    """Return the partitions without an owner, by topic. `before`: assignments of all members."""
     unassigned_counts = dict(counts)
     for owned in before:
         for topic, partitions in owned.items():

@@ -1,4 +1,4 @@
-"""Improvements on Kafka's uniform algorithm for overlapping subscriptions, without additional moves.
+"""Improve the result of Kafka's uniform algorithm for overlapping subscriptions, without more moves.
 
 Kafka balances one topic at a time. Members subscribed to {a}, {a, b} and {b} with 9, 10 and 11 partitions
 stay unbalanced, although a partition of b could go from the third to the second, and one of a from the second
@@ -64,7 +64,7 @@ def follow_augmenting_paths(builder: AssignmentBuilder) -> None:
 
 
 def _connected_members(builder: AssignmentBuilder) -> Iterator[list[int]]:
-    """Return the connected components of members that subscribe to common topics."""
+    """Yield the connected components of members, where members are connected by a common topic."""
     root = list(range(len(builder.order)))
 
     def root_of(member: int) -> int:
@@ -109,7 +109,9 @@ def _search_path(
 ) -> tuple[dict[int, Step], int]:
     """Search breadth-first for a member with at least two partitions less than `first`.
 
-    Return the predecessors of the reached members, and the member that was found or `ABSENT`."""
+    Return by reached member the member and topic before it on the path, and the member that was found or
+    `ABSENT`.
+    """
     max_size = builder.sizes[first] - 2
     predecessors: dict[int, Step] = {}
     seen: set[Uuid] = set()
@@ -130,13 +132,13 @@ def _search_path(
 
 
 def _choose_partition(builder: AssignmentBuilder, topic: Uuid, partitions: set[int], target: int) -> int:
-    """Return the partition to give: one that the target owned before, else the last."""
+    """Return which of the partitions to give to the target: one that it owned before, else the last."""
     before = builder.before[topic]
     return max(partitions, key=lambda partition: (before[partition] == target, partition))
 
 
 def undo_needless_moves(builder: AssignmentBuilder) -> None:
-    """Return moved partitions to their previous owners where the balance permits it."""
+    """Give moved partitions back to their previous owners if the balance permits it."""
     moved = [
         (topic, partition)
         for topic in builder.changed
@@ -176,10 +178,11 @@ def undo_needless_moves(builder: AssignmentBuilder) -> None:
 def _exceeds_neighbours(
     builder: AssignmentBuilder, member: int, additional: int, topics: Iterable[Uuid], min_size: int
 ) -> bool:
-    """Return whether a member with `additional` partitions would have two more than another.
+    """Return whether a member with `additional` partitions would have at least two more than a neighbour.
 
-    Considers subscribers of those topics of which the member owns partitions, and of the first topic, which
-    it receives. `min_size`: smallest size of all members."""
+    Neighbours are the subscribers of the first of `topics`, of which the member receives a partition, and of
+    those others of which it owns partitions. `min_size`: smallest size of all members.
+    """
     size = builder.sizes[member] + additional
     if size - min_size < 2:
         return False
@@ -209,8 +212,7 @@ def _new_partitions(builder: AssignmentBuilder, members: set[int]) -> dict[int, 
 def _partition_in_exchange(
     builder: AssignmentBuilder, candidates: dict[tuple[Uuid, int], None], target: int
 ) -> tuple[Uuid, int] | None:
-    """Return a new partition of a topic to which the target subscribes, preferably one that it owned
-    before."""
+    """Return a candidate of a topic to which the target subscribes, preferably one that it owned before."""
     found = None
     for topic, partition in candidates:
         if builder.before[topic][partition] == target:

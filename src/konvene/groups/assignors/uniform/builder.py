@@ -36,7 +36,7 @@ ABSENT = -1
 
 
 class Subscribers:
-    """The subscribers of a topic; shared by topics with the same subscribers."""
+    """The subscribers of a topic, and their imbalance; one object for topics with the same subscribers."""
 
     __slots__ = ("imbalance", "members", "version")
 
@@ -48,7 +48,7 @@ class Subscribers:
 
 
 class AssignmentBuilder:
-    """An assignment that is built step by step. Members are numbered in the given order."""
+    """A builder of the assignment, with members numbered in the given order."""
 
     def __init__(self, spec: GroupSpec, order: Sequence[str]) -> None:
         self.order = order
@@ -73,7 +73,7 @@ class AssignmentBuilder:
         """By topic: members whose partitions of it changed."""
 
     def owners_of(self, topic: Uuid) -> list[int]:
-        """Return the owner of each of the topic's partitions."""
+        """Return the list of the owners of a topic's partitions; `ABSENT` for one without an owner."""
         owners = self.owners.get(topic)
         if owners is None:
             owners = self.owners[topic] = [ABSENT] * self.counts[topic]
@@ -84,10 +84,10 @@ class AssignmentBuilder:
         return owners
 
     def in_balancing_order(self, topics: Iterable[Uuid]) -> list[Uuid]:
-        """Return topics by partitions per subscriber (most first), number of subscribers (fewest first), and
-        id.
+        """Return topics by partitions per subscriber (most first), subscribers (fewest first), and id.
 
-        Ids are compared as Java's UUID does: by two signed halves."""
+        Ids are compared as by Java's UUID: by two signed halves.
+        """
         counts, subscribers = self.counts, self.subscribers
 
         def key(topic: Uuid) -> tuple[float, int, tuple[int, int]]:
@@ -97,7 +97,7 @@ class AssignmentBuilder:
         return sorted(topics, key=key)
 
     def fill(self) -> None:
-        """Assign unassigned partitions to the least loaded readers."""
+        """Assign the unassigned partitions, topic by topic, to the subscribers with the fewest partitions."""
         sizes = self.sizes
         unassigned = self._count_unassigned()
         for topic in self.in_balancing_order(unassigned):
@@ -126,7 +126,7 @@ class AssignmentBuilder:
         self.version += 1
 
     def _count_unassigned(self) -> dict[Uuid, int]:
-        """Return topics with unassigned partitions, and how many."""
+        """Return the number of unassigned partitions by topic, for topics that have any."""
         if sum(self.sizes) == sum(self.counts.values()):
             return {}
         unassigned = dict(self.counts)
@@ -136,7 +136,7 @@ class AssignmentBuilder:
         return {topic: count for topic, count in unassigned.items() if count}
 
     def balance(self) -> None:
-        """Move partitions until no topic has readers that differ by more than one, or nothing helps."""
+        """Balance topics in turn until a whole round moves no partition, or for `MAX_ROUNDS` rounds."""
         topics = self.in_balancing_order(
             topic for topic, subscribers in self.subscribers.items() if len(subscribers.members) > 1
         )
@@ -173,7 +173,7 @@ class AssignmentBuilder:
         return moved
 
     def assignment(self) -> GroupAssignment:
-        """Return the assignment, with the input's mappings for unchanged members."""
+        """Return the assignment by member id, with the mappings of the input for unchanged members."""
         kept: list[MemberAssignment] = self.kept
         changed: dict[int, dict[Uuid, Partitions]] = {}
         singletons = [
@@ -218,14 +218,14 @@ def _subscribers_by_topic(groups: dict[frozenset[Uuid], list[int]]) -> dict[Uuid
 
 
 def _still_subscribed(held: MemberAssignment, subscribed: frozenset[Uuid]) -> MemberAssignment:
-    """Return the partitions of topics that are still subscribed to; the same mapping if that is all."""
+    """Return a member's partitions of topics that it still subscribes to; the same mapping if it is all."""
     if not held or held.keys() <= subscribed:
         return held
     return {topic: some for topic, some in held.items() if topic in subscribed} or NOTHING
 
 
 def _by_owner(owners: list[int]) -> dict[int, list[int]]:
-    """Return the partitions of each owner."""
+    """Return the partitions of one topic by owner. `owners`: the owner of each partition."""
     owned: dict[int, list[int]] = {}
     for partition, owner in enumerate(owners):
         if owner in owned:
@@ -236,7 +236,7 @@ def _by_owner(owners: list[int]) -> dict[int, list[int]]:
 
 
 def _next_receivers(subscribers: list[int], sizes: list[int], wanted: int) -> list[int]:
-    """Return the receivers of this number of partitions, each in turn the member with the fewest."""
+    """Return the receivers of `wanted` partitions: for each one the subscriber that then has the fewest."""
     candidates = sorted(subscribers, key=sizes.__getitem__)
     chosen: list[int] = []
     level, end = sizes[candidates[0]], 0

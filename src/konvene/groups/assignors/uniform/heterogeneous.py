@@ -1,8 +1,8 @@
 """The uniform assignor for members with different subscriptions: Kafka's algorithm, then improvements.
 
 build     Kafka's algorithm, with members in the order of their ids (`builder`)
-balance   moves along augmenting paths, which improve the balance where subscriptions overlap and which
-          Kafka does not look for (`augmenting_paths`)
+balance   moves along augmenting paths, which improve the balance where subscriptions overlap and for
+          which Kafka does not search (`augmenting_paths`)
 restore   partitions that moved needlessly go back to their previous owners
 """
 
