@@ -37,7 +37,7 @@ def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
 
 
 def _fence(decision: Decision, member: Member, cause: str, effect: str) -> Outcome:
-    """Remove a member and complete the decision, to which a reply was added before if one is due.
+    """Remove a member; return the outcome of the decision, with the reply that it may have already.
 
     `effect`: MEMBER_LEFT or MEMBER_FENCED.
     """

@@ -156,7 +156,7 @@ def next_assignment(
 def _reconciled(
     current: CurrentAssignment, target: Target, owned: MemberAssignment | None, epoch: int
 ) -> CurrentAssignment:
-    """Return the assignment after revoking and granting tasks.
+    """Return the assignment after the next step: revoke tasks that are not in the target, or grant free ones.
 
     `epoch`: the epoch of the member as long as it has to revoke tasks.
     """

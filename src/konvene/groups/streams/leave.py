@@ -69,7 +69,7 @@ def _while_away(current: CurrentAssignment) -> CurrentAssignment:
 
 
 def fence(decision: Decision, departures: Sequence[Departure]) -> Outcome:
-    """Remove these members and complete the decision, to which replies were added before if any are due."""
+    """Remove these members; return the outcome of the decision, with the replies that it has already."""
     if not departures:
         return decision.outcome()
     group = decision.group

@@ -41,7 +41,7 @@ Task = tuple[str, int]
 
 
 class UserDataError(ValueError):
-    """Error: user data cannot be decoded, for the reason in the message."""
+    """Error: user data cannot be decoded or encoded, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
