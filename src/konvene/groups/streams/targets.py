@@ -7,8 +7,8 @@ from the beginning. Meanwhile members get status ASSIGNMENT_DELAYED.
 
 While the topology is not ready it has no tasks, and all targets are empty.
 
-In mode `kip` members with another topology than the group's get no new tasks, whatever the assignor decides,
-and keep their tasks while the group's topology is not ready (`topology.stale_members`). When the group's
+In mode `kip` members with another topology than the group's get no new tasks, even if the assignor gives them
+some, and keep their tasks while the group's topology is not ready (`topology.stale_members`). When the
 topology is replaced, the target is computed at once and in the core, since the last one has tasks of the
 replaced topology.
 

@@ -5,8 +5,8 @@ the next owner warms it up (KIP-1071). Assignors decide on warm-ups; this module
 to run again, because the target is outdated. It bumps the epoch
 
     when a warm-up has caught up              the assignor makes it active or a standby, or removes it
-    when a member with a warm-up turns out    nothing would report that the warm-up has caught up
-    not to report offsets
+    when a heartbeat shows that a member      nothing would report that its warm-up has caught up
+    with a warm-up reports no offsets
 
 An epoch that is already ahead of the target's is not bumped: the next target considers the reports. If that
 target is computed outside the core it may not, and the next heartbeat detects it. An assignor that keeps
@@ -20,10 +20,11 @@ Whether a member reports offsets follows from the task offsets of its heartbeats
     null, or an empty list in version 0   it does not report: Java clients before 4.4 join like this
     null in later heartbeats              unchanged
 
-Reports are kept beside the log. After the coordinator was loaded they are unknown, and members count as
+Reports are not in the log. After the coordinator was loaded they are unknown, and members are treated as
 reporting until their first heartbeat: otherwise the next epoch would move tasks to members that are still
 restoring. Version 0 without offsets then means that the member does not report. In later versions this is
-undecidable: a member of version 1 that joined with null counts as reporting until it joins again.
+undecidable: a member of version 1 that joined with null is treated as reporting until it joins
+again.
 
 Limitation: a target that is computed outside the core depends on the tasks that members had at its start. A
 task that a member got meanwhile, by the previous target, may move on at once to a member that lags.
