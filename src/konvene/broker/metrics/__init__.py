@@ -5,12 +5,14 @@
     meter              counters that the broker increments while it works
     instruments        histograms, durations, rates, and the bounded set of group labels
     group_shard        a group shard that reports its decisions to the meter
-    share_state_shard  the same for share state
+    share_state_shard  a share state shard that reports its writes and load time to the meter
+    placement_costs    cached placement costs of streams groups' target assignments
+    warmups            warm-up tasks of streams groups and their lag
     group_gauges       gauges of all groups, computed for each scrape
     exposition         the metrics as text, by prometheus-client
     server             the HTTP server
-    reference          docs/reference/metrics.md
+    reference          renders docs/reference/metrics.md
 
-If `konvene.metrics.port` is -1 the broker has no meter and uses the plain shards; the only cost is a
+If `konvene.metrics.port` is -1 the broker has no meter and uses shards without metrics; the only cost is a
 comparison with None for each response. The simulator has no meter either.
 """

@@ -32,7 +32,7 @@ def is_installed() -> bool:
 
 
 def lines(snapshot: Snapshot) -> Page:
-    """Read all metrics; the returned values do not change any more."""
+    """Return labels and values of all metrics. Histograms are copied, so later changes do not affect them."""
     return [
         (metric, [(labels, _frozen(value)) for labels, value in found])
         for metric, found in read_all(snapshot)
@@ -44,7 +44,9 @@ def _frozen(value: float | Buckets) -> Any:
 
 
 def text(page: Page, accept: str) -> tuple[bytes, str]:
-    """Return the text and its content type, in OpenMetrics if the `Accept` header names it."""
+    """Render a page as OpenMetrics if the `Accept` header names it, else as Prometheus' text format.
+
+    Return the text and its content type."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
 
@@ -56,7 +58,7 @@ def text(page: Page, accept: str) -> tuple[bytes, str]:
 
 
 class _Collected:
-    """Adapts a page to prometheus-client's collector interface."""
+    """A collector, as prometheus-client defines it, that yields the metrics of a page."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -65,7 +67,7 @@ class _Collected:
         return f"<a page of {len(METRICS)} metrics>"
 
     def describe(self) -> list[Family]:
-        """Return nothing, so that registering does not collect."""
+        """Return no metrics, so that prometheus-client does not collect when the collector is registered."""
         return []
 
     def collect(self) -> Iterator[Family]:

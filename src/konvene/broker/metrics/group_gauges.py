@@ -30,7 +30,7 @@ BATCH = 64
 
 
 class GroupGauges:
-    """The gauges of one scrape."""
+    """Sums over the groups that were added, for the gauges of one scrape."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -80,7 +80,7 @@ class GroupGauges:
 
 
 async def collect_gauges(broker: Broker, meter: Meter) -> GroupGauges:
-    """Compute the gauges of all groups, after releasing the labels of deleted groups."""
+    """Compute the gauges of all groups; first release the labels of deleted groups."""
     _release_labels(broker, meter)
     gauges, slice_start_s = GroupGauges(meter), perf_counter()
     for coordinator in broker.groups.all():

@@ -1,7 +1,7 @@
 """A group shard that reports to the meter: durations of decisions and loads, and counts of offsets and
 moved partitions.
 
-It decides as the plain shard does, which serves brokers without a meter.
+Its decisions are those of `GroupShard`, which brokers without a meter use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ with their topic or group are not counted."""
 
 
 class MeteredGroupShard(GroupShard):
-    """Groups and offsets of one partition, with counters."""
+    """A `GroupShard` that reports durations and counts to the meter."""
 
     __slots__ = ("_began_s", "_meter")
 
@@ -65,7 +65,7 @@ class MeteredGroupShard(GroupShard):
         return outcome
 
     def load(self, context: Context) -> Outcome:
-        """Record the time since the shard was created, in which the log was replayed."""
+        """Record the time since the shard was created as its load time; its log has just been replayed."""
         self._meter.loaded(perf_counter() - self._began_s)
         return super().load(context)
 

@@ -1,10 +1,11 @@
 """Metrics of each type of group: states, epoch, waiting members, and partitions that its records move.
 
-A new type is a row of `KINDS`, and a row of `MOVES` for the record with its target assignment. Names and
-states are Kafka's, as ListGroups returns them.
+To add a type, add a row to `KINDS`, and one to `MOVES` for the record that holds its target assignment. Names
+and states are Kafka's, as ListGroups returns them.
 
 Rebalances are counted from audit rows (`records.audit`). A classic group has one row for each generation. The
-other types have one row when the epoch is raised and another when all members have reached the target.
+other types have one row when the epoch is raised and another when all members have reached their target
+assignment.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ STABLE: Final = "Stable"
 
 
 class GroupTypeMetrics(NamedTuple):
-    """What the metrics read from a group of one type."""
+    """The states of one type of group, and functions that read the metrics' values from such a group."""
 
     states: tuple[str, ...]
     """Possible states; each has a line even if no group is in it."""
@@ -54,7 +55,7 @@ class GroupTypeMetrics(NamedTuple):
 
 
 def _waiting_in_classic(group: ClassicGroup) -> int:
-    """Return all members unless the generation is stable; it waits for all of them."""
+    """Return the number of members, or 0 if the generation is stable: until then all of them wait."""
     return 0 if group.state is ClassicState.STABLE else len(group.members)
 
 
@@ -78,7 +79,7 @@ KINDS: Final[Mapping[str, GroupTypeMetrics]] = {
 
 
 def ends(row: RebalanceValue) -> bool:
-    """Return True if the row ends a rebalance: all members have their target."""
+    """Return True if the row ends a rebalance: all members have reached their target assignment."""
     done = row.state in (STABLE, StreamsState.NOT_READY) and row.started_ms >= 0
     return done and (row.group_type == CLASSIC or row.joined_ms >= 0)
 
@@ -89,8 +90,7 @@ def begins(row: RebalanceValue) -> bool:
 
 
 def counts_in_kafka(row: RebalanceValue) -> bool:
-    """Return True if Kafka counts the row: a classic group's when it completes, the others' when they
-    begin."""
+    """Return True if Kafka counts the row: the end of a classic group's rebalance, else its beginning."""
     return (row.state == STABLE) is (row.group_type == CLASSIC)
 
 
@@ -98,7 +98,7 @@ def counts_in_kafka(row: RebalanceValue) -> bool:
 
 
 class Moved(NamedTuple):
-    """Partitions or tasks that a target assignment newly gives to members."""
+    """The number of partitions or tasks that a record of a target assignment newly gives to members."""
 
     group_id: str
     protocol: str
@@ -108,7 +108,9 @@ class Moved(NamedTuple):
 
 
 def moved(groups: Mapping[str, Any], record: Any) -> Moved | None:
-    """Return what a record moves, before it is replayed; None if nothing."""
+    """Return what a record moves compared with `groups`, before it is replayed.
+
+    Return None for records without a target assignment."""
     if type(record) is not Record or record.value is None:
         return None
     compare = MOVES.get(type(record.key))
@@ -116,7 +118,9 @@ def moved(groups: Mapping[str, Any], record: Any) -> Moved | None:
 
 
 def _by_leader(groups: Mapping[str, Any], key: GroupMetadataKey, value: GroupMetadataValue) -> Moved | None:
-    """Compare the leader's assignment with the previous one; only the consumer protocol is decoded."""
+    """Compare the assignments of a new generation with the members' previous ones.
+
+    Return None if the group's protocol type is not "consumer", as the assignments cannot be decoded."""
     if value.protocol_type != CONSUMER:
         return None
     group = groups.get(key.group)
@@ -150,7 +154,7 @@ def _by_roles(
     key: StreamsGroupTargetAssignmentMemberKey,
     value: StreamsGroupTargetAssignmentMemberValue,
 ) -> Moved:
-    """Compare tasks by role: a standby that becomes active counts as moved."""
+    """Compare a streams member's tasks by role: a standby task that becomes active counts as moved."""
     group = groups.get(key.group_id)
     old = group.targets.get(key.member_id) if isinstance(group, StreamsGroup) else None
     before = (old.active, old.standby, old.warmup) if old is not None else ({}, {}, {})
@@ -177,7 +181,7 @@ def _by_share(
     key: ShareGroupTargetAssignmentMemberKey,
     value: ShareGroupTargetAssignmentMemberValue,
 ) -> Moved:
-    """Compare share assignments: a partition counts for each member that newly has it."""
+    """Compare a share member's partitions; one that several members gain counts for each of them."""
     group = groups.get(key.group_id)
     old = group.targets.get(key.member_id, {}) if isinstance(group, ShareGroup) else {}
     new = {topic.topic_id: topic.partitions for topic in value.topic_partitions}

@@ -1,4 +1,4 @@
-"""Instruments: histograms, durations, rates as Kafka computes them, and the bounded set of group labels.
+"""Histograms, durations, rates as Kafka computes them, and the bounded set of group labels.
 
 Recording a value takes a fraction of a microsecond and no lock, because everything runs on the broker's
 loop.
@@ -23,7 +23,7 @@ WINDOWS: Final = 2
 
 
 class Buckets:
-    """A histogram: the number of values up to each bound, and their sum."""
+    """A histogram: counts of values by upper bound, and the sum of all values."""
 
     __slots__ = ("_counts", "bounds", "total")
 
@@ -44,7 +44,7 @@ class Buckets:
         self.total += value * times
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Return each bound as Prometheus formats it with the number of values up to it."""
+        """Return each bound, formatted for Prometheus, with the number of values not above it."""
         names = [*map(_bound, self.bounds), "+Inf"]
         rows, so_far = [], 0
         for name, count in zip(names, self._counts, strict=True):
@@ -54,7 +54,7 @@ class Buckets:
 
 
 class Durations:
-    """Count, maximum and sum of durations."""
+    """Statistics of durations in seconds: count, sum, maximum and average."""
 
     __slots__ = ("count", "longest", "total")
 
@@ -82,7 +82,7 @@ def _bound(bound: float) -> str:
 
 
 class RateCounter:
-    """A count and its rate over the last two windows of 30 seconds, as Kafka's meters compute it."""
+    """A counter that also has a rate over the last two windows of 30 seconds, as Kafka's `Meter` has."""
 
     __slots__ = ("_windows", "count")
 
@@ -100,7 +100,7 @@ class RateCounter:
         self._windows[-1][1] += times
 
     def rate(self, now_s: float) -> float:
-        """Return the rate per second; the first window counts as complete."""
+        """Return the rate per second. A single window counts as complete, even if it has just begun."""
         recent = [window for window in self._windows if now_s - window[0] < WINDOW_S * WINDOWS]
         if not recent:
             return 0.0
@@ -109,9 +109,10 @@ class RateCounter:
 
 
 class GroupLabels:
-    """The bounded set of groups with lines of their own: the first ones that have values.
+    """The groups that have metric lines of their own: the first `limit` ones that have values.
 
-    A deleted group frees its label. Values already counted under `OTHER` stay there.
+    All other groups share the label `OTHER`. A deleted group frees its label for another one, but values
+    already counted under `OTHER` stay there.
     """
 
     __slots__ = ("_labels", "_limit")
@@ -130,7 +131,7 @@ class GroupLabels:
         return group_id in self._labels
 
     def of(self, group_id: str) -> str:
-        """Return the label of a group."""
+        """Return the label of a group: its id, given out now if one is free, else `OTHER`."""
         if group_id in self._labels:
             return group_id
         if len(self._labels) >= self._limit or len(group_id) > MAX_LABEL_LENGTH:

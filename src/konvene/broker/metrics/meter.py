@@ -1,11 +1,10 @@
 """Counters that the broker increments while it works.
 
-Nothing here decides anything or survives a restart: counts begin at 0 with the process, as Prometheus
-expects. Rebalances that were derived from the log after a crash belong to an earlier process and are not
+No decision depends on a counter, and none survives a restart: they begin at 0 with the process, as Prometheus
+expects. Rebalances that the audit derives from the log after a crash belong to an earlier process and are not
 counted.
 
-Limitation: of a response with several errors only the first one is counted, because its client acts on it
-first; Kafka counts each.
+Limitation: of a response with several errors only the first one is counted; Kafka counts each.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class Meter:
 
     @property
     def make_shard(self) -> Callable[[], GroupShard]:
-        """Factory of group shards that report to this meter."""
+        """A function that creates a group shard that reports to this meter."""
         return partial(MeteredGroupShard, self)
 
     def make_share_states(self, updates_per_snapshot: int) -> MeteredShareStateShard:
@@ -107,7 +106,7 @@ class Meter:
     # --- groups ---
 
     def rebalance(self, group_id: str, row: RebalanceValue) -> None:
-        """Count an audit row."""
+        """Count the rebalance that an audit row begins or ends, its causes and its duration."""
         kind, label = row.group_type, self.labels.of(group_id)
         if begins(row):
             self.begun[label, kind, row.causes[0].kind if row.causes else UNKNOWN] += 1
@@ -123,25 +122,25 @@ class Meter:
             counter.add(1, self._clock())
 
     def moved(self, gained: Moved) -> None:
-        """Count newly assigned partitions or tasks."""
+        """Count partitions or tasks that a target assignment has newly given to members."""
         label = self.labels.of(gained.group_id)
         self.units_moved[label, gained.protocol] += gained.units
         if gained.warmed_up:
             self.warmed_up[label] += gained.warmed_up
 
     def offsets(self, sensor: str, count: int) -> None:
-        """Count offsets that were committed, expired or deleted."""
+        """Count offsets of a sensor: "commits", "expired" or "deletions"."""
         self.offset_rates[sensor].add(count, self._clock())
 
     def decided(self, event: str, duration_s: float) -> None:
-        """Record the duration of a decision about a request or timer."""
+        """Record how long a group shard took to decide about `event`, an API or a timer by its name."""
         buckets = self.decisions.get(event)
         if buckets is None:
             buckets = self.decisions[event] = Buckets(DECISION_S)
         buckets.add(duration_s)
 
     def loaded(self, duration_s: float) -> None:
-        """Record the duration of loading a shard."""
+        """Record how long a group shard took to load."""
         self.loads.add(duration_s)
         self.longest_load_s = max(self.longest_load_s, duration_s)
 
@@ -157,13 +156,13 @@ class Meter:
                 del counts[key]
 
     def share_partition_done(self, group_id: str, counts: Counts) -> None:
-        """Keep the counts of a closed share partition."""
+        """Add the counts of a share partition that is being closed to those of its group."""
         self.share_done.setdefault(self.labels.of(group_id), Counts()).add(counts)
 
     # --- requests ---
 
     def answered(self, api_key: int, response: Any) -> None:
-        """Count a response."""
+        """Count a response by its first error, and the heartbeat interval that it contains, if any."""
         cls = type(response)
         find = self._error_finders.get(cls)
         if find is None:
@@ -174,11 +173,11 @@ class Meter:
             self.intervals_ms[interval_ms] += 1
 
     def cached_response_sent(self, cached: CachedResponse) -> None:
-        """Count a response from the response cache."""
+        """Count a response that was sent from the response cache."""
         self.cached_responses[cached.kind] += 1
 
     def heartbeat_intervals(self) -> Buckets:
-        """Histogram of the heartbeat intervals in responses, in seconds."""
+        """Return a histogram of the heartbeat intervals in all responses, in seconds."""
         buckets = Buckets(HEARTBEAT_INTERVAL_S)
         for interval_ms, count in (
             *self.intervals_ms.items(),
@@ -191,13 +190,13 @@ class Meter:
     # --- logs ---
 
     def appended(self, topic: str, size: int) -> None:
-        """Count a batch that was appended to a log."""
+        """Count a batch of `size` bytes that was appended to a log of `topic`."""
         log = log_label(topic)
         self.appends[log] += 1
         self.appended_bytes[log] += size
 
     def synced(self, topic: str, duration_s: float) -> None:
-        """Record the duration of a sync."""
+        """Record how long a sync of a log of `topic` took."""
         log = log_label(topic)
         buckets = self.syncs.get(log)
         if buckets is None:
@@ -206,17 +205,17 @@ class Meter:
 
 
 def log_label(topic: str) -> str:
-    """Return the label of a log: the internal topic's name, or one label for all other topics."""
+    """Return the label of a topic's logs: its name if it is internal, else `TOPICS`."""
     return topic if topic in INTERNAL_TOPICS or topic == CLUSTER_METADATA_TOPIC else TOPICS
 
 
 def heartbeat_interval_of(response: Any) -> int:
-    """Return the heartbeat interval in a response in milliseconds; 0 if it has none or is an error."""
+    """Return the heartbeat interval in a response, in ms; 0 if it has no such field or has an error."""
     return 0 if getattr(response, "error_code", 0) else getattr(response, "heartbeat_interval_ms", 0)
 
 
 def error_finder(cls: type[Struct]) -> Callable[[Any], int] | None:
-    """Return a function that finds the first error code in a response of this class; None if it has none."""
+    """Return a function that finds a response's first error code; None if `cls` has no error field."""
     names = {field.name for field in cls.__fields__}
     parts: list[tuple[str, Callable[[Any], int]]] = []
     for field in cls.__fields__:

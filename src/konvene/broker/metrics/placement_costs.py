@@ -1,7 +1,7 @@
-"""Placement costs of streams groups' target assignments by tags and racks.
+"""Caches the placement costs of streams groups' target assignments.
 
-Computing a cost visits all copies of all tasks, some ten milliseconds for ten thousand of them, so it is
-cached until the group's target changes.
+A cost says how well the copies of tasks are spread over client tags and racks. Computing it visits all copies
+of all tasks, some ten milliseconds for ten thousand of them, so it is cached until the target changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["PlacementCosts"]
 
 
 class PlacementCosts:
-    """Cached placement costs, by group."""
+    """A cache of placement costs by group id."""
 
     def __init__(self) -> None:
         self._cached: dict[str, tuple[tuple[Any, ...], Cost | None]] = {}
@@ -25,7 +25,7 @@ class PlacementCosts:
         return f"<costs of {len(self._cached)} groups>"
 
     def of(self, group: StreamsGroup) -> Cost | None:
-        """Return a group's cost; None if it has neither tags nor racks."""
+        """Return the cost of a group's target; None if its members have neither tags nor racks."""
         cache_key = (
             group.epoch, group.assignment_epoch, group.assignment_timestamp_ms, group.soft.configured,
             group.soft.hashed_topics,
@@ -36,5 +36,5 @@ class PlacementCosts:
         return cached[1]
 
     def forget(self, group_id: str) -> None:
-        """Remove a deleted group."""
+        """Remove the cached cost of a deleted group."""
         self._cached.pop(group_id, None)

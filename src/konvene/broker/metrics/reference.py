@@ -53,7 +53,7 @@ BOUNDS = {
 
 
 def render_reference() -> str:
-    """Return the page, ending in a newline."""
+    """Return the page as Markdown, ending in a newline."""
     return "\n".join(_page()) + "\n"
 
 

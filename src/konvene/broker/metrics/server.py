@@ -1,4 +1,4 @@
-"""HTTP server for scrapes: GET and HEAD of `/metrics`, one response for each connection."""
+"""An HTTP server for Prometheus: answers one GET or HEAD of `/metrics` per connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HttpResponse = tuple[HTTPStatus, str, bytes]
 
 
 class MetricsServer:
-    """The listener of a broker's metrics. A connection is closed after `timeout_s`."""
+    """The HTTP server of a broker's metrics. A connection is closed after `timeout_s` at the latest."""
 
     def __init__(self, broker: Broker, meter: Meter, timeout_s: float = TIMEOUT_S) -> None:
         self._broker = broker
@@ -54,7 +54,7 @@ class MetricsServer:
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}{PATH}"
 
     async def listen(self, host: str, port: int) -> None:
-        """Accept connections. Raises OSError if the address is not available."""
+        """Begin to accept connections. Raises OSError if the address is not available."""
         self._host = host
         if host != LOOPBACK:
             await self._listen_at(host or None, port)
@@ -137,7 +137,7 @@ class MetricsServer:
 
 
 def _accepts(fields: list[str]) -> str:
-    """Return the value of the `Accept` header; empty if there is none."""
+    """Return the value of the `Accept` header in header lines; empty if there is none."""
     for field in fields:
         name, _, value = field.partition(":")
         if name.lower() == "accept":

@@ -1,6 +1,6 @@
 """A share coordinator's shard that reports its writes and load time to the meter.
 
-It decides as the plain shard does, which serves brokers without a meter.
+Its decisions are those of `ShareStateShard`, which brokers without a meter use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MeteredShareStateShard(ShareStateShard):
-    """Share partitions of one partition of the log, with counters."""
+    """A `ShareStateShard` that reports its writes and load time to the meter."""
 
     __slots__ = ("_began_s", "_meter")
 
@@ -35,6 +35,6 @@ class MeteredShareStateShard(ShareStateShard):
         return outcome
 
     def load(self, context: Context) -> Outcome:
-        """Record the time since the shard was created, in which the log was replayed."""
+        """Record the time since the shard was created as its load time; its log has just been replayed."""
         self._meter.share_load_s.add(perf_counter() - self._began_s)
         return super().load(context)

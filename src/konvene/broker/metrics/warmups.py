@@ -16,7 +16,7 @@ __all__ = ["Warming", "stale_members", "warming"]
 
 
 class Warming(NamedTuple):
-    """Warm-up tasks of a group."""
+    """The number of a group's warm-up tasks, and their largest lag."""
 
     tasks: int = 0
     largest_lag: int | None = None
@@ -24,7 +24,7 @@ class Warming(NamedTuple):
 
 
 def warming(group: StreamsGroup) -> Warming:
-    """Return the warm-up tasks of a group that its target contains."""
+    """Count the warm-up tasks in a group's target assignment; compute their largest lag."""
     warmups = list(_warm_ups(group))
     if not warmups:
         return Warming()

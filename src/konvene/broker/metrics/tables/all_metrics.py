@@ -1,4 +1,4 @@
-"""All metrics, in the order of the page."""
+"""The table of all metrics, in the order in which a scrape returns them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ METRICS: Final[tuple[Metric, ...]] = (
 
 
 def read_all(snapshot: Snapshot) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], float | Buckets]]]]:
-    """Yield each metric with its lines."""
+    """Yield each metric with its lines: label values, and a number or a histogram."""
     for metric in METRICS:
         yield metric, list(metric.read(snapshot))

@@ -1,13 +1,13 @@
 """Metrics of the broker and its coordinators: name, help sentence, labels, and where the values come from.
 
-Kafka's metrics have the names that the JMX exporter gives them by default: the MBean
-`kafka.server:type=group-coordinator-metrics`, or that of the share coordinator, its attribute, and its tags
-as labels. Dashboards made for Kafka work unchanged. Their counts have the type `unknown`, as the exporter's
-do. konvene's own metrics start with `konvene_` and follow Prometheus: seconds, and counters that end in
-`_total`.
+Kafka's metrics have the names that the JMX exporter gives them by default, so dashboards made for Kafka work
+unchanged: the name joins the MBean (`kafka.server:type=group-coordinator-metrics`, or that of the share
+coordinator) and its attribute, and the MBean's tags are labels. Counts have the type `unknown`, as in the
+exporter. konvene's own metrics start with `konvene_` and follow the conventions of Prometheus: seconds, and
+counters that end in `_total`.
 
-Values are read for each scrape (`Snapshot`). A metric returns its lines as label values and a number, or the
-buckets of a histogram.
+Values are read for each scrape (`Snapshot`). `Metric.read` returns lines: label values with a number or a
+histogram.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GAUGE, COUNTER, HISTOGRAM, UNKNOWN = "gauge", "counter", "histogram", "unknown"
 
 
 class Snapshot(NamedTuple):
-    """Sources of the values of one scrape."""
+    """The objects from which the metrics of one scrape are read."""
 
     broker: Broker
     meter: Meter
@@ -44,7 +44,7 @@ Lines = Iterable[tuple[tuple[str, ...], float | Buckets]]
 
 
 class Metric(NamedTuple):
-    """One metric."""
+    """A row of the table: name, type, help sentence and labels of a metric, and how to read its lines."""
 
     name: str
     type: str
@@ -56,7 +56,7 @@ class Metric(NamedTuple):
 
 
 def _one(read: Callable[[Snapshot], float]) -> Callable[[Snapshot], Lines]:
-    """Wrap the value of a metric without labels."""
+    """Return a `Metric.read` for a metric without labels, whose only value `read` returns."""
     return lambda snapshot: (((), read(snapshot)),)
 
 
@@ -98,7 +98,7 @@ def _average_load_ms(snapshot: Snapshot) -> float:
 
 
 def _counted(counter: Callable[[Meter], RateCounter], attribute: str, sentence: str) -> tuple[Metric, Metric]:
-    """Return the metrics of a count and its rate."""
+    """Return two of Kafka's metrics of a counter: `{attribute}-count` and `{attribute}-rate`."""
     return (
         _kafka(f"{attribute}-count", UNKNOWN, f"{sentence}, since the start.",
                _one(lambda snapshot: counter(snapshot.meter).count)),
@@ -246,7 +246,7 @@ def _policy(snapshot: Snapshot) -> Lines:
 
 
 def _plain(counts: Callable[[Snapshot], Mapping[Any, int]]) -> Callable[[Snapshot], Lines]:
-    """Return counters by their labels, sorted."""
+    """Return a `Metric.read` for a mapping of label values to counts, sorted by label."""
     return lambda snapshot: sorted(counts(snapshot).items())
 
 

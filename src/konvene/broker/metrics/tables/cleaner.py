@@ -1,7 +1,7 @@
 """Metrics of the log cleaner: Kafka's, and the amounts removed from each topic.
 
 Kafka's MBeans have their name as a property, so the JMX exporter makes it a label. Percentages are
-truncated to integers, as there. Kafka reports per thread, konvene per cleaner.
+truncated to integers, as in Kafka. Kafka's cleaner threads are tasks of the event loop here (`Cleaner`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Metrics of the placement costs of streams groups.
 
-Computed when a target changes (`placement_costs`). Groups with neither tags nor racks have no line.
+A cost is computed when a group's target changes (`PlacementCosts`). Groups with neither tags nor racks have
+no line.
 """
 
 from __future__ import annotations

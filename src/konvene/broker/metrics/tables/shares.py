@@ -27,7 +27,7 @@ _LOADED: Final = "PartitionLoadTimeMs"
 
 
 def totals(snapshot: Snapshot) -> dict[str, Counts]:
-    """Return the delivery counts by group label."""
+    """Return the delivery counts of open and closed share partitions, summed by group label."""
     found: dict[str, Counts] = {}
     for label, counts in snapshot.meter.share_done.items():
         found.setdefault(label, Counts()).add(counts)
@@ -63,7 +63,7 @@ def _labelled(snapshot: Snapshot, by_group: dict[str, int]) -> Counter[str]:
 
 
 def _of_partitions(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str, str], SharePartitionServer]]:
-    """Yield the share partitions of groups with their own label."""
+    """Yield label values and share partition, for groups that have a label of their own."""
     for key, served in sorted(snapshot.broker.share_partitions.served.items()):
         if snapshot.meter.labels.of(key.group_id) != OTHER:
             yield (key.group_id, served.topic, str(key.partition)), served
