@@ -1,1 +1,1 @@
-"""The group coordinators of a broker, and the work that they hand to others."""
+"""The group coordinators of a broker, their background work, and the audit of rebalances."""

@@ -1,20 +1,21 @@
-"""Loads the server-side assignors that a broker offers: built-in ones, installed ones, functions.
+"""Loads the server-side assignors that the settings list. Each entry of the list has one of these forms:
 
-    uniform               a row of `konvene.groups.assignors.ASSIGNORS`
-    my.package:function   an attribute of a module; this text is its name
+    uniform               a built-in assignor of `konvene.groups.assignors.ASSIGNORS`
+    my.package:function   an attribute of a module; the whole entry is the assignor's name
     another-name          an entry point of an installed package, in the group `konvene.assignors`
 
-Task assignors of streams groups are loaded in the same way, from the rows of
+Task assignors of streams groups are loaded in the same way, from
 `konvene.groups.streams.assignors.TASK_ASSIGNORS` and the entry points `konvene.task_assignors`. Such a
-function takes a `GroupSpec` and a `TopologyDescriber`. It may assign warm-up tasks. Those that have caught up
-are removed from its result, because KIP-1071 has none, and so are those of processes that report no offsets,
-because it would never be known that they caught up.
+function takes a `GroupSpec` and a `TopologyDescriber`. It may assign warm-up tasks. Two kinds of them are
+removed from its result: those that have caught up, since KIP-1071 has no such tasks, and those of processes
+that report no offsets, since the group could never tell that they have caught up.
 
-An entry is a function from a `GroupSpec` to a `GroupAssignment`, or a row that holds one under another name.
-Its result is validated (`checked`), and any exception counts as a failure of the assignor: the group keeps
-its assignment. Built-in assignors are trusted and cannot be replaced under their names.
+A loaded object is a function from a `GroupSpec` to a `GroupAssignment`, or an `Assignor` (`TaskAssignor`)
+that holds such a function and has a name of its own. The function's result is validated (`checked`), and any
+exception counts as a failure of the assignor: the group keeps its assignment. Results of built-in assignors
+are not validated, and no other assignor may have their names.
 
-This is part of the broker because it imports modules that a config names. Cores receive functions.
+This is part of the broker because it imports modules that a config names. Group shards receive functions.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ TASK_SETTING = "group.streams.assignors"
 
 
 class _Kind(NamedTuple):
-    """A kind of assignor: its config, its entry point group, and the built-in ones."""
+    """The sources of partition assignors or of task assignors, and the config that lists those to load."""
 
     setting: str
     entry_points: str
@@ -77,7 +78,7 @@ STREAMS = _Kind(TASK_SETTING, TASK_ENTRY_POINTS, TASK_ASSIGNORS)
 
 
 def load_assignors(texts: Iterable[str]) -> Mapping[str, Assignor]:
-    """Return the assignors of these names, in this order: the first is the default. Raises `InvalidValue`."""
+    """Return the assignors of config entries by name; the first is the default. Raises `InvalidValue`."""
     assignors: dict[str, Assignor] = {}
     for text in texts:
         assignor = load_assignor(text)
@@ -88,7 +89,7 @@ def load_assignors(texts: Iterable[str]) -> Mapping[str, Assignor]:
 
 
 def load_assignor(text: str) -> Assignor:
-    """Return the assignor of this name. Raises `InvalidValue`, a `ConfigError`, if there is none."""
+    """Return the assignor of a config entry. Raises `InvalidValue`, a `ConfigError`, if it is unusable."""
     if text in ASSIGNORS:
         return ASSIGNORS[text]
     loaded = _load(text, CONSUMER)
@@ -97,7 +98,7 @@ def load_assignor(text: str) -> Assignor:
 
 
 def load_task_assignors(texts: Iterable[str]) -> Mapping[str, TaskAssignor]:
-    """Return the task assignors of these names, the default first. Raises `InvalidValue`."""
+    """Return the task assignors of config entries by name, the default first. Raises `InvalidValue`."""
     assignors: dict[str, TaskAssignor] = {}
     for text in texts:
         assignor = load_task_assignor(text)
@@ -113,7 +114,7 @@ def offered_task_assignors(config: BrokerConfig) -> Mapping[str, TaskAssignor]:
 
 
 def load_task_assignor(text: str) -> TaskAssignor:
-    """Return the task assignor of this name. Raises `InvalidValue`, a `ConfigError`, if there is none."""
+    """Return the task assignor of a config entry. Raises `InvalidValue` as `load_assignor`."""
     if text in TASK_ASSIGNORS:
         return TASK_ASSIGNORS[text]
     loaded = _load(text, STREAMS)
@@ -197,7 +198,7 @@ def _guarded_tasks(name: str, assign: TaskFunction) -> TaskFunction:
 def _without_idle_warmups(
     spec: contract.GroupSpec, assignment: contract.GroupAssignment
 ) -> contract.GroupAssignment:
-    """Drop warm-up tasks that have caught up, and those in processes that report no offsets."""
+    """Return the assignment without warm-up tasks that have caught up or whose process reports no offsets."""
     if not any(member.warmup for member in assignment.values()):
         return assignment
     progress, lag = Progress.of(spec.members.values()), spec.configs.acceptable_recovery_lag

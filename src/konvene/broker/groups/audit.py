@@ -1,13 +1,13 @@
 """Records the cause of each rebalance: a row in `__konvene_audit` and a line in the log.
 
-A row is appended once the records that it explains are durable. If the broker dies in between, the row is
-missing. The load after a crash then derives it from the records themselves (`groups.history`) and marks it as
-inferred. All rows are derived if the directory has no audit yet, such as a directory of Kafka's. Records
-older than the retention of the rows are not explained again. Deriving a row needs all records before it, so
-a history of each partition is kept until all coordinators are loaded.
+A row is appended once the group records that it explains are durable. If the broker dies in between, the row
+is missing. While the log is loaded after a crash, it is derived from those records (`groups.history`) and
+marked as inferred. All rows are derived if the directory has no audit topic yet, such as a directory of
+Kafka's. No rows are derived from records older than the audit's retention. Deriving a row needs all records
+before it, so a history of each partition is kept until all coordinators are loaded.
 
-A crash between two rows of one decision loses the second one, because the first one covers the offsets of
-both.
+Limitation: if one decision has two rows and the broker dies between them, the second one is lost, because the
+first one is recorded as explaining the offsets of both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BATCH_OVERHEAD_BYTES = 100
 
 
 class Audit:
-    """The only writer of `__konvene_audit`."""
+    """Writes the audit rows of all group coordinators; nothing else writes to `__konvene_audit`."""
 
     def __init__(self, node: NodeServices, directory: LogDirectory) -> None:
         self._node = node
@@ -50,7 +50,7 @@ class Audit:
         self._histories: dict[int, History] = {}
 
     def record(self, partition: int, explained: ExplainedRebalance) -> None:
-        """Write the row and the log line of a rebalance, and count it."""
+        """Count a rebalance, write its row and log line. `partition` is that of the group's coordinator."""
         self._histories.pop(partition, None)  # Its coordinator is loaded.
         group_id, row = explained.rebalance
         row = row.replace(
@@ -88,7 +88,9 @@ class Audit:
     # --- deriving rows, after a crash or for a new audit ---
 
     def observe(self, partition: int, header: batches.BatchHeader) -> RecordObserver | None:
-        """Return an observer of the records of a batch that is loaded; None if no rows have to be derived."""
+        """Return an observer that derives missing rows from the records of a batch that is being loaded.
+
+        Return None if no rows can be missing: after a clean shutdown with an audit topic."""
         is_complete = self._directory.clean and not self.is_new
         if is_complete or not self._node.settings.config["konvene.audit.enable"]:
             return None
@@ -106,7 +108,7 @@ class Audit:
         return observe
 
     def _write_derived(self, partition: int, offset: int, timestamp_ms: int, rebalance: Rebalance) -> None:
-        """Write a derived row, unless the record is explained already or older than the retention."""
+        """Write a row derived from the record at `offset`, unless it has a row or exceeds the retention."""
         if timestamp_ms < self._oldest_ms() or offset <= self._explained_offsets().get(partition, -1):
             return
         group_id, row = rebalance
@@ -114,18 +116,18 @@ class Audit:
         log.info("%s", _line(group_id, row))
 
     def loaded(self) -> None:
-        """Release what deriving rows needed: all coordinators are loaded."""
+        """Release the histories and offsets from which rows are derived, once all coordinators are loaded."""
         self._histories.clear()
         self._explained = None
         self.is_new = False
 
     def _oldest_ms(self) -> int:
-        """Return the time before which a row would exceed the retention."""
+        """Return the wall-clock time before which rows exceed the retention; 0 without retention."""
         retention_ms: int = self._node.settings.config["konvene.audit.retention.ms"]
         return self._node.environment.wall_clock_ms() - retention_ms if retention_ms >= 0 else 0
 
     def _explained_offsets(self) -> dict[int, int]:
-        """Return the last offset that a row explains by partition, reading the audit topic on first use."""
+        """Return the last explained offset of each partition; the first call reads the audit topic."""
         if self._explained is None:
             self._explained = {}
             partition = self._node.partitions.get(AUDIT_TOPIC, 0)

@@ -1,13 +1,15 @@
 """Runs the slow work of groups in the background and hands the results back to their coordinator.
 
-In threads: matching topics with regular expressions, and computing targets of large groups
-(`groups.consumer.work`). By the catalogue: creating internal topics of streams groups (`internal_topics`). By
-the share coordinator: initializing share partitions (`ShareStateWork`). By the loop, in slices: looking up
-the ends of changelogs (`changelog_ends`).
+    work                                                                   runs in
+    matching topics with regular expressions (`groups.consumer.work`)      threads
+    computing targets of large groups (`groups.consumer.work`)             threads
+    creating internal topics of streams groups (`internal_topics`)         the catalogue
+    initializing share partitions (`ShareStateWork`)                       the share coordinator
+    looking up end offsets of changelogs (`changelog_ends`)                slices on the event loop
 
-The coordinator serves other requests meanwhile. A coordinator that has reloaded its log, or has stopped, does
-not know of the work any more; the result is then dropped. A failure is reported as a result too, because the
-group would wait for it otherwise.
+The coordinator serves other requests meanwhile. If it has stopped or reloaded its log before the work is
+done, the result is dropped. A failure is reported as a result too, because the group would wait for it
+otherwise.
 
 There are `group.coordinator.background.threads` threads. Closing does not wait for them, because they write
 nothing. Limitation: Python waits for its threads at exit, so an assignor that never returns has to be killed
@@ -52,7 +54,7 @@ BROKER = RequestContext(client_id="broker")
 
 
 class GroupWork:
-    """The background work of all group coordinators of a broker."""
+    """Runs the background work that the group coordinators of a broker request as effects."""
 
     def __init__(
         self, node: NodeServices, share_state_work: ShareStateWork, authorize: Authorizer = allow_all
@@ -71,7 +73,7 @@ class GroupWork:
         return f"<group work: {len(self._tasks)} running>"
 
     def perform(self, coordinator: Coordinator, effect: Effect) -> None:
-        """Start the work of a coordinator's effect."""
+        """Start the work that `effect` requests; the coordinator is informed of its result."""
         if self._share_state_work.perform(coordinator, effect):
             return
         if effect.verb == CREATE_TOPICS:
@@ -116,7 +118,7 @@ class GroupWork:
 
 
 def resolve_regexes(work: RegexesToResolve, authorize: Authorizer) -> RegexesResolved:
-    """Return the topics that each expression matches: internal ones too, only those that may be described."""
+    """Return the topics that each expression matches, among all topics that the broker may describe."""
     names = [
         name
         for name in sorted(work.topics.by_name)
@@ -131,7 +133,7 @@ def resolve_regexes(work: RegexesToResolve, authorize: Authorizer) -> RegexesRes
 
 
 def compute_assignment(work: AssignmentToCompute, _authorize: Authorizer) -> AssignmentComputed:
-    """Return the next target of a group, or the error of its assignor."""
+    """Run the assignor of a group; return the target assignment, or the assignor's error."""
     name = work.assignor.name
     try:
         assignment = work.compute()

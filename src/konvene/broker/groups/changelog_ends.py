@@ -1,8 +1,8 @@
 """Looks up the end offsets of changelogs in the logs of this node, for members that cannot report them.
 
-A changelog ends at its high watermark: consumers that restore from it read up to there. Nothing is read for
-that. A partition that does not exist or is offline is left out, and the lag of its task stays unknown. Long
-lists are processed in slices, so that no other work waits.
+The end of a changelog is its high watermark: consumers that restore from it read up to there. It is kept in
+memory, so no log is read. A partition that does not exist or is offline is left out, and the lag of its task
+stays unknown. Long lists are processed in slices, so that no other work waits.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ LONG_INTERVAL_MS = 1_000_000
 
 
 class GroupCoordinators(Coordinators):
-    """The coordinators of groups, and the services that they share."""
+    """Creates the group coordinators, starts and stops them, and informs them of events outside their log."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class GroupCoordinators(Coordinators):
         self.start()
 
     async def resume(self) -> None:
-        """Start the coordinators of existing groups.
+        """Start the coordinators if the offsets topic exists.
 
-        If the directory has no audit topic yet, as one of Kafka's, create it."""
+        If the audit topic does not exist, as in a data directory of Kafka's, create it."""
         topics = self._node.catalogue.topics.by_name
         audit_enabled = self._node.settings.config["konvene.audit.enable"]
         if OFFSETS_TOPIC in topics and AUDIT_TOPIC not in topics and audit_enabled:
@@ -95,7 +95,7 @@ class GroupCoordinators(Coordinators):
         self._audit.loaded()
 
     def _coordinator(self, index: int) -> Coordinator | None:
-        """Return None if the partition's log is damaged; only its groups are without a coordinator."""
+        """Return a coordinator for partition `index`, or None if its log is damaged."""
         node = self._node
         partition = node.partitions.get(OFFSETS_TOPIC, index)
         if partition is None:
@@ -142,13 +142,13 @@ class GroupCoordinators(Coordinators):
         self._counting = self._node.loop.call_later(1, self._count)
 
     def heartbeat_received(self, group_id: str, member_id: str, connection: object) -> None:
-        """Note the connection on which a member of a consumer group heartbeats."""
+        """Record the connection of a member's heartbeat, if `konvene.session.disconnect.grace.ms` is set."""
         if self._node.settings.config["konvene.session.disconnect.grace.ms"]:
             self._connection_of[group_id, member_id] = connection
             self._members_of.setdefault(connection, {})[group_id, member_id] = None
 
     def disconnected(self, connection: object) -> None:
-        """Shorten the sessions of the members that heartbeated on a lost connection last."""
+        """Shorten the sessions of the members whose last heartbeat arrived on this lost connection."""
         for group_id, member_id in self._members_of.pop(connection, ()):
             if self._connection_of.get((group_id, member_id)) is connection:
                 del self._connection_of[group_id, member_id]

@@ -1,6 +1,6 @@
-"""Heartbeat intervals of a group's members, as a tagged field of describe responses.
+"""Adds the members' heartbeat intervals to describe responses, as a tagged field.
 
-Only requests with the tag receive the field.
+Only responses to requests that contain the tag have the field.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def with_extension(
     request: DescribeRequest,
     described: list[Described],
 ) -> list[Described]:
-    """Add the field to each group that could be described, if the request has the tag."""
+    """Add the tagged field to each group described without error, if the request has the tag."""
     if all(tag != HEARTBEAT_EXTENSION for tag, _ in request.unknown_tags):
         return described
     return [
@@ -97,7 +97,7 @@ IS_WAITING: Final[Mapping[type, Callable[[Any, Any], bool | None]]] = {
 def _advised_interval_ms(
     settings: BrokerSettings, groups: GroupCoordinators, group: Group, member: Any
 ) -> int:
-    """Return the heartbeat interval that the member's responses contain, or -1 if they contain none."""
+    """Return the heartbeat interval in responses to the member, or -1 if its responses have no such field."""
     check = IS_WAITING.get(type(group))
     waits = check(group, member) if check is not None else None
     if waits is None:

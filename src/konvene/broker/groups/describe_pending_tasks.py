@@ -1,7 +1,8 @@
-"""Rebalance details of a streams group, as a tagged field of StreamsGroupDescribe responses.
+"""Adds rebalance details of streams groups to StreamsGroupDescribe responses, as a tagged field.
 
 The field has the tasks that members have to revoke, the limits of warm-up tasks, the members that report no
-task offsets, and the cost of the target assignment by tags and racks. Only requests with the tag receive it.
+task offsets, and the cost of the target assignment by tags and racks. Only responses to requests that contain
+the tag have the field.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def with_streams_extension(
     request: StreamsGroupDescribeRequest,
     described: list[DescribedGroup],
 ) -> list[DescribedGroup]:
-    """Add the field to each group that could be described, if the request has the tag."""
+    """Add the tagged field to each group described without error, if the request has the tag."""
     if all(tag != STREAMS_EXTENSION for tag, _ in request.unknown_tags):
         return described
     return [
@@ -75,7 +76,7 @@ def _placement(group: StreamsGroup) -> tuple[PlacementCost, ...]:
 
 
 def reports_no_offsets(group: StreamsGroup, member_id: str) -> bool:
-    """Return True if the member reported no task offsets; False if it has not heartbeated yet."""
+    """Return True if the member's heartbeats have no task offsets; False also before its first one."""
     reported = group.reported.get(member_id)
     return reported is not None and not reported.reports
 

@@ -2,8 +2,8 @@
 
 KIP-1071: an existing topic keeps its replicas and its configs, whatever the topology requires; a difference
 is logged and otherwise ignored. It is logged when a group's topology is compared with its topics, and when
-the configs of such a topic are altered. Each warning is logged once, until it does not apply any more. A
-config counts by its effective value: a default may be what the topology requires.
+the configs of such a topic are altered. A warning is logged once, and again only if it has ceased to apply in
+between. The effective value of a config is compared, so a default may match the topology.
 
 Nothing here is stored: a restarted broker logs all warnings again.
 """
@@ -40,7 +40,7 @@ REPLICAS = 1
 
 
 class InternalTopicWarnings:
-    """The topology of each group and the warnings that were logged for it."""
+    """Compares internal topics with the topologies of their groups, and logs each difference once."""
 
     def __init__(self, node: NodeServices) -> None:
         self._node = node
@@ -51,7 +51,7 @@ class InternalTopicWarnings:
         return f"<internal topic warnings of {len(self._logged)} groups>"
 
     def observe(self, outcome: Outcome) -> None:
-        """Check the groups whose topology an outcome has configured anew."""
+        """Check the groups whose configured topology an outcome of their coordinator has replaced."""
         for record in outcome.soft_records:
             if type(record) is SoftStateRecord and isinstance(record.soft, SoftState):
                 configured = record.soft.configured
@@ -59,7 +59,7 @@ class InternalTopicWarnings:
                     self._check(record.group_id, configured)
 
     def configs_changed(self, topic: str | None) -> None:
-        """Check the groups of a topic whose configs were altered; None stands for all topics."""
+        """Check the groups that use the internal topic with altered configs; all groups if it is None."""
         for group_id, configured in list(self._topologies.items()):
             if topic is None or topic in configured.internal_topics:
                 self._check(group_id, configured)
@@ -84,7 +84,7 @@ class InternalTopicWarnings:
                 log.warning("group %s: %s", group_id, warning)
 
     def _existing(self, required: InternalTopic) -> ExistingTopic:
-        """Return the existing topic. A value that equals the topology's is given in its spelling."""
+        """Return replicas and configs of a topic; a value equal to the required one is spelled like it."""
         altered = self._node.catalogue.settings_of(ResourceType.TOPIC, required.name)
         values = topic_values(self._node.settings.config, altered)
         configs = {}

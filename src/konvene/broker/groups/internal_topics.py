@@ -1,8 +1,8 @@
 """Creates the internal topics of streams groups (KIP-1071) when a heartbeat reports that they are missing.
 
-Every heartbeat reports them. A topic whose creation is pending is not created again, and after a failure the
-next attempt waits for one heartbeat interval. Existing topics are never altered: the catalogue rejects the
-creation, which is no failure, because another request was faster.
+Each heartbeat of such a group requests the creation. A topic whose creation is pending is not created again,
+and after a failure the next attempt waits for one heartbeat interval. Existing topics are never altered: the
+catalogue rejects the creation with TOPIC_ALREADY_EXISTS, which is not reported as a failure.
 
 Creation requires the permission to create topics in the cluster, or to create each of the topics.
 """
@@ -42,7 +42,7 @@ DEFAULT = -1
 
 
 class InternalTopics:
-    """The pending creations, and the topics whose creation failed recently."""
+    """Creates internal topics, and tracks pending creations and those that failed recently."""
 
     def __init__(self, node: NodeServices, authorize: Authorizer = allow_all) -> None:
         self._node = node
@@ -54,7 +54,7 @@ class InternalTopics:
         return f"<{len(self._pending)} internal topics pending>"
 
     async def create(self, missing: TopicsToCreate) -> TopicsNotCreated | None:
-        """Create the missing topics whose creation is not pending; return the failures, or None."""
+        """Create the missing topics that are neither pending nor backing off; return failures, else None."""
         now_s = self._node.loop.time()
         existing = self._node.catalogue.topics.by_name
         topics = [
@@ -100,7 +100,7 @@ class InternalTopics:
         )
 
     async def _create(self, topics: list[InternalTopic]) -> dict[str, str]:
-        """Create topics; return the reason by topic for those that could not be created."""
+        """Create topics; return a dict of the topics that could not be created to the error message."""
         request = CreateTopicsRequest(topics=tuple(map(_creatable, topics)))
         context = BROKER._replace(fresh_ids=self._node.environment.fresh_ids(len(topics)))
         response = await self._node.catalogue.submit(request, context)

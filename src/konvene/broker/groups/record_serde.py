@@ -1,11 +1,11 @@
 """Encodes and decodes the records of group coordinators in the batches of their log.
 
 A coordinator loads its whole log at the start. Most of it is committed offsets: batches of records of one
-group and topic that differ in a few numbers. Such a run is decoded in one step, all other records one by one.
-The resulting shard is the same.
+group and topic that differ in partition, offset, epoch and time only. Such a run is decoded in one step into
+one `OffsetsCommitted`, all other records one by one. Replaying either gives the same shard.
 
-A batch may be part of a transaction, and a marker ends one. Both are decoded as such
-(`records.transactional`); the shard decides about their effect.
+A record of a transaction is decoded as `InTransaction`, a transaction marker as `TransactionEnded`
+(`records.transactional`). Replay decides about their effect.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Decoded = Iterator[tuple[int, int, Any]]
 
 
 def read(batch: memoryview, header: BatchHeader) -> Decoded:
-    """Decode a batch. Records of a transaction are wrapped, and a marker is decoded as the end of one.
+    """Decode the records of a batch: ordinary ones, those of a transaction, or a transaction marker.
 
     Raises `CodecError` if the batch is inconsistent, as `batches.records`.
     """
@@ -104,10 +104,10 @@ def _read_plain(batch: memoryview, header: BatchHeader) -> Decoded:
 def _run(
     data: memoryview, entry: Record, first: OffsetCommitted, delta: int, header: BatchHeader
 ) -> tuple[int, int, OffsetCommitted | OffsetsCommitted]:
-    """Decode the commits that differ from `first` in their numbers only.
+    """Decode a run of commits that equal `first` except for partition, offset, epoch and time.
 
     Return their count, the offset delta of the last one, and one record with all of them. `data` begins with
-    the first one.
+    `first`, whose raw record is `entry` and whose offset delta is `delta`.
     """
     committed, key, value = first.committed, entry.key or b"", entry.value or b""
     version = int.from_bytes(value[:2], "big")
@@ -145,7 +145,9 @@ def _run(
 
 
 def _offset_delta(deltas: bytes) -> int:
-    """Return the offset delta that follows the attributes and a timestamp delta of one byte; else -1."""
+    """Return the offset delta in `deltas`, which also has the record's attributes and timestamp delta.
+
+    Return -1 unless the timestamp delta has one byte and the offset delta is not negative."""
     last = deltas[-1]
     if deltas[1] >= 0x80 or last >= 0x80:
         return -1
