@@ -86,7 +86,7 @@ def submit_for_transaction(
     transaction: AddPartitionsToTxnTransaction,
     context: RequestContext,
 ) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
-    """Submit one transaction of a broker's request to its coordinator."""
+    """Submit one transaction of a batched request to its own coordinator."""
 
     def error_response(error: Errors) -> AddPartitionsToTxnResponse:
         result = AddPartitionsToTxnResult(
@@ -102,7 +102,7 @@ def submit_for_transaction(
 
 
 def _invalid_partitions(catalogue: ClusterCatalogue, topics: Topics, *, from_client: bool) -> PartitionErrors:
-    """Return the partitions that cannot be added. If there is one, none of the request is attempted."""
+    """Return the errors of partitions that cannot be added. If there is any, no partition is added."""
     errors: PartitionErrors = {}
     for topic in topics:
         for index in topic.partitions:

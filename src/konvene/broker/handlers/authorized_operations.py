@@ -1,6 +1,7 @@
-"""Authorized operations in Describe and Metadata responses: without an authorizer, all of the resource.
+"""Authorized operations in Describe and Metadata responses: all that the resource type has.
 
-A set of operations is a bit field. Bit n stands for Kafka's ACL operation with code n.
+There is no authorizer, so every operation is allowed. A set of operations is a bit field: bit n stands for
+Kafka's ACL operation with code n.
 """
 
 from __future__ import annotations

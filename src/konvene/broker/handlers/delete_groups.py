@@ -33,7 +33,7 @@ async def handle(
 async def _delete(
     groups: GroupCoordinators, share_state_work: ShareStateWork, group_id: str, context: RequestContext
 ) -> Any:
-    """Delete a group, a share group's state first. Return a response or an error."""
+    """Delete a group; if it is a share group, delete its share state first."""
     coordinator = groups.of(group_id)
     if coordinator is None:
         return Errors.NOT_COORDINATOR

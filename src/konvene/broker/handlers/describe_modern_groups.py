@@ -1,4 +1,4 @@
-"""Describing consumer, share and streams groups, each by its own coordinator.
+"""Describes consumer, share and streams groups, each by its own coordinator.
 
 The client has to be authorized to describe the group and all topics in its description. A `DescribeSpec`
 holds what is specific to one group type: its messages, its topics, and Kafka's error message.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DescribeSpec(NamedTuple):
-    """What is specific to one group type."""
+    """The messages, topics and error text of one group type's describe API."""
 
     response: type[Any]
     """Class of the response message."""
@@ -32,7 +32,7 @@ class DescribeSpec(NamedTuple):
 
 
 def disabled_response(spec: DescribeSpec, request: Any) -> Any:
-    """Return the response of a cluster in which this group type is disabled."""
+    """Return a response with UNSUPPORTED_VERSION for each requested group: the group type is disabled."""
     groups = [_error(spec, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids]
     return spec.response(groups=tuple(groups))
 
@@ -44,7 +44,7 @@ async def describe_groups(
     context: RequestContext,
     authorize: Authorizer,
 ) -> list[Any]:
-    """Describe each requested group by its own coordinator."""
+    """Return the description of each requested group, or its error, in the order of the request."""
     described = [
         await _describe(spec, groups, request, group_id, context, authorize) for group_id in request.group_ids
     ]

@@ -65,7 +65,7 @@ async def handle(
 
 
 class _Describer(NamedTuple):
-    """Describes groups with the services and the context of one request."""
+    """Describes share groups for one request; holds the services and the context that this needs."""
 
     catalogue: ClusterCatalogue
     partitions: Partitions
@@ -79,7 +79,9 @@ class _Describer(NamedTuple):
     async def describe_group(
         self, group: DescribeShareGroupOffsetsRequestGroup
     ) -> DescribeShareGroupOffsetsResponseGroup:
-        """Describe the requested topics, or all initialized ones: first found, then missing, then denied."""
+        """Describe the requested topics, or all initialized ones if the request names none.
+
+        Existing topics come first, then missing ones, then those that the client may not describe."""
         if not share_groups_enabled(self.catalogue):
             return _error_response(group.group_id, Errors.UNSUPPORTED_VERSION)
         if not self.authorize(self.context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):

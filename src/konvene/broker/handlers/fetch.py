@@ -1,8 +1,8 @@
 """Fetch: return record batches as they are in the log, waiting for more if there are too few.
 
 Partitions are read in the order in which the client names them (`fetch_sessions` reorders those of a
-session), each up to its own limit and all of them up to the request's. The first batch found is returned
-whole, whatever its size, so that a consumer always makes progress.
+session), each up to its own limit of bytes, and all together up to the request's limit. The first batch is
+returned whole, whatever its size, so that a consumer always makes progress.
 
 A fetch completes at once if it has `min_bytes`, if a partition has an error or has diverged, or if there is
 no partition to read. Otherwise it waits. Each partition that grows is checked alone; once there are enough
@@ -92,7 +92,7 @@ def handle(
 
 
 def _unknown_isolation_level(request: FetchRequest, *, with_ids: bool) -> FetchResponse:
-    """Return Kafka's response to an unknown isolation level: an error for each named partition."""
+    """Return Kafka's response to an unknown isolation level: an error per partition requested by name."""
     error = Errors.UNKNOWN_SERVER_ERROR
     responses = tuple(
         FetchableTopicResponse(
@@ -122,7 +122,7 @@ class _ReadResult(NamedTuple):
 
 
 class _Reader:
-    """Reads the partitions of one fetch."""
+    """Reads the partitions of one fetch, once or again after waiting, within its limits of bytes."""
 
     __slots__ = (
         "catalogue",
@@ -155,7 +155,7 @@ class _Reader:
         self.replica_id = request.replica_state.replica_id if has_replica_state else request.replica_id
 
     def read(self) -> _ReadResult:
-        """Read all partitions. Missing ones come last."""
+        """Read all partitions. Those that do not exist come last in the result."""
         found: ReadResults = []
         missing: ReadResults = []
         readable: list[tuple[Partition, RequestedPartition]] = []
@@ -181,7 +181,7 @@ class _Reader:
         return _ReadResult(found + missing, total, readable, is_final)
 
     def _find(self, requested: RequestedPartition) -> Partition | None:
-        """Return the partition, None if its log is offline. Raises `Refused` if it does not exist."""
+        """Return the partition, or None if its log is offline. Raises `Refused` if it does not exist."""
         topics = self.catalogue.topics
         if requested.topic is None:
             topic = topics.by_id.get(requested.topic_id) if requested.topic_id else None
@@ -293,7 +293,7 @@ class _DelayedFetch:
 
 
 class _PartitionWatch:
-    """Watches one partition of a waiting fetch, and adds up the bytes that are appended to it."""
+    """Adds the bytes that are appended to one partition to the size of a waiting fetch."""
 
     __slots__ = ("checked_offset", "delayed", "partition", "remaining_bytes")
 
@@ -335,7 +335,7 @@ class _PartitionWatch:
 
 
 def _diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:
-    """Return the end of the client's last epoch if that is below its offset, else None."""
+    """Return where the client's log diverges (KIP-595): an epoch and its end offset; None if it does not."""
     log = partition.log
     end = partition.end_of_epoch(epoch)
     if NO_EPOCH in end or offset < log.start_offset:
@@ -346,7 +346,7 @@ def _diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset 
 
 
 def _aborted(log: PartitionLog, offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
-    """Return the aborted transactions whose records the client has to skip."""
+    """Return the aborted transactions in `records`, which start at `offset`, for the client to skip."""
     if not log.aborted:
         return ()
     upto = offset

@@ -88,7 +88,7 @@ def _is_valid_key(key_type: int, key: str) -> bool:
 
 
 def is_share_key(key: str) -> bool:
-    """Return whether a key names a share partition: `group:topic-id:partition`. The group may have colons."""
+    """Return True if a key names a share partition: `group:topic-id:partition`. The group may have colons."""
     parts = key.split(":")
     while parts and not parts[-1]:
         parts.pop()

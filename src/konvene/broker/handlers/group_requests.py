@@ -1,4 +1,4 @@
-"""Submitting requests to the coordinator of a group, and mapping its errors to responses."""
+"""Submits requests to the coordinator of a group, and checks which group types are enabled."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ R = TypeVar("R", bound="Struct")
 
 
 def consumer_groups_enabled(settings: BrokerSettings, catalogue: ClusterCatalogue) -> bool:
-    """Return whether the settings list the consumer protocol and `group.version` has it."""
+    """Return True if the settings list the consumer protocol and the level of `group.version` enables it."""
     return _is_enabled(settings, catalogue, "consumer", GROUP_VERSION)
 
 
 def streams_groups_enabled(settings: BrokerSettings, catalogue: ClusterCatalogue) -> bool:
-    """Return whether the settings list the streams protocol and `streams.version` has it."""
+    """Return True if the settings list the streams protocol and the level of `streams.version` enables it."""
     return _is_enabled(settings, catalogue, "streams", STREAMS_VERSION)
 
 
 def share_groups_enabled(catalogue: ClusterCatalogue) -> bool:
-    """Return whether `share.version` has share groups. As in Kafka, the list of protocols does not matter."""
+    """Return True if the level of `share.version` enables share groups. As in Kafka, no setting matters."""
     return catalogue.feature_level(SHARE_VERSION) >= 1
 
 
@@ -48,7 +48,7 @@ def submit_to_group_coordinator(
     context: RequestContext,
     error_response: Callable[[Errors], R],
 ) -> R | Deferred[R]:
-    """Return the coordinator's response, or `error_response` of its error."""
+    """Submit a request; return the coordinator's response, or `error_response` of the error it returns."""
     coordinator = groups.of(group_id)
     if coordinator is None:
         return error_response(Errors.NOT_COORDINATOR)

@@ -1,6 +1,6 @@
 """InitProducerId: allocate a producer id.
 
-An idempotent producer always gets a new id. With a transactional id the coordinator decides: it aborts the
+A producer without a transactional id always gets a new id. With one, its coordinator decides: it aborts the
 transaction that an older instance of the producer left open, and fences that instance.
 """
 

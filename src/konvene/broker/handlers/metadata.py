@@ -51,7 +51,7 @@ def handle(
 
 
 def _requested_topics(request: MetadataRequest, version: int) -> tuple[MetadataRequestTopic, ...] | None:
-    """Return the requested topics, None for all. If any is requested by id, those by name are ignored."""
+    """Return the requested topics; None for all. If any is requested by id, those by name are left out."""
     requested = request.topics
     if requested is None or (version < FIRST_VERSION_WHERE_NULL_IS_ALL and not requested):
         return None
@@ -151,7 +151,7 @@ def _topic(
 def _partition(
     catalogue: ClusterCatalogue, partitions: Partitions, topic: str, index: int, epoch: int
 ) -> MetadataResponsePartition:
-    """Describe a partition, which this node leads. Without a usable log it has no leader."""
+    """Describe a partition: this node is its leader, unless its log is offline."""
     node = (catalogue.node_id,)
     if (topic, index) in partitions.offline:
         return MetadataResponsePartition(

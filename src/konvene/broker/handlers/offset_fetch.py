@@ -1,6 +1,6 @@
 """OffsetFetch: return the committed offsets of one group, or since version 8 of several.
 
-Coordinators receive the current form of the request; older requests and their responses are converted.
+Coordinators receive the form with several groups; older requests and their responses are converted.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def _fetch_all(
 
 
 def _error_response(group: OffsetFetchRequestGroup, error: Errors, version: int) -> OffsetFetchResponse:
-    """Return an error of the group. Versions below 2 only have error codes of partitions."""
+    """Return a response with an error of the group; below version 2 on each partition, else on the group."""
     topics: tuple[OffsetFetchResponseTopics, ...] = ()
     if version < FIRST_VERSION_WITH_ERROR:
         topics = tuple(
@@ -91,7 +91,7 @@ def _error_response(group: OffsetFetchRequestGroup, error: Errors, version: int)
 
 
 def _single_group_response(response: OffsetFetchResponse) -> OffsetFetchResponse:
-    """Convert the response to the form of versions below 8."""
+    """Convert a response with one group to the form of versions below 8."""
     group = response.groups[0]
     return OffsetFetchResponse(
         error_code=group.error_code,

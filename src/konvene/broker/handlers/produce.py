@@ -150,7 +150,7 @@ async def _append_in_slices(
     results: dict[Key, PartitionProduceResponse],
     unsynced: dict[Key, Partition],
 ) -> Produced:
-    """Append to many partitions, yielding to other tasks: batches may have to be decompressed."""
+    """Append to many partitions, yielding to other tasks every `SLICE_S`; decompression takes time."""
     slice_end_s = loop.time() + SLICE_S
     try:
         for _ in steps:
@@ -176,9 +176,9 @@ def _respond(
 
 
 def _check_transactional_id(request: ProduceRequest, requested: list[tuple[Key, Buffer]]) -> None:
-    """Raise `Refused`, for all partitions, if transactional batches come without a transactional id.
+    """Raise `Refused` if a batch is transactional but the request has no transactional id.
 
-    Also if the records before the first transactional batch are not a batch at all, as in Kafka."""
+    As in Kafka, also if the data of a partition before the first transactional one is not a batch."""
     for _, data in requested:
         if is_transactional(data):
             if request.transactional_id is None:
@@ -192,7 +192,9 @@ def _find_all(
     requested: list[tuple[Key, Buffer]],
     context: RequestContext,
 ) -> tuple[dict[Key, tuple[Partition, Buffer]], dict[Key, PartitionProduceResponse]]:
-    """Return the partitions and batches found, the last of repeated ones, and error results of the others."""
+    """Return the existing partitions with their batches, and error results of the others.
+
+    If a partition is repeated, its last batch counts."""
     found: dict[Key, tuple[Partition, Buffer]] = {}
     rejected: dict[Key, PartitionProduceResponse] = {}
     for key, data in requested:
@@ -204,7 +206,7 @@ def _find_all(
 
 
 class _Transaction:
-    """The transaction of a request's transactional batches."""
+    """The transaction that a request writes to, and the errors of partitions that it may not write to."""
 
     __slots__ = ("_transactions", "errors", "producer", "supported", "unverified")
 
@@ -226,14 +228,14 @@ class _Transaction:
         self.errors.update((partition, error) for partition, error in errors.items() if error)
 
     def error_result(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:
-        """Return the result of a partition that the transaction may not write to, None of the others."""
+        """Return an error result if the transaction may not write to the partition, else None."""
         error = self.errors.get((partition.topic, partition.index))
         if error is None:
             return None
         return _error_result(key, *verification.producer_error(error, self.supported))
 
     def append(self, partition: Partition, batch: Buffer, key: Key) -> PartitionProduceResponse:
-        """Append a batch to a partition of the transaction."""
+        """Append a batch; return an error if it is transactional and its transaction has ended meanwhile."""
         topic_partition = partition.topic, partition.index
         sequence_zero = False
         if is_transactional(batch) and not verification.is_open(partition, self.producer):
@@ -252,7 +254,9 @@ def _transaction(
     context: RequestContext,
     found: dict[Key, tuple[Partition, Buffer]],
 ) -> _Transaction | None:
-    """Return the transaction of the request with its unverified partitions, if any. Raises `Refused`."""
+    """Return the transaction of the request, or None if nothing in it has to be verified.
+
+    Raises `Refused` if its batches are of different producers."""
     if request.transactional_id is None:
         return None
     supported = SupportedOperation.DEFAULT_ERROR
@@ -286,9 +290,9 @@ def _transaction(
 def _append_steps(
     request: ProduceRequest, transaction: _Transaction | None, context: RequestContext, progress: _Progress
 ) -> Iterator[None]:
-    """Append the batches, one partition per step, and add to the results and the partitions to sync.
+    """Append one partition's batch per step, adding to the results and the partitions to sync in `progress`.
 
-    The last step orders the results as the request does."""
+    The last step puts the results in the order of the request."""
     found, rejected, results, unsynced = progress
     for key, (partition, batch) in found.items():
         error_result = None if transaction is None else transaction.error_result(partition, key)
@@ -311,7 +315,7 @@ def _append_steps(
 
 
 def _requested_batches(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
-    """Return each partition of a request and its records."""
+    """Return the key and the data of each requested partition."""
     return [
         ((topic.name, topic.topic_id, partition.index), partition.records or b"")
         for topic in request.topic_data
@@ -322,7 +326,7 @@ def _requested_batches(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
 def _find(
     catalogue: ClusterCatalogue, partitions: Partitions, key: Key, data: Buffer, context: RequestContext
 ) -> tuple[Partition, Buffer]:
-    """Return a partition and its batch. Raises `Refused`."""
+    """Return a partition and the only batch in `data`. Raises `Refused` if either is missing or invalid."""
     name, topic_id, index = key
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -364,7 +368,7 @@ def _append(
 
 
 async def _sync_without_response(syncs: dict[Key, asyncio.Task[None]]) -> HangUp | None:
-    """Wait for the syncs of a request with acks=0; the connection's next request waits for them too."""
+    """Wait for the syncs of a request with acks=0, and with it the connection's next request."""
     for sync in syncs.values():
         try:
             await asyncio.shield(sync)
@@ -376,7 +380,7 @@ async def _sync_without_response(syncs: dict[Key, asyncio.Task[None]]) -> HangUp
 async def _when_durable(
     results: dict[Key, PartitionProduceResponse], syncs: dict[Key, asyncio.Task[None]]
 ) -> ProduceResponse:
-    """Respond once the batches are on disk (`konvene.log.fsync.topics`, `flush.messages`)."""
+    """Return the response once the syncs are done (`konvene.log.fsync.topics`, `flush.messages`)."""
     for key, sync in syncs.items():
         try:
             await asyncio.shield(sync)
@@ -394,7 +398,7 @@ def _start_syncs(unsynced: dict[Key, Partition]) -> dict[Key, asyncio.Task[None]
 
 
 def _retrieve_exception(sync: asyncio.Task[None]) -> None:
-    """Keep asyncio from logging an error that no task awaits. The log itself records that it failed."""
+    """Retrieve the error of a sync, so that asyncio does not log it; the partition's log has recorded it."""
     if not sync.cancelled():
         sync.exception()
 

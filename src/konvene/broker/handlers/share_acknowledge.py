@@ -51,7 +51,7 @@ def handle(
 
 
 class _DelayedResponse:
-    """A response that waits for the acknowledgements of its request."""
+    """A ShareAcknowledge request whose response waits until its acknowledgements are persisted."""
 
     __slots__ = ("catalogue", "deferred", "pending", "request", "settings", "share_partitions")
 

@@ -1,12 +1,12 @@
 """ShareFetch: acknowledge acquired records and acquire further ones.
 
-Both happen at the same time. The response is sent once the acknowledgements are persisted and the fetch is
-complete. A fetch that acquires nothing waits for a partition to grow, for records to be released, or for a
-share partition to be loaded. Each such event names its share partition, and only that one is tried again. The
-error of a share partition that cannot be loaded is returned when `max_wait_ms` have passed, as in Kafka:
-returned at once, it would make the member fetch in a tight loop.
+Records are acquired while the acknowledgements are being persisted; the response is sent when both are done.
+A fetch that acquires nothing waits for a partition to grow, for records to be released, or for a share
+partition to be loaded. Each such event concerns one share partition, and only that one is tried again. If a
+share partition cannot be loaded, its error is returned when `max_wait_ms` have passed, as in Kafka: an
+immediate error would make the member fetch in a tight loop.
 
-Each request of a session begins with another partition, so that none of them is always the last.
+Successive requests of a session begin with different partitions, so that none of them is always the last.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _FetchedPartition(NamedTuple):
 
 
 class _DelayedShareFetch:
-    """A request until its response: acknowledges, and acquires records or waits for them."""
+    """A ShareFetch request in progress: applies acknowledgements, and acquires records or waits for them."""
 
     __slots__ = (
         "acknowledgements", "catalogue", "deferred", "fetched", "is_acknowledged", "is_fetched", "loop",
@@ -171,7 +171,7 @@ class _DelayedShareFetch:
             server.partition.waiting[watch] = None
 
     def _find_servers(self, partitions: tuple[TopicIdPartition, ...]) -> Servers:
-        """Return the share partitions that are loaded or loading. The others get an error in `fetched`."""
+        """Return the share partitions to acquire from or wait for. Errors are stored in `fetched`."""
         topics, group_id = self.catalogue.topics, self.request.group_id
         assert group_id is not None
         servers: Servers = []
@@ -194,10 +194,10 @@ class _DelayedShareFetch:
         return servers
 
     def _acquire_all(self, servers: Servers, min_bytes: int | None = None) -> bool:
-        """Acquire records of these share partitions, from `min_bytes` on (by default the request's).
+        """Acquire records if `min_bytes` (default: the request's) are available; return True if any result.
 
-        Return False, without having acquired anything, if there are too few. With `min_bytes` 0 all results
-        are kept in `fetched`, including empty ones."""
+        Results are acquired records and errors; they are stored in `fetched`. With `min_bytes` 0 the share
+        partitions without either are stored too."""
         ready = [(partition, server) for partition, server in servers if server.can_acquire]
         if not ready:
             return False
@@ -233,7 +233,7 @@ class _DelayedShareFetch:
         return _FetchedPartition(SUCCESS, tuple(acquired), read[0] if len(read) == 1 else b"".join(read))
 
     def try_complete(self, watch: _PartitionWatch) -> None:
-        """Complete the fetch if the share partition has failed or has records now."""
+        """Complete the fetch if the share partition of `watch` has failed, or has enough records now."""
         if self.is_fetched:
             return
         server = watch.server
@@ -249,7 +249,7 @@ class _DelayedShareFetch:
             self._complete_fetch()
 
     def _expire(self) -> None:
-        """Complete the fetch with whatever can be acquired after `max_wait_ms`."""
+        """Complete the fetch with the records that are available when `max_wait_ms` have passed."""
         if self.session_fetch.is_open:
             self._acquire_all(self._watched(), min_bytes=0)
         self._complete_fetch()
@@ -336,7 +336,7 @@ class _DelayedShareFetch:
 
 
 def _available_bytes(servers: Servers, limit: int) -> int:
-    """Return the size of the records that could be acquired, counting up to `limit`."""
+    """Return the bytes of records that could be acquired; counting stops at `limit`."""
     size = 0
     for _, server in servers:
         size += server.size_ahead(limit - size)
@@ -346,7 +346,7 @@ def _available_bytes(servers: Servers, limit: int) -> int:
 
 
 class _PartitionWatch:
-    """Notifies a waiting fetch of one share partition's records."""
+    """Makes a waiting fetch try to complete when one of its share partitions has changed."""
 
     __slots__ = ("fetch", "server", "topic_partition")
 

@@ -1,6 +1,6 @@
-"""The limit of share groups (`group.share.max.groups`), for the requests that create a group.
+"""Checks the limit of share groups (`group.share.max.groups`) before a request creates a group.
 
-These are the heartbeat of a first member, and AlterShareGroupOffsets, which creates a missing group.
+Such requests are the heartbeat of a first member, and AlterShareGroupOffsets for a missing group.
 Kafka 4.4 no longer has this limit.
 """
 
@@ -19,7 +19,7 @@ LIMIT_REACHED: Final = "The maximum number of share groups (group.share.max.grou
 
 
 def may_create_group(settings: BrokerSettings, groups: GroupCoordinators, group_id: str) -> bool:
-    """Return whether the group exists or one more share group may be created."""
+    """Return True if the group exists, or if one more share group is within the limit."""
     limit: int = settings.config["group.share.max.groups"]
     if not limit:
         return True

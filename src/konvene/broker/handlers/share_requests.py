@@ -32,7 +32,7 @@ LEADER_CHANGED_ERRORS = frozenset((Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_
 
 
 class RequestRejected(Exception):
-    """The whole request fails with this error."""
+    """Rejects a whole request, not only one of its partitions, with an error code."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -40,7 +40,7 @@ class RequestRejected(Exception):
 
 
 class Batch(Protocol):
-    """An acknowledgement batch of either request."""
+    """An acknowledgement batch of a ShareFetch or ShareAcknowledge request."""
 
     @property
     def first_offset(self) -> int: ...
@@ -51,7 +51,7 @@ class Batch(Protocol):
 
 
 def check_request(catalogue: ClusterCatalogue, request: Any) -> None:
-    """Validate the fields that both requests have. Raises `RequestRejected`."""
+    """Raise `RequestRejected` if share groups are disabled, or the group or member id is invalid."""
     if not share_groups_enabled(catalogue):
         raise RequestRejected(Errors.UNSUPPORTED_VERSION)
     if request.group_id is None or not request.member_id or len(request.member_id) > MAX_MEMBER_ID_LENGTH:
@@ -59,19 +59,19 @@ def check_request(catalogue: ClusterCatalogue, request: Any) -> None:
 
 
 def lock_timeout_ms(settings: BrokerSettings, group_id: str) -> int:
-    """Return the duration of the group's acquisition locks, which is part of every response."""
+    """Return the duration of the group's acquisition locks in ms, which every response has."""
     timeout: int = settings.group_configs.of(group_id)["share.record.lock.duration.ms"]
     return timeout
 
 
 def leader_epoch(catalogue: ClusterCatalogue, partition: TopicIdPartition) -> int:
-    """Return the leader epoch of a partition, which this broker leads; -1 if the topic does not exist."""
+    """Return the leader epoch of a partition; -1 if its topic does not exist."""
     topic = catalogue.topics.by_id.get(partition[0])
     return catalogue.state.leader_epoch(topic.name) if topic is not None else -1
 
 
 class PendingAcknowledgements:
-    """The acknowledgements of one request. Calls `on_complete` when the last of them is persisted."""
+    """Collects the results of a request's acknowledgements; calls `on_complete` when all are persisted."""
 
     __slots__ = ("_on_complete", "_pending", "results")
 
@@ -89,10 +89,10 @@ class PendingAcknowledgements:
         context: RequestContext,
         acknowledgements: Iterable[tuple[TopicIdPartition, Any]],
     ) -> None:
-        """Apply the acknowledgement batches of each partition. To be called once; may call `on_complete`.
+        """Apply the acknowledgement batches of each partition. Must be called once; may call `on_complete`.
 
-        A partition without batches succeeds, whether it exists here or not. As in Kafka, it has a result only
-        if another partition has batches."""
+        A partition without batches succeeds even if the member has acquired nothing from it. As in Kafka, it
+        has a result only if another partition has batches."""
         group_id, member_id = request.group_id, request.member_id
         renews = context.api_version >= FIRST_VERSION_WITH_RENEW
         without_batches: list[TopicIdPartition] = []
@@ -134,7 +134,7 @@ class PendingAcknowledgements:
 
 
 def are_valid_batches(batches: Iterable[Batch], *, renews: bool, is_renew_ack: bool) -> bool:
-    """Return whether the batches ascend, and each has valid types: one for all offsets or one for each."""
+    """Return True if the batches ascend, and each has valid types: one for all offsets or one for each."""
     last_type = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
     last_offset = -1
     for batch in batches:

@@ -1,8 +1,8 @@
-"""Submitting the share state APIs to the share coordinators, one share partition at a time.
+"""Submits requests of the share state APIs to the share coordinators, one share partition at a time.
 
-Services of this node use `broker.shares.state_coordinators` directly, and wait for a coordinator that is not
-ready. A request over the wire comes from another broker or an inspecting client, and fails at once, with
-Kafka's messages.
+Such a request comes from another broker or from a client that inspects the state. If a coordinator is not
+ready, it fails at once, with Kafka's messages. Services of this node do not use these APIs: they call
+`broker.shares.state_coordinators`, and wait for the coordinator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Results = dict[Uuid, dict[int, Any]]
 
 
 def is_empty(request: Any) -> bool:
-    """Return whether a request has no group or no topics. Kafka's response is empty then."""
+    """Return True if a request has no group or no topics; its response is then empty, as in Kafka."""
     return not request.group_id or not request.topics
 
 
@@ -51,9 +51,9 @@ async def submit_each_partition(
     operation: str,
     partition_request: Callable[[SharePartitionKey, Any], Any],
 ) -> Results:
-    """Submit a request for each partition and return the results. A repeated partition has one result.
+    """Submit `partition_request(key, partition)` for each partition of `request`; return the results.
 
-    `operation` completes the error message "Unable to ..."."""
+    A repeated partition has one result. `operation` completes the error message "Unable to ..."."""
     submitted: list[tuple[Uuid, int, Deferred[Any]]] = []
     for topic in request.topics:
         for partition in topic.partitions:
@@ -77,7 +77,7 @@ def topic_results(
     partition_type: Callable[..., P],
     success: Callable[[int, Any], P] | None = None,
 ) -> tuple[T, ...]:
-    """Build the `results` of a response from the messages of an API.
+    """Return the `results` of a response: a `topic_type` per topic, with a `partition_type` per partition.
 
     `success` builds the message of a partition from its index and result if the request succeeded. Without it
     the message has the index only."""

@@ -1,4 +1,4 @@
-"""Submitting requests to the coordinator of a transactional id, and mapping its errors to responses."""
+"""Submits requests to the coordinator of a transactional id, and maps its errors to responses."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def submit_to_transaction_coordinator(
     context: RequestContext,
     error_response: Callable[[Errors], R],
 ) -> R | Deferred[R]:
-    """Return the coordinator's response, or `error_response` of its error.
+    """Submit a request; return the coordinator's response, or `error_response` of the error it returns.
 
-    For requests that never need an unused producer id; see `submit_with_producer_id` for the others."""
+    For requests that need no new producer id; `submit_with_producer_id` is for the others."""
     if not transactional_id:
         return error_response(Errors.INVALID_REQUEST)
     coordinator = transactions.of(transactional_id)
@@ -43,7 +43,7 @@ def submit_with_producer_id(
     context: RequestContext,
     error_response: Callable[[Errors], R],
 ) -> Answer[R]:
-    """Submit to the transaction coordinator, after allocating a producer id if the decision needs one."""
+    """Submit a request whose decision may need a new producer id; if it does, allocate one first."""
     shard = transactions.shard_of(transactional_id) if transactional_id else None
     if shard is not None and shard.needs_producer_id(request, context.api_version):
         return _allocate_and_submit(transactions, transactional_id, request, context, error_response)

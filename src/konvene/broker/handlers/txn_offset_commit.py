@@ -123,7 +123,7 @@ def _group_error(error: Errors, supported: SupportedOperation) -> Errors:
 def _has_valid_partition(
     catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> bool:
-    """Return whether at least one of the requested partitions exists."""
+    """Return True if at least one of the requested partitions exists."""
     for topic in request.topics:
         found, _ = resolve_topic(catalogue.topics, topic, context.api_version)
         if found is not None and any(0 <= p.partition_index < found.partitions for p in topic.partitions):
@@ -134,7 +134,7 @@ def _has_valid_partition(
 def _error_response(
     catalogue: ClusterCatalogue, request: TxnOffsetCommitRequest, context: RequestContext, error: Errors
 ) -> TxnOffsetCommitResponse:
-    """Return an error for each partition that exists; the others have their own error."""
+    """Return a response with `error` for each partition that exists; missing ones have their own error."""
     if context.api_version < FIRST_VERSION_WITH_LOADING and error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
         error = Errors.COORDINATOR_NOT_AVAILABLE
     topics = []

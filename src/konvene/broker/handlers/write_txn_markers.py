@@ -1,8 +1,8 @@
 """WriteTxnMarkers: append commit or abort markers to partitions.
 
 The request comes from a transaction coordinator, or from an administrator who aborts a hanging transaction.
-For a partition of `__consumer_offsets` the group coordinator applies or discards the transaction's offsets
-before the response is sent.
+For a partition of `__consumer_offsets` the group coordinator appends the marker, and applies or discards the
+transaction's offsets before the response is sent.
 """
 
 from __future__ import annotations
