@@ -2,17 +2,17 @@
 
 `REQUIRED_PERMISSIONS` is the table: for each API the operation, the type of resource, and the path to the
 resources' names in the request. Permissions are checked once, before the handler runs (`frames.Route`), so no
-handler can forget to; a test holds that every API that is served has its row. Numbers and rows are Kafka's
+handler can forget to; a test checks that every served API has a row. Codes and rows are Kafka's
 (`AclOperation`, `ResourceType`, "Operations and Resources on Protocols").
 
-There is no authorizer yet: `allow_all` permits everything. One that denies would have to report it in the
-terms of each API. A handler that does so has a parameter `authorize` and calls it itself
+There is no authorizer yet: `allow_all` permits everything. Each API has its own way to report a denied
+permission. A handler that implements it has a parameter `authorize` and calls that itself
 (ConsumerGroupHeartbeat, ConsumerGroupDescribe). A denied request of any other API closes its connection,
-which every client understands and which fails closed.
+which every client can handle.
 
-Known gaps: the partitions of a fetch session are checked when the session learns of them, not at each fetch
-after that; Metadata that would create a topic requires no more than Metadata that would not; FindCoordinator
-takes each key for a group's.
+Known gaps: a partition of a fetch session is checked when it is added to the session, not at each later
+fetch; Metadata needs no further permission to create missing topics; FindCoordinator treats each key as a
+group id.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Resource(NamedTuple):
 
     @property
     def authorization_failed(self) -> Errors:
-        """The error for a request that is denied access to it."""
+        """Error code of a response to a request that is denied access to this resource."""
         return AUTHORIZATION_FAILED[self.type]
 
 
@@ -82,7 +82,7 @@ AUTHORIZATION_FAILED = {
 class Permission(NamedTuple):
     """A permission that an API requires.
 
-    `path` leads to the names (or ids) of the resources in the request, field by field."""
+    `path` names the field of the request that has the resources' names or ids, such as "topics.name"."""
 
     operation: Operation
     type: ResourceType
@@ -101,7 +101,10 @@ Authorizer = Callable[["RequestContext", Operation, Resource], bool]
 def guarded(
     api_key: int, handler: Handler, topics: Callable[[], Topics], authorize: Authorizer = allow_all
 ) -> Handler:
-    """Return a handler that checks permissions first; the handler itself if everything is permitted."""
+    """Return a function that checks the permissions of an API before it calls the handler.
+
+    A handler with a parameter `authorize` gets it and checks them itself. With `allow_all` return the
+    handler."""
     if authorize is allow_all or not REQUIRED_PERMISSIONS[api_key]:
         return handler
     if "authorize" in signature(handler).parameters:
@@ -118,7 +121,7 @@ def guarded(
 def denied(
     topics: Topics, api_key: int, request: Any, context: RequestContext, authorize: Authorizer
 ) -> Iterator[Resource]:
-    """Iterate over the resources of a request to which access is denied."""
+    """Yield the resources of a request to which access is denied."""
     for permission in REQUIRED_PERMISSIONS[api_key]:
         for resource in resources(topics, permission, request):
             if not authorize(context, permission.operation, resource):
@@ -126,7 +129,7 @@ def denied(
 
 
 def resources(topics: Topics, permission: Permission, request: Any) -> Iterator[Resource]:
-    """Iterate over the resources of a request that a permission is about."""
+    """Yield the resources of a request for which `permission` is required."""
     if permission.type is ResourceType.CLUSTER and not permission.path:
         yield Resource(ResourceType.CLUSTER, CLUSTER_NAME)
         return
@@ -143,7 +146,7 @@ def resources(topics: Topics, permission: Permission, request: Any) -> Iterator[
 
 
 def _follow(value: Any, path: list[str]) -> Iterator[Any]:
-    """Iterate over all values at the end of a path, through the items of arrays."""
+    """Yield all values at the end of a path of fields, through all items of arrays, except empty names."""
     if isinstance(value, tuple):
         for item in value:
             yield from _follow(item, path)
@@ -158,7 +161,7 @@ _CONFIGURED = {Configured.TOPIC: ResourceType.TOPIC, Configured.GROUP: ResourceT
 
 
 def _configured(named: Any) -> Resource:
-    """Return the resource whose configs are requested; all but topics and groups belong to the cluster."""
+    """Return the resource of a config request's entry; the cluster unless it is a topic or a group."""
     kind = _CONFIGURED.get(named.resource_type)
     return (
         Resource(ResourceType.CLUSTER, CLUSTER_NAME) if kind is None else Resource(kind, named.resource_name)

@@ -33,7 +33,7 @@ _NO_METRICS_HASH = crc32c(b"[]%d" % PUSH_INTERVAL_MS)
 
 
 class ClientInstance:
-    """The subscription of one client, and the times of its requests."""
+    """A client's metrics subscription, and the times of its requests, by which it is throttled."""
 
     __slots__ = ("error", "expires_ms", "fetched_ms", "pushed_ms", "subscription_id", "terminating")
 
@@ -48,14 +48,14 @@ class ClientInstance:
         return f"<subscription {self.subscription_id}: {self.error.name}{suffix}>"
 
     def try_fetch(self, now_ms: int) -> bool:
-        """Return whether the client may fetch its subscription: once per interval and after some errors."""
+        """Return True if the client may fetch its subscription: once per interval, and after some errors."""
         if now_ms - max(self.fetched_ms, self.pushed_ms) >= PUSH_INTERVAL_MS:
             self.fetched_ms = now_ms
             return True
         return self.error in _UNTHROTTLED
 
     def try_push(self, now_ms: int) -> bool:
-        """Return whether the client may push: once per interval, and once after each fetch."""
+        """Return True if the client may push metrics: once per interval, and once after each fetch."""
         if self.fetched_ms > self.pushed_ms or now_ms - self.pushed_ms >= PUSH_INTERVAL_MS:
             self.pushed_ms = now_ms
             return True
@@ -63,7 +63,7 @@ class ClientInstance:
 
 
 class Telemetry:
-    """The client instances, the most recently active last."""
+    """Answers the two APIs, and keeps the client instances, of which the least active are evicted."""
 
     __slots__ = ("_by_connection", "_fresh_id", "_instances", "_max_bytes", "_now_ms")
 
@@ -80,7 +80,7 @@ class Telemetry:
     def subscriptions(
         self, client_instance_id: Uuid, connection: object
     ) -> GetTelemetrySubscriptionsResponse:
-        """Return a subscription without metrics. A client without an instance id gets one."""
+        """Return a subscription without metrics. A client that has no instance id yet is assigned one."""
         if client_instance_id == ZERO_UUID:
             client_instance_id = self._fresh_id()
         now_ms = self._now_ms()

@@ -1,12 +1,12 @@
 """One client's connection: reads frames, runs one request at a time, sends responses in order.
 
 While a response is deferred (a member waits for its group, a consumer for records), the connection keeps
-reading, up to a limit, so that it notices a disconnect. Requests that arrive meanwhile run afterwards. From a
-client that does not read its responses nothing is read.
+reading, up to a limit, so that it notices a disconnect. Requests that arrive meanwhile run afterwards. While
+a client does not read its responses, the connection reads nothing either.
 
-A malformed frame closes the connection, as in Kafka. Every length is checked before it is used, and no frame
-takes memory before its bytes have arrived. A large frame is read into a buffer of its own, in which
-the batches of a Produce get their offsets, and from which they are written to the log.
+A malformed frame closes the connection, as in Kafka. Every length is checked before it is used, and no memory
+is allocated for bytes that have not arrived. A large frame is read into a buffer of its own. The batches of a
+Produce get their offsets in that buffer, and are written from it to the log without a copy.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_UNPROCESSED_BYTES = 64 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client's connection."""
+    """The asyncio protocol of one client's connection."""
 
     __slots__ = (
         "_busy",
@@ -160,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         self._process_frames()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes, limited to the end of a large frame."""
+        """Return the buffer for the next bytes: the shared one, or the rest of the current large frame's."""
         buffer = self._large_frame
         if buffer is None:
             return self._network.frame_buffers.view
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_buffers.received(self, received)
 
     def _process_large_frame(self, buffer: bytearray) -> None:
-        """Process a complete large frame: in the buffer for a Produce, as a copy for other requests."""
+        """Process a complete large frame: a Produce in the buffer itself, other requests as a copy."""
         self._large_frame, self._busy = None, True
         in_buffer = buffer[4:6] == PRODUCE
         try:
@@ -228,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests ---
 
     def _process_frames(self) -> None:
-        """Process complete frames until a response is deferred."""
+        """Process the complete frames that were read, until one has no response yet."""
         if self._is_processing:
             return
         self._is_processing = True
@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
             self._decide(frame, end)
 
     def decide(self, frame: bytes) -> None:
-        """Run a request that the scheduler has queued."""
+        """Run a request that the scheduler had queued; the scheduler calls this."""
         self._decide(frame, len(frame))
 
     def _send_cached(self, cached: CachedResponse, frame: bytes) -> None:
@@ -319,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         return hold_ms if may_be_held(self._software, clients) else 0
 
     def answer_held(self, cached: CachedResponse, frame: bytes) -> None:
-        """Answer a heartbeat that leaves the purgatory: from the cache, or decided anew."""
+        """Answer a heartbeat that leaves the purgatory: from the cache if valid, else decide it anew."""
         self._is_held = False
         if self._transport.is_closing():
             return
@@ -373,10 +373,11 @@ class Connection(asyncio.BufferedProtocol):
             self._send(route, version, header.correlation_id, answer)
 
     def _hold_after_change(self, frame: bytes) -> bool:
-        """Hold back the response to a share member's first heartbeat after a change as well.
+        """Hold back the response to a share member's heartbeat that was just decided, if possible.
 
-        The member has received the change on this connection, and need not acknowledge it. Otherwise a member
-        that has just learnt of one change would learn late of the next."""
+        The member has received the group's last change on this connection, and need not acknowledge it. If
+        its next heartbeat were answered at once, it would learn of a further change only from the one after
+        that. Return True if the response is held."""
         cached, member = self._last_heartbeat, self._share_member
         if (
             cached is None
@@ -400,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_held
 
     def _cache(self, frame: bytes, route: Route, request: Any, response: Any) -> None:
-        """Cache the response if a repeated request would have the same one."""
+        """Cache the response if a repetition of the request would get the same response."""
         cache = self._network.response_cache
         if isinstance(response, ApiVersionsResponse):
             if isinstance(request, ApiVersionsRequest):
@@ -432,7 +433,9 @@ class Connection(asyncio.BufferedProtocol):
         self._send(route, version, correlation_id, response)
 
     def _send(self, route: Route, version: int, correlation_id: int, response: Any) -> None:
-        """Send a response, or none if it is None, and process the requests that were read meanwhile."""
+        """Send a response unless it is None, then process the requests that were read meanwhile.
+
+        `HANG_UP` closes the connection instead."""
         if self._transport.is_closing():
             return
         if response is HANG_UP:

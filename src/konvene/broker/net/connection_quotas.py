@@ -1,4 +1,4 @@
-"""Limits of the number of connections: `max.connections`, `max.connections.per.ip` and its overrides.
+"""Limits the number of connections: `max.connections`, `max.connections.per.ip` and its overrides.
 
 A connection above a limit is closed at once, before it has sent anything. Existing connections stay open.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ConnectionQuotas:
-    """Counts connections by host. A host is an address after a slash, as Kafka writes it."""
+    """Counts connections by host, and checks the limits. A host is "/" and an address, as Kafka writes it."""
 
     def __init__(self, config: Callable[[], Any]) -> None:
         self._config = config
@@ -22,7 +22,7 @@ class ConnectionQuotas:
         return f"<connection quotas: {self._total} connections from {len(self._hosts)} hosts>"
 
     def rejection_reason(self, host: str) -> str | None:
-        """Return why another connection from a host exceeds a limit; None if it is allowed."""
+        """Return which limit another connection from `host` would exceed, for the log; None if none."""
         config = self._config()
         limit = config["max.connections"]
         if self._total >= limit:
@@ -47,6 +47,6 @@ class ConnectionQuotas:
 
 
 def _overrides(text: str | None) -> Mapping[str, int]:
-    """Parse `host:count,host:count`."""
+    """Parse `host:count,host:count` to limits by host."""
     rows = (part.rpartition(":") for part in (text or "").split(",") if part)
     return {host: int(count) for host, _, count in rows}

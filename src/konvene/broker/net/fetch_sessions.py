@@ -1,15 +1,16 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once, later requests only have the differences.
+"""Fetch sessions (KIP-227): a consumer names its partitions once; its later requests have only differences.
 
 A session holds the partitions that a client fetches, their fetch offsets, and the watermarks that the client
 last received. The client's first fetch is full and may open a session. Each later one is incremental, has the
 next epoch, and its response only has partitions with records, an error, or changed watermarks.
 
-Sessions do not read logs or clocks. A fetch is `begin` with the request, then, once its partitions have been
-read, `finish` with the results. If the client has sent a later request in between, the earlier one fails with
-INVALID_FETCH_SESSION_EPOCH.
+This module reads neither logs nor clocks. The caller passes a request to `begin`, reads the partitions that
+it returns, and passes the results to `finish`. If the client has sent a later request in between, the earlier
+one fails with INVALID_FETCH_SESSION_EPOCH.
 
-The number of sessions is limited, and so is the number of partitions in all of them. If the limit is reached,
-a full fetch gets session id 0, and the client's next fetch is full again, unless one of these can be evicted:
+The number of sessions is limited, and so is the number of partitions in all of them. If a limit is reached, a
+full fetch opens no session: its response has session id 0, and the client's next fetch is full again. If it
+is the number of sessions, one of these is evicted instead, if possible:
 
   the least recently used session, if it was unused for more than `EVICTION_MS`; otherwise
   the smallest session that has existed for longer than that, if it is smaller than the new one.
@@ -44,7 +45,7 @@ Key = tuple["Uuid | str", int]
 
 
 class SessionError(Exception):
-    """A request that matches no session. Nothing has changed."""
+    """Rejects a fetch whose session is unknown, has another epoch, or names topics in another form."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -73,7 +74,7 @@ class RequestedPartition:
         return (self.topic or "" if self.topic_id is None else self.topic_id), self.request.partition
 
     def update(self, data: PartitionData) -> bool:
-        """Record the watermarks of a response. Return whether an incremental response has to include it."""
+        """Record the watermarks of a result; return True if an incremental response has to include it."""
         failed = data.error_code != Errors.NONE
         changed = (
             bool(data.records)
@@ -93,7 +94,7 @@ ReadResults = list[tuple[RequestedPartition, "PartitionData"]]
 
 
 class FetchContext(NamedTuple):
-    """A fetch between `begin` and `finish`."""
+    """The partitions to read for a fetch, and its session; `begin` returns it, `finish` takes it."""
 
     partitions: RequestedPartitions
     session: _Session | None = None
@@ -114,10 +115,10 @@ class FinishedFetch(NamedTuple):
 
 
 class _Session:
-    """The partitions of one client.
+    """The partitions that one client fetches, and the epoch of its next request.
 
-    They need not exist, since a missing partition may be created later. So a client could name any number of
-    them, which is why there is a limit.
+    The partitions need not exist, because they may be created later. A client could therefore name any number
+    of them, which `MAX_PARTITIONS` limits.
     """
 
     __slots__ = ("created_ms", "epoch", "id", "partitions", "used_ms", "with_ids")
@@ -143,7 +144,7 @@ class _Session:
             self.partitions.pop(key, None)
 
     def changed(self, results: ReadResults) -> ReadResults:
-        """Return the results to respond with, and move partitions with records behind the others."""
+        """Return the results for an incremental response; move partitions with records behind the others."""
         changed = [(partition, data) for partition, data in results if partition.update(data)]
         for partition, data in changed:
             if data.records:
@@ -152,7 +153,7 @@ class _Session:
 
 
 class FetchSessions:
-    """All fetch sessions of a broker, the least recently used first."""
+    """All fetch sessions of a broker; opens, updates, closes and evicts them."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -166,7 +167,7 @@ class FetchSessions:
         return f"<{len(self)} fetch sessions, {self._partitions} partitions>"
 
     def begin(self, request: FetchRequest, *, with_ids: bool, now_ms: int) -> FetchContext:
-        """Return the partitions that a request fetches. Raises `SessionError`."""
+        """Update or close the request's session; return the partitions to read. Raises `SessionError`."""
         requested = _requested(request, with_ids)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
@@ -196,10 +197,10 @@ class FetchSessions:
     def finish(
         self, fetch: FetchContext, results: ReadResults, *, now_ms: int, fresh_id: int
     ) -> FinishedFetch:
-        """Return the response of a fetch.
+        """Return error, session id and partitions for the response to a fetch; open a session if possible.
 
-        `fresh_id`: a random id from 1 to `MAX_INT`, for a session that is opened. If it is in use, the next
-        unused one is taken."""
+        `fresh_id` is a random id from 1 to `MAX_INT` for a new session. If it is in use, the next unused one
+        is taken."""
         session = fetch.session
         if session is not None:
             if session.epoch != fetch.epoch:
@@ -217,7 +218,7 @@ class FetchSessions:
         return FinishedFetch(Errors.NONE, fresh_id, results)
 
     def _can_open(self, size: int, now_ms: int) -> bool:
-        """Return whether a session of `size` partitions may be opened, evicting another if necessary."""
+        """Return True if a session of `size` partitions may be opened; evict another one if necessary."""
         if len(self._sessions) >= self._limit and not self._evict(size, now_ms):
             return False
         return self._partitions + size <= MAX_PARTITIONS
@@ -248,7 +249,7 @@ def next_epoch(epoch: int) -> int:
 
 
 def _requested(request: FetchRequest, with_ids: bool) -> RequestedPartitions:
-    """Return the partitions of a request. If one is repeated, its last entry counts."""
+    """Return the partitions that a request names. If one is repeated, its last entry counts."""
     requested: RequestedPartitions = {}
     for topic in request.topics:
         name, topic_id = (None, topic.topic_id) if with_ids else (topic.topic, None)

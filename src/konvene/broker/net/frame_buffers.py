@@ -1,12 +1,12 @@
-"""Receive buffers of sockets.
+"""A pool of receive buffers for sockets.
 
 All connections share one small buffer, whose content is copied out before the next read. A large frame is
 read directly into a buffer of its own from a pool. Buffers are reused, so that a busy broker does not touch
 new memory for each batch.
 
 The incomplete large frames may hold `max_bytes` in total (`queued.max.request.bytes`). Above that only the
-oldest frame is read further, and the others pause until it is complete. Bytes count once they are received,
-so that a frame that is announced but never sent takes no memory.
+oldest frame is read further, and the others pause until it is complete. Bytes are counted when they are
+received, so a client cannot reserve memory for a frame that it never sends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FrameReader(Protocol):
 
 
 class FrameBufferPool:
-    """The receive buffers of one broker."""
+    """The receive buffers of one broker, and the count of bytes in incomplete large frames."""
 
     __slots__ = (
         "_free",
@@ -82,14 +82,16 @@ class FrameBufferPool:
         return free.pop(index)
 
     def release(self, buffer: bytearray) -> None:
-        """Return a buffer to the pool, which drops its smallest buffers above `MAX_FREE_BYTES`."""
+        """Put a buffer back into the pool, which drops its smallest ones if it exceeds `MAX_FREE_BYTES`."""
         insort(self._free, buffer, key=len)
         self._free_bytes += len(buffer)
         while self._free_bytes > MAX_FREE_BYTES:
             self._free_bytes -= len(self._free.pop(0))
 
     def grow(self, buffer: bytearray, size: int) -> bytearray:
-        """Replace a full buffer by a larger one, of at most `size` bytes, that begins with its content."""
+        """Return a larger buffer that begins with the content of a full one, which goes back into the pool.
+
+        The frame has `size` bytes in total; the new buffer may be smaller."""
         larger = self.acquire(size, min(size, GROWTH_FACTOR * len(buffer)))
         larger[: len(buffer)] = buffer
         self.release(buffer)
@@ -104,7 +106,7 @@ class FrameBufferPool:
             reader.pause_frame()
 
     def finished(self, reader: FrameReader) -> None:
-        """Stop counting the frame of a reader: it is complete, or abandoned. May resume other readers."""
+        """Stop counting a reader's frame, which is complete or abandoned. May resume other readers."""
         self._incomplete_bytes -= self._incomplete.pop(reader)
         self._paused.pop(reader, None)
         if not self._paused:

@@ -1,7 +1,8 @@
-"""Frames of requests and responses: a length, a header, a body.
+"""Reads and writes frames of requests and responses: a length, a header, a body.
 
 A `Route` holds what the broker needs for one API: the API's row, its request class and its handler, both
-imported on first use. Only the header of a frame decides how the body is decoded.
+imported on first use. The header of a frame has the API key and version, which decide how its body is
+decoded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Handler = Callable[..., Any]
 
 
 class FrameHeader(NamedTuple):
-    """The header of a request, and the position of its body."""
+    """The fields of a request header except tagged ones, and the position after them in the frame."""
 
     api_key: int
     api_version: int
@@ -36,7 +37,7 @@ class FrameHeader(NamedTuple):
 
 
 def read_frame_header(frame: bytes | bytearray, position: int, end: int) -> FrameHeader:
-    """Read the fixed part of a request header; `skip_tags` follows for flexible versions."""
+    """Read a request header without its tagged fields, which `skip_tags` skips in flexible versions."""
     if end - position < _HEADER.size:
         raise Truncated("a request shorter than its header")
     api_key, version, correlation_id, length = _HEADER.unpack_from(frame, position)
@@ -54,7 +55,7 @@ def read_frame_header(frame: bytes | bytearray, position: int, end: int) -> Fram
 
 
 class _Tags(Struct, versions="0", flexible="0+"):
-    """A struct with nothing but tagged fields."""
+    """A struct without fields, which decodes any tagged fields as unknown ones."""
 
 
 def skip_tags(frame: bytes | bytearray, position: int, end: int) -> int:
@@ -90,7 +91,7 @@ class Route:
 
     @property
     def handler(self) -> Handler:
-        """The handler with its services and its authorization; its module is imported on first use."""
+        """The handler, bound to its services and guarded by the authorizer. First use imports its module."""
         if self._handler is None:
             module = import_module(f"konvene.broker.handlers.{self._module}")
             handle = getattr(module, "handle_" + self.api.module, None) or module.handle
@@ -108,7 +109,9 @@ class Route:
         return decode_from(self._request, version, frame, position, end)[0]
 
     def write(self, version: int, correlation_id: int, response: Struct | bytes) -> list[bytes]:
-        """Encode a response, or the header of an encoded body, as byte strings. Large ones are not copied."""
+        """Encode a response as byte strings; a response of type `bytes` is a body that is encoded already.
+
+        Large fields, such as records, are byte strings of their own, so they are not copied."""
         parts = [b"", b"\0"] if version >= self.first_flexible and self.api.key != API_VERSIONS else [b""]
         if isinstance(response, bytes):
             parts.append(response)
@@ -122,7 +125,7 @@ class Route:
 def routes(
     table: dict[int, str], services: Services | None = None, authorize: Authorizer = allow_all
 ) -> dict[int, Route]:
-    """Return the route of each API, for a table of API key to the name of the handler's module.
+    """Return the route of each API by key; `table` has the name of the handler's module by API key.
 
-    `authorize` is the authorizer. Without `services` the routes only encode and decode."""
+    Without `services` the routes can only encode and decode, not run handlers."""
     return {key: Route(API_KEYS[key], module, services, authorize) for key, module in table.items()}

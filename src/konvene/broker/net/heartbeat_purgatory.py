@@ -1,21 +1,21 @@
 """Holds back heartbeat responses without changes, until the group changes or the hold time is over.
 
 A member learns of a rebalance from the response to a heartbeat. If the response to its last heartbeat is
-still pending when the group changes, the member learns of it at once. So a heartbeat of a stable member that
-equals the one before is held: it is decided when it arrives, and again when it is released.
+still pending when the group changes, the member learns of it at once. So if a heartbeat of a stable member
+repeats the one before, its response is held back. What happens when it is released:
 
-    released when                            then
-    the group or its topics change           it is decided anew
+    released when                            effect
+    the group or its topics change           the heartbeat is decided anew
     most of the heartbeat interval is over   the cached response is sent; the session is re-armed
-    the client sends another request         the same; responses leave in order
-    the group's coordinator stops            it is decided anew, and rejected
+    the client sends another request         the same, so that responses leave in order
+    the group's coordinator stops            the heartbeat is decided anew, and rejected
     the broker stops                         the cached response is sent; nothing is held any more
-    the connection is lost                   it is dropped
+    the connection is lost                   the heartbeat is dropped
 
 `groups.heartbeat_intervals` decides how long a response may be held. The clients whose heartbeats are held
 are listed by `konvene.heartbeat.hold.clients` and `konvene.heartbeat.hold.classic.clients` (classic groups):
-clients differ in what they do meanwhile. When a large group changes, its members are answered in batches, so
-that other requests do not wait for all of them.
+clients differ in what they do while they wait for a response. When a large group changes, its members are
+answered in batches, so that other requests do not wait for all of them.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ SLOT_S = 0.02
 
 
 class HoldingConnection(Hashable, Protocol):
-    """A connection whose heartbeat can be held."""
+    """A connection whose heartbeats the purgatory can hold."""
 
     def answer_held(self, cached: CachedResponse, frame: bytes) -> None:
-        """Answer a heartbeat that leaves the purgatory."""
+        """Send the response to a held heartbeat: the cached one, or one that is decided anew."""
 
 
 class HeartbeatPurgatory:
-    """The connections whose heartbeat responses are held back."""
+    """The held heartbeats, at most one of each connection, and the timers that release them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -75,11 +75,11 @@ class HeartbeatPurgatory:
 
     @property
     def ends(self) -> Mapping[Hashable, float]:
-        """Deadline of each hold, in the loop's time."""
+        """Time at which the hold of each connection ends, by the loop's clock."""
         return {connection: slot * SLOT_S for connection, (_, _, slot) in self._held.items()}
 
     def held_of(self, group_id: str) -> set[str]:
-        """Return the members of a group whose heartbeats are held."""
+        """Return the ids of a group's members whose heartbeats are held."""
         return {self._held[connection][0].member_id for connection in self._by_group.get(group_id, ())}
 
     def hold(self, connection: HoldingConnection, cached: CachedResponse, frame: bytes, hold_ms: int) -> bool:
@@ -109,7 +109,7 @@ class HeartbeatPurgatory:
             connection.answer_held(*held)
 
     def drop(self, connection: HoldingConnection) -> tuple[CachedResponse, bytes] | None:
-        """Remove and return the held heartbeat of a connection."""
+        """Remove and return the held heartbeat of a connection, unanswered; None if there is none."""
         held = self._held.pop(connection, None)
         if held is None:
             return None
@@ -126,7 +126,7 @@ class HeartbeatPurgatory:
     # --- changes ---
 
     def observe(self, outcome: Outcome) -> None:
-        """Release the heartbeats of groups that an outcome has changed."""
+        """Release the heartbeats of the groups that an outcome's records have changed."""
         if not self._by_group:
             return
         for group_id in dict.fromkeys(map(group_of, chain(outcome.records, outcome.soft_records))):
@@ -140,7 +140,7 @@ class HeartbeatPurgatory:
                 self._release_soon(reversed(list(unreleased)))
 
     def release_all(self) -> None:
-        """Release all heartbeats: topics, settings or features have changed."""
+        """Release all heartbeats soon, in batches, because topics, settings or features have changed."""
         self._release_soon(self._held)
 
     def _release_soon(self, connections: Iterable[HoldingConnection]) -> None:
@@ -157,7 +157,7 @@ class HeartbeatPurgatory:
             self._loop.call_later(PAUSE_S, self._release_batch)
 
     def close(self) -> None:
-        """Release all heartbeats and hold none from now on."""
+        """Release all heartbeats at once, and hold none from now on."""
         self._closed = True
         for connection in list(self._held):
             self.release(connection)
@@ -165,7 +165,7 @@ class HeartbeatPurgatory:
 
 @lru_cache(maxsize=256)
 def may_be_held(software: tuple[str, str], clients: tuple[str, ...]) -> bool:
-    """Return whether a client (name and version) is listed in `clients` (`name` or `name:min_version`)."""
+    """Return True if a client (name and version) is listed in `clients`, as `name` or `name:min_version`."""
     name, version = software
     if "rdkafka-" in version:  # A binding of librdkafka, under a name of its own.
         name, version = "librdkafka", version.rpartition("rdkafka-")[2]

@@ -1,4 +1,4 @@
-"""The listener: accepts connections, closes idle ones, runs periodic work on logs while it listens."""
+"""Accepts connections, closes idle ones, and runs the periodic maintenance of logs while it listens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_PAUSE_S = 10.0
 
 
 class Listener:
-    """Accepts connections on one address; `accept` makes the protocol of each, a `Connection` by default."""
+    """A listener on one address. `accept` creates each connection's protocol, by default a `Connection`."""
 
     def __init__(
         self,
@@ -39,7 +39,9 @@ class Listener:
         return f"<server on port {self.port}: {len(self._network.connections)} connections>"
 
     async def listen(self, host: str, port: int) -> None:
-        """Accept connections. Raises OSError if the address is not available."""
+        """Begin to accept connections, and start the log cleaner and the periodic work.
+
+        Raises OSError if the address is not available."""
         if host == LOOPBACK:
             await self._listen_at("127.0.0.1", port)
             try:

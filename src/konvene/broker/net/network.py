@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Network:
-    """The services that connections use, and the connections that are open."""
+    """The services that connections use, and the set of open connections."""
 
     loop: asyncio.AbstractEventLoop
     settings: BrokerSettings

@@ -1,12 +1,12 @@
 """Bounds how many requests run in one iteration of the event loop.
 
 In one iteration the loop reads from every connection that has data, and responses leave when the iteration is
-over. If thousands of members heartbeat at the same moment and each has to be decided, that would be one
-iteration of half a second without any response. So only some requests run per iteration; the others are
-queued, first come first served, and responses leave in between. A cached heartbeat costs next to nothing and
-is answered in any iteration.
+over. If thousands of members heartbeat at the same moment and each heartbeat has to be decided, the iteration
+would take half a second, without any response. So only some requests run per iteration; the others are queued
+in order of arrival, and responses leave in between. Heartbeats that are answered from the response cache cost
+little, and are not queued.
 
-The scheduler counts requests and reads no clock, so that a run can be reproduced.
+The scheduler counts requests and reads no clock, so that a simulated run can be reproduced.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MIN_COUNTED = 8
 
 
 class Requester(Protocol):
-    """A connection whose request is queued."""
+    """A connection whose requests the scheduler may queue."""
 
     def decide(self, frame: bytes) -> None:
-        """Run the request now."""
+        """Run a request that was queued."""
 
 
 class RequestScheduler:
-    """The queued requests, at most one of each connection."""
+    """A queue of requests, at most one of each connection, and the number that may still run now."""
 
     __slots__ = ("_budget", "_loop", "_queue", "_scheduled")
 
@@ -49,7 +49,7 @@ class RequestScheduler:
         return len(self._queue)
 
     def admit(self, requester: Requester, frame: bytes) -> bool:
-        """Return True if the request may run now; otherwise it is queued."""
+        """Return True if the caller may run the request now; otherwise queue it and return False."""
         admitted = self._budget > 0 and not self._queue
         if admitted:
             self._budget -= 1
@@ -61,7 +61,7 @@ class RequestScheduler:
         return admitted
 
     def _run_queued(self) -> None:
-        """Run the next batch in a new iteration of the loop."""
+        """Run the next batch of queued requests; called once in a new iteration of the loop."""
         for _ in range(min(BATCH, len(self._queue))):
             requester, frame = self._queue.popitem(last=False)
             requester.decide(frame)
@@ -71,7 +71,7 @@ class RequestScheduler:
             self._loop.call_soon(self._run_queued)
 
     def run_now(self, requester: Requester) -> None:
-        """Run the queued request of a connection that is being closed."""
+        """Run the queued request, if any, of a connection that is being closed."""
         frame = self._queue.pop(requester, None)
         if frame is not None:
             requester.decide(frame)

@@ -1,10 +1,10 @@
 """Caches responses by the bytes of the request, so that a repeated request is answered without decoding it.
 
 Nearly all requests of a stable cluster are heartbeats that equal the member's last one byte for byte, except
-for the correlation id. While the group is the same value as when the last one was accepted, the response is
-the same, and so is its effect: the session timer is re-armed. Any change to a group makes a new value, and
-the next heartbeat is decided in full. The coordinator must also be active, must not have reloaded its log,
-and no reply of it may wait for the disk, because replies leave in order.
+for the correlation id. As long as the group is the same object as when the last one was accepted, the
+response is the same, and so is its effect: the session timer is re-armed. Any change replaces the group's
+immutable object, and the next heartbeat is decided in full. The coordinator must also be active, must not
+have reloaded its log, and must have no reply that waits for the disk, because replies leave in order.
 
 ApiVersions, the first request of every client, is cached as well: its response stays the same until a feature
 changes.
@@ -30,17 +30,19 @@ CORRELATION_ID = slice(8, 12)
 
 
 class ResponseEncoder(Protocol):
-    """Encodes the responses of one API."""
+    """An encoder for the responses of one API, such as a `Route`."""
 
     @property
     def api(self) -> Api: ...
 
     def write(self, version: int, correlation_id: int, response: Struct) -> list[bytes]:
-        """Return a response as byte strings to send."""
+        """Encode a response as byte strings."""
 
 
 class CachedResponse:
-    """A response and the request that it answers. `coordinator` is set for heartbeats."""
+    """An encoded response, and what is needed to check that it is still valid.
+
+    `coordinator` and `decision` are set for heartbeats, None for ApiVersions."""
 
     __slots__ = (
         "_head",
@@ -73,11 +75,11 @@ class CachedResponse:
         self.is_invalid = False
 
     def response(self, frame: bytes) -> bytes:
-        """Return the response with the correlation id of this request."""
+        """Return the response with the correlation id of the request in `frame`."""
         return self._head + frame[CORRELATION_ID] + self._tail
 
     def is_current(self) -> bool:
-        """Return whether deciding the request anew would give the same response."""
+        """Return True if deciding the request anew would give the same response."""
         if self.coordinator is None or self.decision is None:
             return not self.is_invalid
         return not self.is_invalid and self.coordinator.is_current(self.decision)
@@ -85,14 +87,14 @@ class CachedResponse:
     def apply(self, *, was_held: bool = False) -> bool:
         """Repeat the effect of the request; return False if it has to be decided anew.
 
-        `was_held`: the request waited in the heartbeat purgatory."""
+        `was_held` is True if the request waited in the heartbeat purgatory."""
         if self.coordinator is None or self.decision is None:
             return not self.is_invalid
         return not self.is_invalid and self.coordinator.repeat(self.decision, was_held=was_held)
 
 
 class ResponseCache:
-    """Cached responses by the bytes of the request, without its length and correlation id."""
+    """A cache of responses by the bytes of the request, except for its length and correlation id."""
 
     __slots__ = ("_cached",)
 
@@ -106,14 +108,14 @@ class ResponseCache:
         return len(self._cached)
 
     def find(self, frame: bytes) -> CachedResponse | None:
-        """Return the cached response of a request and re-arm its session; None if it must be decided."""
+        """Repeat a request's effect and return the cached response; None if the request has to be decided."""
         cached = self._cached.get(frame[4:8] + frame[12:])
         return cached if cached is not None and cached.apply() else None
 
     def add_constant(
         self, frame: bytes, encoder: ResponseEncoder, response: Struct, software: tuple[str, str]
     ) -> None:
-        """Cache a response that holds until `invalidate`."""
+        """Cache a response that is valid until `invalidate` is called."""
         cached = self._add(frame, encoder, response)
         if cached is not None:
             cached.software = software
@@ -126,7 +128,7 @@ class ResponseCache:
         coordinator: Coordinator,
         request: Struct,
     ) -> CachedResponse | None:
-        """Cache the response to an accepted heartbeat; None if it is not cacheable."""
+        """Cache and return the response to an accepted heartbeat; return None if it is not cacheable."""
         decision = coordinator.cacheable_decision(request)
         if decision is None:
             return None
@@ -147,7 +149,7 @@ class ResponseCache:
         return cached
 
     def invalidate(self) -> None:
-        """Drop all responses: topics, settings or features have changed."""
+        """Drop all responses, because topics, settings or features have changed."""
         for cached in self._cached.values():
             cached.is_invalid = True
         self._cached.clear()

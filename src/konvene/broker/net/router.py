@@ -1,4 +1,4 @@
-"""The APIs that the broker serves, and the handler module of each.
+"""A table of the APIs that the broker serves, with the handler module of each.
 
 ApiVersions advertises the APIs of this table, except for `UNADVERTISED`. A module is imported when its API is
 first used.

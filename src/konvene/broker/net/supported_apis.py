@@ -1,4 +1,4 @@
-"""The ApiVersions response: which APIs and features this broker serves."""
+"""Builds the ApiVersions response: the versions of APIs and the features that this broker supports."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SupportedApis:
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """Return the response to an ApiVersions request of an unknown version: the versions that are known."""
+    """Return the response to an ApiVersions request of an unknown version, with the supported versions."""
     api = API_KEYS[API_VERSIONS]
     known = ApiVersion(api_key=API_VERSIONS, min_version=api.versions.first, max_version=api.latest_stable)
     return ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=(known,))
