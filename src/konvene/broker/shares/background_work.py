@@ -1,18 +1,20 @@
-"""Effects of share groups: work for the share coordinator and for the share partitions of this broker.
+"""Runs the effects of share groups: work for the share coordinator and the share partitions of this broker.
 
 A group coordinator requests work as an effect. Each share partition of the work is one request to the share
-coordinator; when all are answered, the group coordinator receives the result as an event. No task is needed:
-answers arrive by callback, and a request that the share coordinator cannot take yet waits there.
+coordinator; when all are answered, the group coordinator receives the result as an event. No asyncio task is
+needed: answers arrive by callback, and `ShareCoordinators` queues requests for a coordinator that is not
+ready.
 
 AlterShareGroupOffsets, DeleteShareGroupOffsets and the deletion of a group take two steps: the group
 coordinator records what has to be done, the share coordinator does it, and the group coordinator records the
 result. After a crash in between, `groups.share.initialize` continues from the lists in the group's log.
 
 While the share coordinator is working, a second request for the same share partition (a deletion, or another
-initialization) may be submitted. The answer to the first one is then superseded: it is not reported to the
-group coordinator, only the answer to the last one is.
+initialization) may be submitted. The first one is then superseded: only the answer to the last one is
+reported to the group coordinator.
 
-A share partition whose state was changed this way is dropped by this broker and loaded anew.
+After such a change of its state, the `SharePartitionServer` is dropped; the next fetch loads the share
+partition anew.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ SUPERSEDED = Answer(
 
 
 class ShareStateWork:
-    """Runs the effects of share groups, and the requests of administrators that take two steps."""
+    """Runs the effects of share groups, and the administrative requests that take two steps."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class ShareStateWork:
     # --- effects ---
 
     def perform(self, coordinator: Coordinator, effect: Effect) -> bool:
-        """Start the work of an effect. Return False if it is no effect of a share group."""
+        """Start the work that an effect requests. Return False if it is not an effect of a share group."""
         begin = EFFECTS.get(effect.verb)
         if begin is None:
             return False
@@ -125,7 +127,7 @@ class ShareStateWork:
     async def alter(
         self, coordinator: Coordinator, request: AlterShareGroupOffsetsRequest, context: RequestContext
     ) -> AlterShareGroupOffsetsResponse | Errors:
-        """Carry out AlterShareGroupOffsets."""
+        """Run both steps of AlterShareGroupOffsets; return its response, or the group coordinator's error."""
         work = await coordinator.submit(request, context)
         if isinstance(work, Errors):
             return work
@@ -151,7 +153,7 @@ class ShareStateWork:
     async def delete_offsets(
         self, coordinator: Coordinator, request: DeleteShareGroupOffsetsRequest, context: RequestContext
     ) -> DeleteShareGroupOffsetsResponse | Errors:
-        """Carry out DeleteShareGroupOffsets."""
+        """Run both steps of DeleteShareGroupOffsets, as `alter` does."""
         work = await coordinator.submit(request, context)
         if isinstance(work, Errors):
             return work
@@ -184,9 +186,9 @@ class ShareStateWork:
         ]
 
     async def delete_state(self, coordinator: Coordinator, group_id: str, context: RequestContext) -> Errors:
-        """Delete all state of a group that is about to be deleted; return the first error.
+        """Delete the share state of a group that is about to be deleted; return the first error, else NONE.
 
-        Does nothing for a group that is no share group."""
+        A group of another type has no share state: nothing is deleted."""
         work = await coordinator.submit(BeginDeletion(group_id), context)
         if isinstance(work, Errors):
             return work
@@ -199,9 +201,9 @@ class ShareStateWork:
     def _submit_all(
         self, requests: Sequence[Initialize | Delete], superseded: set[SharePartitionKey] | None = None
     ) -> Deferred[Answers]:
-        """Submit the requests; resolved when all of them are answered.
+        """Submit the requests; return a deferred of all answers.
 
-        Share partitions for which a later request was submitted meanwhile are added to `superseded`."""
+        Before it is resolved, share partitions with a later request are added to the set `superseded`."""
         answers: Answers = {}
         all_answers: Deferred[Answers] = Deferred()
 
@@ -222,7 +224,7 @@ class ShareStateWork:
         return all_answers
 
     def _pop_superseded(self, requests: Sequence[Initialize | Delete]) -> set[SharePartitionKey]:
-        """Return the share partitions with a later request; forget the others. All requests are answered."""
+        """Return the share partitions of answered requests that have a later request; forget the others."""
         superseded: set[SharePartitionKey] = set()
         for request in requests:
             if self._latest.get(request.key) is request:
@@ -243,7 +245,7 @@ EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
 
 
 def topics_without_error(answers: Answers) -> tuple[Any, ...]:
-    """Return the topics of which all share partitions succeeded."""
+    """Return the ids of the topics of which all share partitions succeeded."""
     failed = {key.topic_id for key, answer in answers.items() if answer.error is not Errors.NONE}
     return tuple(topic for topic in dict.fromkeys(key.topic_id for key in answers) if topic not in failed)
 
@@ -251,7 +253,7 @@ def topics_without_error(answers: Answers) -> tuple[Any, ...]:
 def initialization_result(
     group_id: str, answers: Answers, superseded: Collection[SharePartitionKey] = ()
 ) -> StateInitialized:
-    """Return the event for the group coordinator.
+    """Return the event that informs the group coordinator which topics were initialized.
 
     If one share partition of a topic failed, the whole topic did: otherwise the rest of it would begin at the
     wrong offset. Topics with a superseded share partition are left out."""

@@ -37,11 +37,11 @@ OVERHEAD_BYTES = 100
 
 
 class DeadLetterTopicUnusable(Exception):
-    """The group's dead letter topic cannot be used."""
+    """A group's dead letter topic is not configured, not permitted or not available."""
 
 
 class DeadLetters:
-    """Copies dead letters to the topics of their groups."""
+    """Copies dead letters to the dead letter topics of their groups, and counts copies and failures."""
 
     def __init__(self, node: NodeServices) -> None:
         self._node = node
@@ -57,7 +57,7 @@ class DeadLetters:
         return f"<dead letters: {self.written.total()} copied, {len(self._sending)} tasks>"
 
     def send(self, source: SharePartitionServer, letters: Iterable[DeadLetter]) -> None:
-        """Start copying dead letters; the share partition archives each one when its copies are durable."""
+        """Start copying dead letters; `source` archives each one when it is copied or copying has failed."""
         sending = self._node.loop.create_task(self._send(source, tuple(letters)))
         self._sending[sending] = None
         sending.add_done_callback(self._sending.pop)
@@ -77,7 +77,7 @@ class DeadLetters:
             source.dead_letter_done(letter)
 
     async def _queue(self, source: SharePartitionServer) -> Partition:
-        """Return the partition of the dead letter topic, creating the topic if configured.
+        """Return the partition for copies in the dead letter topic; create the topic if that is configured.
 
         Raises `DeadLetterTopicUnusable`."""
         node, group_id = self._node, source.key.group_id
@@ -116,7 +116,7 @@ class DeadLetters:
         await self._node.catalogue.submit(CreateTopicsRequest(topics=(topic,)), context)
 
     def _copy(self, queue: Partition, source: SharePartitionServer, letter: DeadLetter) -> None:
-        """Write the copies, in batches of at most the topic's `max.message.bytes`."""
+        """Write a copy of each record of a dead letter, in batches of about `max.message.bytes` at most."""
         max_bytes = queue.max_message_bytes
         batch: list[Record] = []
         size = 0
@@ -135,7 +135,7 @@ class DeadLetters:
         self.written[source.key.group_id] += len(batch)
 
     def _copies(self, source: SharePartitionServer, letter: DeadLetter) -> Iterator[Record]:
-        """Yield a copy for each offset of a dead letter; its offset is that of the source."""
+        """Yield a copy of each record of a dead letter. Its `offset` is that of the source record."""
         now_ms = self._node.environment.wall_clock_ms()
         configs = self._node.settings.group_configs.of(source.key.group_id)
         originals = (
@@ -177,7 +177,7 @@ class DeadLetters:
 def _headers(
     source: SharePartitionServer, letter: DeadLetter, offset: int
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """Return Kafka's headers of a dead letter, all of them text."""
+    """Return the record headers that Kafka defines for a copy; all values are text."""
     headers = {
         "__dlq.errors.topic": source.topic,
         "__dlq.errors.partition": str(source.key.partition),

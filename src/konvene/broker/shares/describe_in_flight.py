@@ -1,6 +1,6 @@
-"""In-flight records of share partitions, as a tagged field of DescribeShareGroupOffsets responses.
+"""Adds the in-flight records of share partitions to DescribeShareGroupOffsets responses, as a tagged field.
 
-Only requests with the tag receive the field; Kafka's clients never do.
+Only responses to requests that contain the tag have the field; Kafka's clients never send the tag.
 """
 
 from __future__ import annotations

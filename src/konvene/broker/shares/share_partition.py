@@ -1,9 +1,9 @@
 """Serves one share partition: its delivery state, the log that it reads, the coordinator that stores it.
 
-A decision of the core takes effect at once; the request is answered when the state is written (KIP-932,
-`state_coordinators`). A share partition is loaded from the share coordinator on first use, and fetches wait
-meanwhile. A write that is rejected because another state has replaced this one (`STALE_STATE_ERRORS`) closes
-the share partition; the next fetch loads it anew.
+A decision of the core (`SharePartition`) takes effect at once, in memory; the request is answered when the
+state is written (KIP-932, `state_coordinators`). A share partition is loaded from the share coordinator on
+first use, and fetches wait meanwhile. A write that is rejected because another state has replaced this one
+(`STALE_STATE_ERRORS`) closes the share partition; the next fetch loads it anew.
 
 All acquisition locks share one timer: it is set for the lock that expires first.
 """
@@ -94,7 +94,9 @@ class DelayedFetch(Protocol):
 
 
 class SharePartitionServer:
-    """One share partition. `failed` is the result of fetches once it is closed; None before."""
+    """Acquires and acknowledges records of one share partition, and has its state written.
+
+    `failed` is None while it is open; afterwards it is the error that fetches receive."""
 
     __slots__ = (
         "_began_s", "_dead_letters", "_drop", "_node", "_share_coordinators", "_terms_source", "_timer",
@@ -133,7 +135,7 @@ class SharePartitionServer:
     # --- loading and closing ---
 
     def load(self) -> None:
-        """Load the state from the share coordinator; fetches wait meanwhile."""
+        """Start loading the state from the share coordinator; fetches wait until that is done."""
         self._began_s = self._node.loop.time()
         self._share_coordinators.submit(Read(self.key, self.partition.leader_epoch)).listen(self._load)
 
@@ -160,7 +162,7 @@ class SharePartitionServer:
         self.complete_waiting()
 
     def _first_offset(self) -> int:
-        """Return the start offset of a group that has not read this partition: `share.auto.offset.reset`."""
+        """Return where a group without state begins to read, as `share.auto.offset.reset` determines."""
         partition = self.partition
         reset: str = self._node.settings.group_configs.of(self.key.group_id)["share.auto.offset.reset"]
         if reset == "earliest":
@@ -173,7 +175,7 @@ class SharePartitionServer:
         return partition.high_watermark
 
     def fail(self, why: PartitionResult) -> None:
-        """Close the share partition; waiting fetches complete with this error."""
+        """Close the share partition; waiting fetches complete with the error `why`."""
         if self.failed is None:
             self.failed = why
             self.loaded = False
@@ -194,7 +196,7 @@ class SharePartitionServer:
             self.core.terms = delivery_terms(self._node.settings, self._node.catalogue, self.key.group_id)
 
     def invalidate_terms(self) -> None:
-        """Read the delivery terms anew before the next decision: settings or features have changed."""
+        """Make the next decision read the delivery terms anew, because features have changed."""
         self._terms_source = None
 
     # --- reading ---
@@ -211,10 +213,10 @@ class SharePartitionServer:
     def acquire(
         self, member_id: str, mode: AcquireMode, max_records: int, batch_size: int, max_bytes: int
     ) -> tuple[list[Acquired], list[bytes | memoryview]]:
-        """Acquire records for a member; return them and the batches that hold them.
+        """Acquire records for a member; return the acquired ranges of offsets and the batches that hold them.
 
-        Markers and aborted records are skipped, and more is read. Raises `LogError` or `CodecError` if
-        nothing was acquired."""
+        Markers and aborted records are skipped, and later records acquired in their place. Raises `LogError`
+        or `CodecError` if nothing was acquired."""
         self._update_terms()
         acquired: list[Acquired] = []
         data_parts: list[bytes | memoryview] = []
@@ -246,7 +248,7 @@ class SharePartitionServer:
         return acquired, data_parts
 
     def size_ahead(self, enough: int) -> int:
-        """Return how many bytes could be read for the group now; counting stops at `enough`."""
+        """Return how many bytes can be read from the group's next fetch offset on, at most `enough`."""
         offset = self.core.next_fetch_offset
         try:
             return len(self.partition.log.read(offset, enough, upto=self.readable_end()))
@@ -293,7 +295,7 @@ class SharePartitionServer:
     # --- acknowledging ---
 
     def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[PartitionResult]:
-        """Apply a member's acknowledgements; resolved when the state is written."""
+        """Apply a member's acknowledgements; return a deferred of the result, resolved when it is written."""
         result: Deferred[PartitionResult] = Deferred()
         if not self.loaded:
             result.resolve(self.failed or (Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
@@ -312,7 +314,7 @@ class SharePartitionServer:
         return result
 
     def release(self, member_id: str) -> None:
-        """Release the records of a member that left or closed its session."""
+        """Make the records that a member has acquired available again; it left or closed its session."""
         if self.loaded:
             self._write_behind(self.core.release(member_id))
             self.complete_waiting()
@@ -320,7 +322,7 @@ class SharePartitionServer:
     # --- writing ---
 
     def _write_behind(self, change: Change | None) -> None:
-        """Write a change for which no request waits."""
+        """Write a change, if there is one, without a request that waits for it."""
         if change is not None:
             self._write(change, None)
 
@@ -348,14 +350,14 @@ class SharePartitionServer:
         self.complete_waiting()
 
     def dead_letter_done(self, letter: DeadLetter) -> None:
-        """Archive the records of a dead letter whose copies were written, or cannot be."""
+        """Archive the records of a dead letter, once they are copied or cannot be copied."""
         if self.failed is None:
             self._write_behind(self.core.archived(letter))
 
     # --- locks ---
 
     def _now_ms(self) -> int:
-        """Return the loop's time, rounded so that a timer that fires on time is not a moment early."""
+        """Return the loop's time in ms, rounded to nearest: a punctual timer must not seem a moment early."""
         return round(self._node.loop.time() * 1000)
 
     def _set_timer(self) -> None:
@@ -377,7 +379,7 @@ class SharePartitionServer:
 
 
 def delivery_terms(settings: BrokerSettings, catalogue: ClusterCatalogue, group_id: str) -> Terms:
-    """Return the delivery terms of a group from its settings."""
+    """Return the delivery terms of a group, from its configs and the level of `share.version`."""
     configs = settings.group_configs.of(group_id)
     return Terms(
         lock_ms=configs["share.record.lock.duration.ms"],
@@ -393,7 +395,7 @@ def delivery_terms(settings: BrokerSettings, catalogue: ClusterCatalogue, group_
 def _batches_between(
     data: bytes, read: list[tuple[BatchHeader, memoryview]], first: int, last: int
 ) -> bytes | memoryview:
-    """Return the part of `data` from the batch with offset `first` to the batch with offset `last`."""
+    """Return the part of `data`, whose batches are `read`, that holds the offsets `first` to `last`."""
     begin, end, position = 0, len(data), 0
     for header, view in read:
         if header.last_offset < first:

@@ -47,7 +47,7 @@ class SharePartitions:
     # --- fetches and acknowledgements ---
 
     def serve(self, key: SharePartitionKey, topic: str) -> SharePartitionServer | PartitionResult:
-        """Return the share partition, loading it on first use, or the error if there is none."""
+        """Return the share partition, loaded on first use, or an error if the partition is missing."""
         served = self.served.get(key)
         if served is not None:
             return served
@@ -67,7 +67,7 @@ class SharePartitions:
 
     @property
     def now_ms(self) -> int:
-        """Time of acquisition locks in ms: the event loop's clock."""
+        """Current time in ms by the clock of acquisition locks, which is the event loop's."""
         return int(self._node.loop.time() * 1000)
 
     def _drop(self, served: SharePartitionServer) -> None:
@@ -81,12 +81,12 @@ class SharePartitions:
                 del self._by_group[served.key.group_id]
 
     def in_flight(self, key: SharePartitionKey) -> Iterable[InFlight]:
-        """Return acquired records, and released ones that were not acquired again yet."""
+        """Return the delivered records of a share partition that are neither acknowledged nor archived."""
         served = self.served.get(key)
         return served.core.in_flight() if served is not None and served.loaded else ()
 
     def of_group(self, group_id: str) -> Iterator[SharePartitionServer]:
-        """Iterate over the share partitions of a group."""
+        """Yield the share partitions of a group that this broker has loaded or is loading."""
         for key in tuple(self._by_group.get(group_id, ())):
             yield self.served[key]
 
@@ -108,7 +108,7 @@ class SharePartitions:
             self._node.loop.call_later(LEAVE_GRACE_S, self._end_leave_grace, session, session.epoch)
 
     def _end_leave_grace(self, session: ShareSession, epoch: int) -> None:
-        """Release the records unless the member is back: with a new session or a request in the old one."""
+        """Release the member's records, unless it has opened a session or sent a request since it left."""
         now = self.sessions.get(*session.member)
         if now is None or (now is session and now.epoch == epoch):
             self.member_removed(*session.member)
@@ -125,7 +125,7 @@ class SharePartitions:
             self.release(group_id, member_id)
 
     def group_empty(self, group_id: str) -> None:
-        """Drop the share partitions of a group without members, after the grace of those that left."""
+        """Drop the share partitions of a group without members; if it has sessions, after the leave grace."""
         if self.sessions.of_group(group_id):
             self._node.loop.call_later(2 * LEAVE_GRACE_S, self._drop_unused, group_id)
         else:
@@ -137,7 +137,7 @@ class SharePartitions:
                 served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
 
     def forget(self, key: SharePartitionKey) -> None:
-        """Drop a share partition whose state was initialized, altered or deleted elsewhere."""
+        """Drop a share partition, because the share coordinator has replaced or deleted its state."""
         served = self.served.get(key)
         if served is not None:
             served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
@@ -148,7 +148,7 @@ class SharePartitions:
             self.served[key].fail((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
 
     def features_changed(self) -> None:
-        """Apply a change of `share.version`, which enables share groups and their dead letter topics."""
+        """Apply a change of `share.version`; drop all share partitions if it disables share groups."""
         for served in self.served.values():
             served.invalidate_terms()
         if self._node.catalogue.feature_level(SHARE_VERSION) < SHARE_GROUPS and (

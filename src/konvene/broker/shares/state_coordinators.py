@@ -1,13 +1,14 @@
 """The share coordinators of this broker: one for each partition of `__share_group_state`.
 
-Callers are in the same process: share partitions and group coordinators call `submit`, and so do the handlers
-of requests from the network. An answer is given once the state is durable, as `konvene.log.fsync.internal`
-defines it for all coordinators: a kill never undoes what was answered, and with the setting a power failure
-does not either.
+Share partitions and group coordinators of this node call `submit`; handlers of network requests call
+`submit_without_retry`. An answer is given once the state is durable, as `konvene.log.fsync.internal` defines
+it for all coordinators: a kill never undoes an answered write, and with the setting a power failure does not
+either.
 
-A coordinator may not be ready: it is reading its log, or its topic is being created. Meanwhile requests wait
-here, in order for each share partition, for as long as Kafka waits for a write. A write that was lost with
-the coordinator's state is submitted again: recording the same state of a record twice changes nothing.
+A coordinator may not be ready: it is reading its log, or its topic is being created. Meanwhile requests to
+`submit` wait here, in order for each share partition, for as long as Kafka waits for a write. A write that
+was lost because the coordinator reloaded its log is submitted again: writing the same state twice changes
+nothing.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ SHARE_STATE_SERDE = RecordSerde(_encode, _read)
 
 
 class PendingRequest:
-    """A request and its future answer. `deadline_s` limits how long it waits for its coordinator."""
+    """A request and its future answer. `deadline_s` ends its wait for a coordinator, once it waits."""
 
     __slots__ = ("answer", "began_s", "deadline_s", "request")
 
@@ -115,7 +116,7 @@ class PendingRequest:
         return f"<{type(self.request).__name__} of {self.request.key}>"
 
     def reject(self, error: Errors) -> None:
-        """Answer the request with an error."""
+        """Resolve the answer with an error and its message, in the type of the request's answer."""
         self.answer.resolve(ERROR_ANSWERS[type(self.request)](error, MESSAGES.get(error)))
 
 
@@ -139,9 +140,9 @@ class ShareCoordinators(Coordinators):
         return coordinator.core
 
     def submit(self, request: Request) -> Deferred[Any]:
-        """Submit a request; resolved with the coordinator's answer, a value of `share_state.requests`.
+        """Submit a request; return a deferred of its answer, of a type in `share_state.requests`.
 
-        Retried while the coordinator is not ready, up to `share.coordinator.write.timeout.ms`."""
+        It is retried while the coordinator is not ready, up to `share.coordinator.write.timeout.ms`."""
         meter = self._node.meter
         pending = PendingRequest(request, 0.0 if meter is None else meter.now_s)
         if self._coordinators and request.key not in self._waiting:
@@ -151,7 +152,7 @@ class ShareCoordinators(Coordinators):
         return pending.answer
 
     def submit_without_retry(self, request: Request) -> Deferred[Any]:
-        """Submit a request once, for clients that retry; resolved with the answer or with `Errors`."""
+        """Submit a request once, for clients that retry; return a deferred of its answer, or of `Errors`."""
         coordinator = self.of(str(request.key))
         if coordinator is None:
             answer: Deferred[Any] = Deferred()
@@ -183,7 +184,7 @@ class ShareCoordinators(Coordinators):
             coordinator.submit(pending.request, BROKER).listen(partial(self._on_answer, pending))
 
     def _on_answer(self, pending: PendingRequest, answer: Any) -> None:
-        """Resolve a request with its answer, or wait if its coordinator was not ready."""
+        """Resolve a request with its answer; if its coordinator was not ready, queue it again."""
         if not isinstance(answer, Errors):
             meter = self._node.meter
             if meter is not None and type(pending.request) is Write:
@@ -216,7 +217,7 @@ class ShareCoordinators(Coordinators):
             self._retry_timer = loop.call_later(RETRY_S, self._retry_waiting)
 
     def _made(self, making: asyncio.Task[None]) -> None:
-        """Submit the waiting requests; if the topic could not be created, the next retry tries again."""
+        """Submit the waiting requests if the topic was created; otherwise the next retry creates it."""
         if making.cancelled():
             return
         error = making.exception()
@@ -243,7 +244,7 @@ class ShareCoordinators(Coordinators):
     # --- coordinators ---
 
     def _coordinator(self, index: int) -> Coordinator | None:
-        """Return None if the partition's log is damaged."""
+        """Return a coordinator for partition `index`, or None if its log is damaged."""
         node = self._node
         partition = node.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None:
@@ -264,7 +265,7 @@ class ShareCoordinators(Coordinators):
         return ShareStateShard(updates) if meter is None else meter.make_share_states(updates)
 
     def _perform(self, index: int, effect: Effect) -> None:
-        """Delete records that newer snapshots have replaced."""
+        """Delete the records of the log that newer snapshots have replaced, as the effect requests."""
         assert effect.verb == DELETE_RECORDS
         partition = self._node.partitions.get(SHARE_STATE_TOPIC, index)
         if partition is None or effect.subject <= partition.log.start_offset:
