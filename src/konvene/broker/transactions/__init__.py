@@ -1,1 +1,1 @@
-"""The transaction coordinators of a broker, and what keeps transactions from hanging."""
+"""The transaction coordinators of a broker, verification of writes, and the end of hanging transactions."""

@@ -4,7 +4,7 @@ The coordinator's shard decides the end of a transaction. Then a `MarkerDelivery
 of each partition of the transaction. All logs are in this process, so markers are appended as soon as the
 decision is durable. Markers in `__consumer_offsets` are appended by the group coordinator, which applies the
 transaction's offsets at the same moment. When all markers are durable the shard is informed, and only then
-may the producer begin its next transaction. Requests that can wait for that do so here (`completed`).
+may the producer begin its next transaction. `completed` lets a request wait for that.
 """
 
 from __future__ import annotations
@@ -49,14 +49,13 @@ NOT_READY = frozenset(
         Errors.UNKNOWN_SERVER_ERROR,
     )
 )
-
 """Errors after which a marker is written again."""
 
 TopicPartition = tuple[str, int]
 
 
 class TransactionCoordinators(Coordinators):
-    """The coordinators of transactional ids, and the markers that they have written."""
+    """Creates the transaction coordinators, and delivers the markers of the transactions that they end."""
 
     def __init__(self, node: NodeServices, groups: GroupCoordinators, producer_ids: ProducerIds) -> None:
         super().__init__(TRANSACTION_TOPIC, node.loop, node.topic_creator)
@@ -119,7 +118,7 @@ class TransactionCoordinators(Coordinators):
         return await self._producer_ids.next_id()
 
     def _stopped(self, index: int) -> None:
-        """Stop the deliveries of a coordinator. It sends all markers again after it has reloaded its log."""
+        """Stop the deliveries of a coordinator; after it has reloaded its log, it requests them again."""
         for delivery in [d for d in self._deliveries if d.coordinator is self._coordinators[index]]:
             delivery.stop()
             del self._deliveries[delivery]
@@ -135,7 +134,7 @@ class TransactionCoordinators(Coordinators):
             waiter.resolve(None)
 
     def completed(self, transactional_id: str, timeout_ms: int) -> Deferred[None]:
-        """Resolve when the markers of the ending transaction are written, or after `timeout_ms`."""
+        """Return a deferred: resolved when the ending transaction has its markers, or after `timeout_ms`."""
         waiter: Deferred[None] = Deferred()
         self._completion_waiters.setdefault(transactional_id, {})[waiter] = None
         self._node.loop.call_later(timeout_ms / 1000, self._end_wait, transactional_id, waiter)

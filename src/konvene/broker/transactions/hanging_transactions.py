@@ -1,14 +1,15 @@
 """Ends transactions that a power failure left open in a partition, though no coordinator will end them.
 
 Records of users' topics are synced only with `konvene.log.fsync.topics`, and so are the markers among them.
-A power failure may therefore undo a marker that the coordinator knows as written, or keep the records of a
-partition whose addition to the transaction was lost. Readers of committed data would stop there for ever.
+A power failure may therefore undo a marker that the coordinator has recorded as written, or the coordinator's
+record that a partition was added to the transaction, while the partition's records survive. Consumers with
+isolation level READ_COMMITTED would stop there for ever.
 
 After an unclean shutdown, and before the broker accepts connections, every open transaction is compared with
-its coordinator. If the coordinator will end it, nothing is done. Otherwise it is ended here: as was decided,
-if that is still known, else by an abort, which also aborts the rest of a transaction that is still ongoing. A
-kill alone leaves no such transactions behind. Kafka leaves them to a tool (`kafka-transactions.sh
-find-hanging`).
+its coordinator. If the coordinator will end it, nothing is done. Otherwise it is ended here: by the marker
+that the coordinator has decided, if it still has that decision, else by an abort. If the coordinator's
+transaction is still ongoing, in other partitions, it is aborted too. A kill alone leaves no such transactions
+behind. Kafka leaves them to a tool (`kafka-transactions.sh find-hanging`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ END_TXN_VERSIONS = {0: 4, 2: 5}
 
 
 class HangingTransaction(NamedTuple):
-    """An open transaction that no coordinator is going to end."""
+    """A transaction that is open in a partition and that no coordinator is going to end there."""
 
     partition: Partition
     ending: Ending
@@ -67,7 +68,7 @@ async def end_hanging_transactions(
     groups: GroupCoordinators,
     transactions: TransactionCoordinators,
 ) -> None:
-    """End the hanging transactions, if all coordinators are active."""
+    """End all hanging transactions, logging each; none unless all transaction coordinators are active."""
     hanging = list(hanging_transactions(partitions, transactions))
     for partition, ending, ongoing in hanging:
         outcome = "committed" if ending.committed else "aborted"
@@ -93,9 +94,7 @@ async def end_hanging_transactions(
 def hanging_transactions(
     partitions: Partitions, transactions: TransactionCoordinators
 ) -> Iterator[HangingTransaction]:
-    """Iterate over all hanging transactions, once for each partition.
-
-    Returns none unless all coordinators are active."""
+    """Yield all hanging transactions, once for each partition; none unless all coordinators are active."""
     by_producer: dict[int, Transaction] = {}
     for coordinator in transactions.all():
         if coordinator.state != "active" or not isinstance(coordinator.core, TransactionShard):

@@ -1,8 +1,9 @@
 """Verification that a write to a partition belongs to an open transaction (KIP-890).
 
-The first record of a producer's transaction in a partition is checked with the transaction coordinator. A
-client of the older protocol has added the partition before, which is verified. A client of the newer protocol
-adds it by its write. A write whose transaction is open in the partition's log already needs no check.
+The first write of a producer's transaction to a partition is checked with the transaction coordinator. A
+client of the older protocol must have added the partition before, which is verified. A client of the newer
+protocol does not, so its write adds the partition. Later writes of the transaction to the partition, which is
+then open in its log, need no check.
 
 When the coordinator's answer arrives, the transaction may have ended. So the transaction is checked once more
 at the moment of the append (`is_still_open`). Within one process that is enough to never leave a record
@@ -55,7 +56,7 @@ PartitionErrors = dict[TopicPartition, int]
 
 
 class SupportedOperation(Enum):
-    """What a client supports, by the version of its request: Kafka's `TransactionSupportedOperation`."""
+    """What a client supports, given the version of its request; Kafka's `TransactionSupportedOperation`."""
 
     DEFAULT_ERROR = 0
     GENERIC_ERROR_SUPPORTED = 1
@@ -87,7 +88,7 @@ def is_fenced(partition: Partition, producer: TransactionalProducer) -> bool:
 def is_still_open(
     transactions: TransactionCoordinators, producer: TransactionalProducer, partition: TopicPartition
 ) -> bool:
-    """Return True if the transaction is open at this moment and includes the partition."""
+    """Return True if the coordinator has the transaction as ongoing now, with the partition in it."""
     shard = transactions.shard_of(producer.transactional_id)
     return shard is not None and shard.is_enlisted(*producer, *partition)
 
@@ -102,8 +103,9 @@ def verify_or_add(
 ) -> PartitionErrors | Awaitable[PartitionErrors]:
     """Verify that partitions are in the transaction, or add them if the client supports ADD_PARTITION.
 
-    Return `PartitionErrors` or an awaitable of them. While the producer's previous transaction is being
-    completed, adding is retried for `add.partitions.to.txn.retry.backoff.max.ms` at most."""
+    Return the error code of each partition, or an awaitable of that. While the producer's previous
+    transaction is being completed, adding is retried for `add.partitions.to.txn.retry.backoff.max.ms` at
+    most."""
     if not transactions.ready:
         return dict.fromkeys(partitions, int(Errors.COORDINATOR_NOT_AVAILABLE))
     verify_only = supported is not SupportedOperation.ADD_PARTITION
@@ -161,7 +163,7 @@ def _errors(response: AddPartitionsToTxnResponse) -> PartitionErrors:
 
 
 def producer_error(error: int, supported: SupportedOperation) -> tuple[Errors, str | None]:
-    """Return the error and message of a Produce response for an error of the coordinator, as Kafka does."""
+    """Translate an error code of the coordinator to the error and message of a Produce response, as Kafka."""
     cause = Errors(error)
     if cause is Errors.PRODUCER_FENCED:
         return Errors.INVALID_PRODUCER_EPOCH, None
