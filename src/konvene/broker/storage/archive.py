@@ -1,23 +1,24 @@
 """Hands over finished segments before cleaning or retention removes them, so that their records are not lost.
 
-Before segments are replaced or deleted, the cleaner and retention call `hand_over`. It passes them to a
-directory (`konvene.log.archive.dir`), which keeps them for the pipeline, and to the callables in `takers`. It
-returns whether the segments may be removed now. If the archive cannot take them, the reason is logged, and
-they stay until the next attempt: a full archive does not stop the broker, but it stops the cleaning and the
-retention of the logs that belong in it. Tiered storage treats segments that it could not upload in the same
-way.
+Before segments are replaced or deleted, the cleaner and retention call `hand_over`. It passes the segments to
+a directory (`konvene.log.archive.dir`), which keeps them for `konvene.pipeline`, and to the callables in
+`takers`. It returns True if the segments may be removed now. If the archive cannot take them, the reason is
+logged, and they stay until the next attempt: a full archive does not stop the broker, but it stops the
+cleaning and the retention of the logs that it archives. Kafka's tiered storage treats segments that it could
+not upload in the same way.
 
 The directory has the layout of a broker's data directory: `meta.properties` names the cluster (and node -1,
-which is no broker's), and each partition has a folder with segments and indexes. The progress is stored
-nowhere else: it is the end of the last complete batch. So no record is archived twice, and of a segment that
-was cleaned after it was handed over the older copy stays.
+which no broker has), and each partition has a folder with segments and indexes. The progress of a partition
+is the end of the last complete batch in its folder, and is stored nowhere else. So no record is archived
+twice. If a segment is cleaned after it was archived, the archive keeps the uncleaned copy.
 
 A segment's file appears complete or not at all: it is hard-linked if the file system can do that, otherwise
 copied under another name and renamed. Its indexes appear before it. When `hand_over` returns True, all of it
 is durable. Segments are archived in the order of their offsets, each one durable before the next. So after
 any crash the archive holds a prefix of the log, and nothing beyond it has been removed from the log.
 
-The archive never deletes a segment, neither in the log nor in its directory, and starts no work by itself.
+The archive never deletes a segment, neither in the log nor in its own directory. It has no task or thread of
+its own: all work happens in `hand_over`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _INDEX_INTERVAL = 4096
 
 
 class FinishedSegment(NamedTuple):
-    """A segment that is not appended to any more. Its file may be deleted once `Taker` has returned."""
+    """A segment to which nothing is appended any more. Its file may be deleted after the taker returns."""
 
     topic: str
     partition: int
@@ -87,7 +88,7 @@ class ArchiveMismatch(Exception):
 
 
 class Archive:
-    """Hands the finished segments of some topics to a directory and to other takers. One of a broker."""
+    """Hands the finished segments of `topics` to a `SegmentStore` and to other takers. A broker has one."""
 
     def __init__(
         self, directory: LogDirectory, topics: Collection[str], store: SegmentStore | None = None
@@ -114,7 +115,7 @@ class Archive:
 
     @classmethod
     def at(cls, path: str, directory: LogDirectory, topics: Collection[str]) -> Archive:
-        """Return an archive in the directory `path`. Raises `ConfigError` as `of`."""
+        """Return an archive of `topics` in the directory `path`. Raises `ConfigError` as `of` does."""
         path = os.path.abspath(path)  # noqa: PTH100 (a path is text here)
         own = os.path.abspath(directory.path)  # noqa: PTH100
         if f"{path}/".startswith(f"{own}/"):
@@ -133,7 +134,7 @@ class Archive:
         return cls(directory, topics, store)
 
     def accepts(self, of: PartitionLog) -> bool:
-        """Return True if segments of this log are handed over."""
+        """Return True if the segments of this log have to be handed over."""
         return bool(self.store or self.takers) and self._name(of).topic in self.topics
 
     def hand_over(self, of: PartitionLog, segments: Sequence[Segment]) -> bool:
@@ -180,7 +181,7 @@ class Archive:
             self._handed_over[name] = topic_id, segment.next_offset
 
     def _record_failure(self, name: TopicPartition, error: Exception) -> None:
-        """Log a failure once for each reason: attempts are repeated every few seconds."""
+        """Log a failure, unless the partition's last attempt failed for the same reason."""
         reason = f"{type(error).__name__}: {error}"
         if self.failing.get(name) != reason:
             self.failing[name] = reason
@@ -213,7 +214,7 @@ class SegmentStore:
         return f"SegmentStore({self.path!r}, {len(self._ends)} partitions)"
 
     def refresh(self) -> None:
-        """Reread the directory before the next use: repairing a failure may have changed it."""
+        """Forget what is known of the directory, so that it is read anew: a repair may have changed it."""
         self._ready.clear()
         self._ends.clear()
 
@@ -234,7 +235,7 @@ class SegmentStore:
             )
 
     def end(self, of: TopicPartition) -> int:
-        """Return the end offset of the archived records, 0 if there are none."""
+        """Return the end offset of a partition's archived records, 0 if there are none."""
         if of not in self._ends:
             folder = f"{self.path}/{of}"
             names = [n for n in self._disk.listdir(folder) if re.fullmatch(r"[0-9]{20}\.log", n)]
@@ -259,7 +260,7 @@ class SegmentStore:
         self._ends[of] = segment.next_offset
 
     def _add_indexes(self, segment: Segment, folder: str) -> None:
-        """Archive the indexes of a segment; a missing offset index is built."""
+        """Archive the indexes of a segment; build the offset index if it is missing."""
         source, stem = segment.path.removesuffix(".log"), f"{folder}/{segment.base_offset:020d}"
         for suffix in INDEX_SUFFIXES:
             if self._disk.exists(source + suffix):
@@ -269,7 +270,7 @@ class SegmentStore:
                 replace(self._disk, f"{stem}.index", bytes(reopened.offsets.data))
 
     def prepare(self) -> None:
-        """Create the directory, or check its cluster. Raises OSError or `ArchiveMismatch`."""
+        """Create the directory, or check that it is of this cluster. Raises OSError or `ArchiveMismatch`."""
         meta = f"{self.path}/{META_NAME}"
         make_directory(self._disk, self.path)
         if not self._disk.exists(meta):
@@ -284,7 +285,7 @@ class SegmentStore:
             )
 
     def _make_folder(self, of: TopicPartition, topic_id: str | None) -> None:
-        """Create the folder of a partition; rename that of an older topic of this name to a stray."""
+        """Create the folder of a partition; rename one that an earlier topic of this name has left."""
         folder = f"{self.path}/{of}"
         topic_id_path = f"{folder}/{TOPIC_ID_NAME}"
         if topic_id is not None and self._disk.exists(topic_id_path):
@@ -304,7 +305,7 @@ class SegmentStore:
 
 @contextlib.contextmanager
 def _opened(disk: Disk, path: str) -> Iterator[Segment]:
-    """Open a segment a second time: other threads use the log's own `Segment` meanwhile."""
+    """Open a segment's files a second time, because other threads use the log's own `Segment`."""
     folder, _, name = path.rpartition("/")
     segment = Segment.found(disk, folder, int(name[:20]), _INDEX_INTERVAL)
     try:
@@ -323,14 +324,14 @@ def _end(disk: Disk, path: str) -> int:
 
 
 def _replace_link(disk: Disk, source: str, target: str) -> None:
-    """Link or copy a file, replacing one that a crash has left."""
+    """Link or copy a file, replacing a target that a crash has left."""
     if disk.exists(target):
         disk.remove(target)
     _link_or_copy(disk, source, target)
 
 
 def _link_or_copy(disk: Disk, source: str, target: str) -> None:
-    """Link a file, or copy it if the file system cannot link it."""
+    """Create a hard link to a file, or copy it if the file system cannot link it."""
     try:
         disk.link(source, target)
     except OSError as error:

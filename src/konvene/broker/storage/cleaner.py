@@ -1,20 +1,21 @@
 """Cleans the logs of compacted topics: chooses the dirtiest log, has it cleaned, and swaps in the result.
 
-Every `log.cleaner.backoff.ms` the compacted logs are examined and the dirtiest one is cleaned, without a
-pause as long as one is dirty enough. `log.cleaner.threads` logs are cleaned at the same time.
-`konvene.log.cleaner` defines a cleaning, `cleaner_executor` runs it: a small log in steps between requests, a
-large one in a process. The active segment is never touched. A cleaning never waits for a request nor a
-request for it: only its last step, a few renames, happens on the event loop.
+Each cleaner examines the compacted logs and cleans the dirtiest one, again and again. If none is dirty
+enough, it waits for `log.cleaner.backoff.ms`. There are `log.cleaner.threads` cleaners, so as many logs are
+cleaned at the same time. `konvene.log.cleaner` defines a cleaning, `cleaner_executor` runs it: of a small log
+in steps between requests, of a large one in a process. The active segment is never touched. Cleanings and
+requests never wait for each other: only the last step of a cleaning, a few renames, happens on the event
+loop.
 
-A cleaning that fails leaves the log as it was. A log that cannot be cleaned, because its bytes are damaged or
-for an unexpected reason, is not cleaned any more, which is logged and counted. If the process was lost, the
-cleaning is retried once. Errors of the disk take the directory offline, except for a full disk, which is
-retried.
+A cleaning that fails leaves the log as it was. If the log is damaged, or the error is unexpected, the log is
+uncleanable from then on, which is logged and counted. If the process of a cleaning ended, the cleaning is
+retried once. Errors of the disk take the directory offline, except for a full disk, after which the cleaning
+is retried.
 
 Segments are handed over to the archive before they are replaced, and stay as they are while the archive
 cannot take them. Retention of compacted logs happens here as well, as in Kafka, so that both never overlap.
 
-A broker without anything to clean imports none of the cleaner and starts nothing.
+The modules of the cleaner are imported, and its processes started, only when there is a log to clean.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class CleaningAborted(Exception):
-    """The log was deleted, truncated or not archived, so that its cleaning cannot continue."""
+    """A cleaning cannot continue: its log was deleted, truncated or changed, or could not be archived."""
 
 
 class LogCleaner:
-    """The log cleaner of a broker."""
+    """The log cleaner of a broker: its cleaners, the cleanings in progress, and the uncleanable logs."""
 
     def __init__(
         self, node: NodeServices, directory: LogDirectory, disk: DiskThreads, archive: Archive
@@ -102,11 +103,11 @@ class LogCleaner:
 
     @property
     def threads(self) -> int:
-        """Return how many logs may be cleaned at the same time."""
+        """Number of cleaners that should run: `log.cleaner.threads`, or 0 while cleaning is stopped."""
         return int(self._node.settings.config["log.cleaner.threads"]) if self._running else 0
 
     def start(self) -> None:
-        """Start cleaning."""
+        """Start the cleaners, unless `log.cleaner.enable` is false."""
         if not self.is_enabled:
             log.warning(
                 "log.cleaner.enable is false: compacted topics, including internal ones, grow without limit. "
@@ -119,7 +120,7 @@ class LogCleaner:
         self._start_cleaners()
 
     def _start_cleaners(self) -> None:
-        """Start the missing cleaners. Surplus ones end after their current log."""
+        """Start cleaners until `threads` run. Surplus ones end by themselves after their current log."""
         self.cleaners = [cleaner for cleaner in self.cleaners if not cleaner.dead]
         numbers = {cleaner.number for cleaner in self.cleaners}
         for number in range(self.threads):
@@ -129,7 +130,7 @@ class LogCleaner:
                 cleaner.task = self._node.loop.create_task(self._run(cleaner), name=f"cleaner-{number}")
 
     def reconfigured(self) -> None:
-        """Apply changed settings of the broker."""
+        """Apply changed settings: the number of cleaners and their I/O limit."""
         self._throttle.set_rate(self._node.settings.config["log.cleaner.io.max.bytes.per.second"])
         if self._running:
             self._start_cleaners()
@@ -137,7 +138,7 @@ class LogCleaner:
             self._reconfigured.clear()
 
     def stop(self) -> None:
-        """Stop at once. Files of interrupted cleanings are deleted at the next start."""
+        """Cancel all cleanings. The files that they leave are deleted when the broker starts again."""
         if not self._running:
             return
         self._running = False
@@ -211,7 +212,7 @@ class LogCleaner:
     # --- selecting a log ---
 
     def _compacted(self) -> Iterator[Partition]:
-        """Iterate over the compacted logs that are online, not being cleaned and not uncleanable."""
+        """Yield the compacted partitions that are online, neither being cleaned nor uncleanable."""
         for partition in list(self._node.partitions):
             if partition.log.config.compacts and partition.online:
                 name = _name(partition)
@@ -249,7 +250,7 @@ class LogCleaner:
         return selected
 
     def _examine(self, partition: Partition) -> LogToClean | None:
-        """Return how dirty a log is; None if its files cannot be read."""
+        """Return what could be cleaned in a log; None if its files cannot be read."""
         from konvene.log.cleaner.selection import log_to_clean
 
         of, name, directory = partition.log, _name(partition), self._directory
@@ -281,7 +282,7 @@ class LogCleaner:
         return count
 
     def _is_current(self, partition: Partition) -> bool:
-        """Return False if the partition was deleted, even if its topic was created again."""
+        """Return True unless the partition was deleted, even if another one has its name now."""
         return self._node.partitions.get(partition.topic, partition.index) is partition
 
     def _mark_uncleanable(self, partition: Partition, reason: BaseException) -> None:
@@ -361,7 +362,7 @@ class LogCleaner:
         return stats
 
     async def _hand_over(self, partition: Partition, candidate: LogToClean) -> bool:
-        """Hand over the segments that will be replaced; return True if they may be."""
+        """Hand the segments that a cleaning may replace to the archive; return True if they may be."""
         archive, of = self._archive, partition.log
         if not archive.accepts(of):
             return True
@@ -371,7 +372,7 @@ class LogCleaner:
         return may_replace
 
     def _map_bytes(self) -> int:
-        """Return how many bytes of its key map each cleaner may fill."""
+        """Return how many bytes each cleaner's key map may take of `log.cleaner.dedupe.buffer.size`."""
         config = self._node.settings.config
         share = config["log.cleaner.dedupe.buffer.size"] // max(config["log.cleaner.threads"], 1)
         return int(min(share, MAX_MAP_BYTES) * config["log.cleaner.io.buffer.load.factor"])
@@ -424,7 +425,7 @@ class LogCleaner:
             raise partition.log.health.refusal()
 
     async def _swap(self, partition: Partition, task: CleaningTask, group: CleanedSegment) -> None:
-        """Replace segments by a cleaned one. The log does not change before the last step."""
+        """Replace the segments that `group` was cleaned from by its file. The log changes in one step."""
         from konvene.log.cleaner import segment_swap as swapping
 
         of, disk = partition.log, self._directory.disk
@@ -440,7 +441,7 @@ class LogCleaner:
         self._schedule_deletion()
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in a disk thread; a cancellation takes effect when it is done."""
+        """Run `work` in a disk thread and return its result. If cancelled, wait for it to finish first."""
         job = self._disk.run(work)
         try:
             return await asyncio.shield(job)
@@ -461,7 +462,7 @@ class LogCleaner:
     # --- deleting replaced segments, and retention ---
 
     def _schedule_deletion(self) -> None:
-        """Start deleting replaced segments after their `file.delete.delay.ms`."""
+        """Start the task, unless it runs, that deletes replaced segments after `file.delete.delay.ms`."""
         if self._deletion is None and self._running:
             self._deletion = self._node.loop.create_task(self._delete_replaced(), name="cleaner-deletion")
 

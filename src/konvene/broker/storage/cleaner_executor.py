@@ -1,9 +1,9 @@
 """The two executors of cleanings: step by step in the broker, or in a process of their own.
 
 Both run the same `clean` and return the same results. Steps are for small logs and for simulated disks: a
-step takes two milliseconds in a disk thread (simulated time in a simulator), and the event loop serves
-requests between two steps. A process takes no time of the loop but has to be started; it is used for all
-other logs. `LogCleaner` chooses the executor.
+step takes about two milliseconds in a disk thread (simulated time in a simulator), and the event loop serves
+requests between two steps. A process takes no time from the event loop, but has to be started; it is used for
+all other logs. `LogCleaner` chooses the executor.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ class WorkerLost(Exception):
 
 
 class CannotStartProcess(Exception):
-    """The system does not allow another process."""
+    """The system does not allow the broker to start another process."""
 
 
 class CleanerExecutor(Protocol):
-    """Runs cleanings, one after the other."""
+    """Runs one cleaning at a time, and returns its progress, cleaned segments and statistics as results."""
 
     async def start(self, task: CleaningTask) -> None:
         """Start a cleaning. Raises `CannotStartProcess`."""
 
     async def next_result(self) -> CleanerResult:
-        """Return the next result; the last one is `CleanerStats`.
+        """Wait for the next result of the cleaning and return it; the last one is `CleanerStats`.
 
         Raises the error of the cleaning: OSError, `DamagedLog`, `WorkerLost`."""
 
     async def abandon(self) -> None:
-        """Stop the cleaning. On return nothing works on it any more."""
+        """Stop the cleaning, and wait until no thread or process works on it."""
 
     async def pause(self, seconds: float) -> None:
         """Pause the cleaning; may return before the pause is over."""
 
     def abort(self) -> None:
-        """Request the end of the current cleaning, without waiting."""
+        """Make the current cleaning end soon, without waiting for that."""
 
     async def close(self) -> None:
-        """Release the executor."""
+        """Release the executor's resources, such as its process."""
 
 
 class SteppedCleaning:
@@ -99,7 +99,7 @@ class SteppedCleaning:
                 await self._aborted.wait()
 
     def abort(self) -> None:
-        """End pauses. The cleaner checks between two steps whether to continue."""
+        """End a pause. `LogCleaner` checks before each step whether the cleaning may continue."""
         self._aborted.set()
 
     async def close(self) -> None:
@@ -107,7 +107,7 @@ class SteppedCleaning:
 
 
 class _Steps:
-    """A generator that can be closed while another thread takes a step; it is closed after that step."""
+    """A generator of cleaning steps. Closing it waits for a step that another thread is running."""
 
     def __init__(self, steps: Generator[CleanerProgress | CleanedSegment, None, CleanerStats]) -> None:
         self._steps = steps
@@ -127,7 +127,7 @@ class _Steps:
 
 
 class WorkerProcess:
-    """Runs cleanings in a process, which is started for the first one, and again if it was lost."""
+    """Runs cleanings in a worker process, which the first one starts, and a later one if it has ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -193,7 +193,7 @@ class WorkerProcess:
             self._process = None
 
     async def close(self) -> None:
-        """Let the process end by itself; kill it after `EXIT_TIMEOUT_S`."""
+        """Close the process's input, on which it exits; kill it if that takes `EXIT_TIMEOUT_S`."""
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()

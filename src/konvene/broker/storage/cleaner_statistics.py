@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 class Cleaner:
-    """What Kafka calls a cleaner thread: cleans one log at a time. Here it is a task of the event loop."""
+    """The state of a cleaner, which cleans one log at a time: a thread in Kafka, a task of the loop here."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -48,7 +48,7 @@ class RemovalTotals:
         return f"<{self.records} records, {self.bytes} bytes in {self.cleanings} cleanings>"
 
     def add(self, stats: CleanerStats) -> None:
-        """Add the result of a cleaning."""
+        """Add the bytes and records that a cleaning removed."""
         self.cleanings += 1
         self.bytes += stats.bytes_read - stats.bytes_written
         self.records += stats.messages_read - stats.messages_written

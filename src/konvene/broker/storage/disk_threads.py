@@ -1,8 +1,8 @@
 """Runs work that waits for the disk outside of the event loop: in the kernel if possible, or in threads.
 
-The standard library's executors do the same with a future of their own behind the loop's future, a condition
-and several handovers. Syncs are so short and so frequent that these took a considerable part of the CPU. If
-there is only a file to sync, the kernel does it for even less (`kernel_sync`).
+The standard library's executors do the same, but need a second future, a condition and several thread
+switches per job. Syncs are so short and so frequent that this took a considerable part of the CPU. If a job
+only syncs a file, the kernel does it at even less cost (`kernel_sync`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DiskThreads:
         return done
 
     def sync(self, log: PartitionLog) -> asyncio.Future[Any]:
-        """Run `log.sync()`, by the kernel if possible."""
+        """Sync a log, in the kernel if possible, else in a thread; return a future of `log.sync()`."""
         loop = asyncio.get_running_loop()
         if not self._kernel_requested:
             self._kernel_requested = True

@@ -1,9 +1,10 @@
 """Syncs files in the kernel, without a waiting thread: Linux's native asynchronous I/O.
 
-A thread that waits for the disk costs more than the wait: it is woken, acquires the interpreter lock, and
+A thread that waits for the disk has a cost besides the wait: it is woken, acquires the interpreter lock, and
 wakes the loop. Here a sync is one call that returns at once, and its completion is an event of the loop. That
-takes a quarter of the CPU, and all logs can be synced at the same time. `DiskThreads` uses its threads where
-the system has no such I/O or denies it (`make` returns None), or cannot take more (`submit` returns False).
+takes a quarter of the CPU time, and all logs can be synced at the same time. `DiskThreads` uses its threads
+where the system has no such I/O or denies it (`make` returns None), or cannot take more (`submit` returns
+False).
 
 Only `fdatasync` is submitted, for descriptors that stay open until their completion.
 """
@@ -33,7 +34,7 @@ _EVENT = struct.Struct("@QQqq")
 
 
 class _Request(ctypes.Structure):
-    """The kernel's `iocb` on little-endian machines."""
+    """A request to the kernel: its structure `iocb` on little-endian machines."""
 
     _fields_ = (
         ("number", ctypes.c_uint64), ("key", ctypes.c_uint32), ("rw_flags", ctypes.c_uint32),
@@ -44,10 +45,10 @@ class _Request(ctypes.Structure):
 
 
 class KernelSync:
-    """Submits syncs to the kernel and calls back when they complete. Belongs to one event loop."""
+    """Submits syncs to the kernel, and calls back on the event loop when they complete."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, calls: tuple[int, int, int, int]) -> None:
-        """Raises OSError if the kernel denies it."""
+        """`calls` are numbers of system calls (`_SYSTEM_CALLS`). Raises OSError if the kernel denies one."""
         self._setup, self._destroy, self._submit, self._get_events = calls
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
         self._context = ctypes.c_ulong(0)
@@ -68,7 +69,7 @@ class KernelSync:
 
     @classmethod
     def make(cls, loop: asyncio.AbstractEventLoop) -> KernelSync | None:
-        """Return None if the system does not support it or denies it."""
+        """Return a `KernelSync` of this loop, or None if the system does not support it or denies it."""
         calls = _SYSTEM_CALLS.get(platform.machine())
         if platform.system() != "Linux" or calls is None or struct.calcsize("P") != 8:
             return None
@@ -78,7 +79,7 @@ class KernelSync:
             return None
 
     def _call(self, number: int, *arguments: object) -> int:
-        """Make a system call. Raises OSError."""
+        """Make the system call `number` and return its result. Raises OSError if it fails."""
         result: int = self._syscall(ctypes.c_long(number), *arguments)
         if result < 0:
             code = ctypes.get_errno()
@@ -86,9 +87,9 @@ class KernelSync:
         return result
 
     def submit(self, descriptor: int, on_synced: OnSynced) -> bool:
-        """Sync a file; `on_synced` is called later, with the error if there is one.
+        """Begin to sync a file; `on_synced` is called later, with the error or None.
 
-        Return False if the kernel did not accept the request."""
+        Return False if the kernel does not accept the request."""
         self._last = number = self._last + 1
         request = self._request
         request.number, request.descriptor = number, descriptor

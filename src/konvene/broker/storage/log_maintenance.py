@@ -23,7 +23,7 @@ log = logging.getLogger("konvene.broker")
 
 
 class LogMaintenance:
-    """Flushes, trims and checkpoints the logs of one data directory."""
+    """The flush, retention and checkpoint jobs for the logs of one data directory."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LogMaintenance:
         return f"<log maintenance of {self._directory.path}>"
 
     async def flush_periodically(self) -> None:
-        """Sync the logs whose `flush.ms` has passed, every `log.flush.scheduler.interval.ms`."""
+        """Every `log.flush.scheduler.interval.ms`, sync the logs with records unsynced for `flush.ms`."""
         interval_ms = self._node.settings.config["log.flush.scheduler.interval.ms"]
         while interval_ms < LONG_MAX:
             await asyncio.sleep(interval_ms / 1000)

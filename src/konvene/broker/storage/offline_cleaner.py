@@ -1,9 +1,9 @@
 """Cleans the compacted logs of a data directory without a broker, for `konvene log clean`.
 
-It selects, cleans and swaps as the broker's cleaner does, one log after the other. The cluster's own log in
-the data directory defines which topics are compacted and their configs; a properties file can add the
-broker's settings. If the directory has no such log, only the two coordinators' topics are known to be
-compacted. All other topics are left alone.
+It selects logs, cleans them and swaps in segments as the broker's cleaner does, one log after the other. The
+metadata log in the data directory has the configs of topics, and thereby which ones are compacted; a
+properties file can add the broker's settings. Without a metadata log, only the topics of the group and
+transaction coordinators are known to be compacted. All other topics are left alone.
 
 A dry run uses a disk that keeps all changes in memory (`konvene.log.disk.overlay`), so that it can examine
 the files of a running broker.
@@ -58,7 +58,7 @@ class NotCompacted(Exception):
 
 
 class CleaningTarget(NamedTuple):
-    """A topic to be cleaned, or one partition of it."""
+    """A topic to be cleaned, or one partition of it; `partition` None means all."""
 
     topic: str
     partition: int | None = None
@@ -66,7 +66,7 @@ class CleaningTarget(NamedTuple):
 
 @dataclass(slots=True)
 class CleaningResult:
-    """The result of cleaning a partition."""
+    """What the cleanings of a partition changed: figures before and after, or why it was not cleaned."""
 
     topic_partition: TopicPartition
     initial: LogToClean | None = None
@@ -86,7 +86,7 @@ class CleaningResult:
 
     @property
     def records(self) -> int | None:
-        """Return the number of records before the first cleaning; None if there was none."""
+        """Number of records before the first cleaning; None if there was no cleaning."""
         if not self.stats:
             return None
         *earlier, last = self.stats
@@ -110,11 +110,11 @@ class CleaningResult:
 
 
 class OfflineCleaner:
-    """Cleans one data directory: `with OfflineCleaner(path, config, dry_run=True) as cleaner`.
+    """A context manager that opens a data directory and cleans its logs.
 
-    `archive` is a directory that receives the segments of all topics first, instead of the configured
-    archive. Raises `DirectoryLocked` if a broker uses the directory and this is no dry run, `LogError` and
-    OSError."""
+    Before segments are replaced, those of all topics are archived in the directory `archive`; if it is None,
+    the configured archive receives those of its topics. Raises `DirectoryLocked` if a broker uses the data
+    directory, unless this is a dry run; also `LogError` and OSError."""
 
     def __init__(self, path: str, config: BrokerConfig, *, dry_run: bool, archive: str | None = None) -> None:
         self.dry_run = dry_run
@@ -149,13 +149,13 @@ class OfflineCleaner:
         self.close()
 
     def close(self) -> None:
-        """Close and unlock the directory.
+        """Close and unlock the data directory.
 
-        It is marked as cleanly closed only if it was before, because not all logs were opened."""
+        It is marked as cleanly closed only if it was so before, because not all logs were opened."""
         self._directory.close(clean=self._directory.clean and not self.dry_run)
 
     def select(self, targets: list[CleaningTarget]) -> list[tuple[TopicPartition, LogConfig]]:
-        """Return the compacted partitions and their configs, restricted to `targets` unless that is empty.
+        """Return the compacted partitions in `targets` and their configs; all compacted ones if it is empty.
 
         Raises `NotCompacted` if a target does not exist or is not compacted."""
         selected = []
@@ -179,7 +179,7 @@ class OfflineCleaner:
     def clean(
         self, topic_partition: TopicPartition, config: LogConfig, on_progress: OnProgress
     ) -> CleaningResult:
-        """Clean a partition as far as possible. A damaged one is not changed."""
+        """Clean a partition as far as possible; return what changed. If its log is damaged, nothing does."""
         result = CleaningResult(topic_partition)
         try:
             log = self._directory.load(topic_partition, config, self._now_ms)
@@ -203,7 +203,9 @@ class OfflineCleaner:
         return result
 
     def _tasks(self, log: PartitionLog, result: CleaningResult) -> Iterator[CleaningTask]:
-        """Yield one cleaning after the other until the log is clean: the key map may not hold all keys."""
+        """Yield cleanings until the log is clean: several if the key map cannot hold all keys at once.
+
+        Sets `initial` of the result, and `unfinished` if the log stays dirty."""
         map_bytes = int(
             self._config["log.cleaner.dedupe.buffer.size"] * self._config["log.cleaner.io.buffer.load.factor"]
         )
@@ -225,7 +227,7 @@ class OfflineCleaner:
             cleaned_to = end
 
     def _hand_over(self, log: PartitionLog, task: CleaningTask) -> bool:
-        """Hand over the segments that a task replaces; return True if they may be replaced."""
+        """Hand the segments that a task replaces to the archive; return True if they may be replaced."""
         if self.dry_run:
             return True
         bases = {source.base_offset for source in task.sources}
@@ -278,7 +280,7 @@ def _matches(target: CleaningTarget, partition: TopicPartition) -> bool:
 
 
 def _catalogue(path: str) -> CatalogueState:
-    """Replay the cluster's own log, as far as it can be read."""
+    """Return the catalogue's state, replayed from the metadata log in `path` as far as that can be read."""
     from konvene.records.cluster_log import decode_cluster_record
 
     catalogue, disk = Catalogue(), ReadOnlyDisk()

@@ -1,4 +1,4 @@
-"""The partitions of this broker: each has a log, and the fetches that wait for it to grow."""
+"""The partitions of this broker. Each has a log, and the fetches that wait for it to grow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DEFAULT_LZ4_LEVEL = 9
 
 
 class Refused(Exception):
-    """An operation that a partition rejects, with the error code and, if known, the faulty records."""
+    """Rejects a request for a partition: error code, message, and index and message of each bad record."""
 
     def __init__(
         self, error: Errors, message: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
@@ -46,14 +46,14 @@ class Refused(Exception):
 
 
 class DelayedFetch(Protocol):
-    """A fetch that waits for new records."""
+    """A fetch that waits for new records of a partition."""
 
     def try_complete(self) -> None:
-        """Complete the fetch if the partition has enough new records, or was dropped."""
+        """Complete the fetch if it has enough bytes with the new records, or if the partition was dropped."""
 
 
 class LogMeter(Protocol):
-    """Counts appends to logs and times their syncs."""
+    """The part of the meter that counts appends to logs and records durations of syncs."""
 
     def appended(self, topic: str, size: int) -> None:
         """Count a batch of `size` bytes that was appended."""
@@ -63,7 +63,7 @@ class LogMeter(Protocol):
 
 
 class Partition:
-    """One partition on this node, which is its leader."""
+    """One partition of a topic, of which this node is the leader and the only replica."""
 
     __slots__ = (
         "_disk",
@@ -116,10 +116,10 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """End offset of the records that consumers may read; there are no other replicas to wait for.
+        """End offset of the records that consumers may read. There are no other replicas to wait for.
 
-        If every write waits for the disk, readers wait as well: a consumer that had read records which a
-        power failure undoes would be ahead of the records written in their place, and skip them."""
+        With `konvene.log.fsync.topics` these are the synced records only. If a consumer had read records that
+        a power failure then loses, it would skip the records that are written in their place."""
         return self.log.synced_offset if self._hides_unsynced else self.log.end_offset
 
     @property
@@ -136,14 +136,14 @@ class Partition:
 
     @property
     def syncs(self) -> bool:
-        """Return True if what was just written has to be synced before the response."""
+        """True if records that were just appended have to be synced before the response."""
         if self._syncs:
             return True
         max_unsynced = self.log.config.flush_messages
         return max_unsynced != LONG_MAX and self.log.end_offset - self.log.synced_offset >= max_unsynced
 
     def is_due(self, now_ms: int) -> bool:
-        """Return True if records have been unsynced for `flush.ms`."""
+        """Return True if there are unsynced records, and the last sync was `flush.ms` ago."""
         unsynced_ms = now_ms - self.synced_ms
         return self.log.synced_offset < self.log.end_offset and unsynced_ms >= self.log.config.flush_ms
 
@@ -174,7 +174,7 @@ class Partition:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Appended:
-        """Append records of the broker itself as one batch; with a producer id, in its transaction.
+        """Append one batch of the broker's own keys and values; with a producer id, in its transaction.
 
         Raises `LogError`."""
         appended = self.log.append_built(
@@ -204,7 +204,7 @@ class Partition:
                 waiting.try_complete()
 
     async def sync(self) -> None:
-        """Make what is written durable. Raises `LogError`."""
+        """Sync the log, so that all appended records are durable. Raises `LogError`."""
         self.synced_ms = self._wall_clock_ms()
         began_s = perf_counter()
         await self._disk.sync(self.log)
@@ -216,7 +216,7 @@ class Partition:
     # --- reading ---
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Check a client's leader epoch. Raises `Refused` if it is not the current one."""
+        """Raise `Refused` unless a client's leader epoch is the partition's, or -1 (unknown)."""
         if epoch == -1 or epoch == self.leader_epoch:
             return
         raise Refused(
@@ -224,10 +224,10 @@ class Partition:
         )
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the last epoch not above `epoch` and its end offset; (-1, -1) if unknown.
+        """Return the last leader epoch not above `epoch` and its end offset; (-1, -1) if unknown.
 
-        The log has only epochs with records; later ones are still empty.
-        """
+        The log only knows epochs with records. Later ones up to the partition's are empty: they end at the
+        log's end."""
         if self.log.epochs.latest < epoch <= self.leader_epoch:
             return epoch, self.log.end_offset
         return self.log.leader_epoch_end(epoch)
@@ -240,7 +240,7 @@ class Partition:
             raise Refused(Errors(error.code), str(error)) from None
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Iterate over all batches, for loading a coordinator."""
+        """Return an iterator over all batches, from which a coordinator is loaded."""
         return self.log.batches_from(self.log.start_offset)
 
     def delete_before(self, offset: int) -> int:
@@ -251,18 +251,18 @@ class Partition:
             raise Refused(Errors(error.code), str(error)) from None
 
     def at_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return timestamp and offset of the first record that is not older."""
+        """Return timestamp and offset of the first record not older than `timestamp_ms`, or None."""
         return _pair(self.log.offset_for_timestamp(timestamp_ms))
 
     def latest_timestamp(self) -> tuple[int, int] | None:
-        """Return the latest timestamp and its offset."""
+        """Return the latest timestamp in the log and the offset of its record; None if the log is empty."""
         return _pair(self.log.max_timestamp())
 
 
 def single_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
-    """Return the only batch that a Produce request may have for a partition. Raises `Refused`.
+    """Return the batch in a Produce request's data for a partition. Raises `Refused` unless it is one batch.
 
-    As in Kafka, an incomplete batch does not count, so an incomplete one after the first is ignored.
+    As in Kafka, an incomplete batch does not count, so one after the first is ignored.
     """
     size = _complete_batch_size(data, 0)
     if not size:
@@ -298,14 +298,14 @@ def _complete_batch_size(data: bytes | memoryview, position: int) -> int:
 
 
 def is_transactional(data: bytes | memoryview) -> bool:
-    """Return True if a producer's batch is transactional. Raises `Refused` if it is no batch."""
+    """Return True if a producer's batch is transactional. Raises `Refused` if `data` is not a batch."""
     return _complete_batch_size(data, 0) >= batches.HEADER_SIZE and data[_ATTRIBUTES_AT] & 0x10 != 0
 
 
 def log_config(
     values: Mapping[str, Any], producer_id_expiration_ms: int, *, sync_on_roll: bool = True
 ) -> LogConfig:
-    """Return the configs of a topic as the config of its logs."""
+    """Return the `LogConfig` of a topic's logs, given all its config values."""
     is_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
     compression, level = _compression(values)
     return LogConfig(
@@ -338,7 +338,7 @@ def log_config(
 
 
 def _compression(values: Mapping[str, Any]) -> tuple[Compression | None, int | None]:
-    """Return the compression of a topic and its level; None for the producer's codec or the default level."""
+    """Return the codec of a topic, None for the producer's, and its level, None if it has none."""
     name = values["compression.type"]
     if name == "producer":
         return None, None
@@ -359,7 +359,7 @@ def _pair(entry: TimestampOffset | None) -> tuple[int, int] | None:
 
 
 class Partitions:
-    """All partitions of a broker by topic and index."""
+    """All open partitions of a broker by topic and index, and the names of the offline ones."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, int], Partition] = {}
@@ -379,7 +379,7 @@ class Partitions:
         return self._all.get((topic, index))
 
     def missing_error(self, topic: str, index: int, missing: Errors) -> Errors:
-        """Return the error for a partition that `get` does not return: `missing`, unless it is offline."""
+        """Return the error if `get` returns None: KAFKA_STORAGE_ERROR if it is offline, else `missing`."""
         return Errors.KAFKA_STORAGE_ERROR if (topic, index) in self.offline else missing
 
     def put(self, partition: Partition) -> None:

@@ -1,7 +1,7 @@
 """Deletes segments beyond retention, after the archive has received them.
 
-A log determines which of its segments have expired. If they belong in the archive, they are handed over
-first, in a thread, because that waits for the disk; segments that the archive cannot take stay in the log.
+A log determines which of its segments have expired. If its topic is archived, they are handed over first, in
+a thread, because that waits for the disk; segments that the archive cannot take stay in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ async def retain_all(
     *,
     cleaner_enabled: bool,
 ) -> None:
-    """Apply retention to all logs, except to compacted ones while the cleaner does it. Raises `LogError`."""
+    """Apply retention to all logs; not to compacted ones if `cleaner_enabled`, since the cleaner does that.
+
+    Raises `LogError`."""
     now_ms = environment.wall_clock_ms()
     for partition in list(partitions):
         if partitions.get(partition.topic, partition.index) is not partition:

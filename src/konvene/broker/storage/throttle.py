@@ -1,7 +1,7 @@
 """Limits the I/O rate of several tasks together: computes how long to pause after each operation.
 
-A task performs an operation first and pauses afterwards. Pauses that are too short are added to a later one.
-The caller supplies the time.
+A task performs an operation first and pauses afterwards. Pauses shorter than `MIN_PAUSE_S` are added to a
+later one. The caller supplies the time, and sleeps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ MIN_RATE = 1.0
 
 
 class Throttle:
-    """A limit on the bytes per second of all its users."""
+    """A limit on the bytes per second that all its users read and write together."""
 
     __slots__ = ("_free_s", "rate")
 
@@ -24,7 +24,7 @@ class Throttle:
         return f"<{self.rate:g} bytes a second>"
 
     def set_rate(self, rate: float) -> None:
-        """Change the limit; postponed pauses under the old limit are dropped."""
+        """Change the limit to `rate` bytes per second; drop pauses postponed under the old limit."""
         if rate != self.rate:
             self.rate, self._free_s = rate, 0.0
 
