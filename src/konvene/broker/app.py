@@ -44,7 +44,7 @@ Progress = Callable[[int], Callable[[str], None]]
 
 
 class ServeOptions(NamedTuple):
-    """The options of `konvene serve`. They override the settings of the file."""
+    """Command-line options of `konvene serve`. They override the settings of the properties file."""
 
     host: str | None = None
     port: int | None = None
@@ -62,7 +62,7 @@ class ServeOptions(NamedTuple):
 
 
 class Address(NamedTuple):
-    """The address of the listener, and the one that clients receive."""
+    """Host and port that the listener binds, and those that responses name for clients to connect to."""
 
     host: str
     port: int
@@ -75,7 +75,7 @@ class CannotStart(Exception):
 
 
 class _Startup(NamedTuple):
-    """Everything that is settled before the event loop runs."""
+    """Validated settings, address and data directory of a broker, computed before its event loop runs."""
 
     config: BrokerConfig
     address: Address
@@ -132,7 +132,9 @@ def _configuration(
 
 
 def _assignor_settings(config: BrokerConfig, additional: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the setting that adds these assignors. Raises `ConfigError` if one cannot be loaded."""
+    """Return `group.consumer.assignors` with the `additional` ones appended, as a (name, value) override.
+
+    The list is empty if `additional` is. Raises `ConfigError` if an assignor cannot be loaded."""
     if additional:
         sys.path.append(str(Path.cwd()))
     assignors = (*config[ASSIGNORS], *additional)
@@ -153,7 +155,9 @@ def _check_metrics(config: BrokerConfig) -> None:
 def _resolved_settings(
     config: BrokerConfig, address: Address, path: Path, options: ServeOptions
 ) -> list[tuple[str, str]]:
-    """Return the data directory and listener as settings, which clients may describe."""
+    """Return the actual values of `log.dirs` and, unless a setting names it, `listeners`.
+
+    DescribeConfigs shows them to clients."""
     resolved = [("log.dirs", str(path))]
     by_option = options.host is not None or options.port is not None
     if by_option or "listeners" not in config.static:
@@ -176,7 +180,7 @@ def _reject_security_settings(config: BrokerConfig) -> None:
 
 
 def _address(config: BrokerConfig, host: str | None, port: int | None) -> Address:
-    """Return the address from the options, else from `listeners`, else loopback and Kafka's port."""
+    """Return the address: from `host` and `port` if set, else from `listeners`, else localhost:9092."""
     listen = (DEFAULT_HOST, DEFAULT_PORT)
     if "listeners" in config.static:
         listen = _plaintext(config["listeners"], "listeners")
@@ -192,7 +196,9 @@ def _address(config: BrokerConfig, host: str | None, port: int | None) -> Addres
 
 
 def _plaintext(listeners: tuple[str, ...], name: str) -> tuple[str, int]:
-    """Return host and port of the only PLAINTEXT listener of a list. Controller listeners are ignored."""
+    """Return host and port of the PLAINTEXT listener in `listeners`, the value of the setting `name`.
+
+    CONTROLLER listeners are ignored. Raises `CannotStart` unless exactly one other listener is left."""
     entries = [entry for entry in listeners if not entry.upper().startswith("CONTROLLER://")]
     if len(entries) != 1 or not entries[0].upper().startswith("PLAINTEXT://"):
         raise CannotStart(f"{name}={','.join(listeners)}: exactly one PLAINTEXT listener is supported")
@@ -205,7 +211,9 @@ def _plaintext(listeners: tuple[str, ...], name: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _data_directory(config: BrokerConfig, options: ServeOptions) -> Iterator[Path]:
-    """Provide the data directory: the option, else `log.dirs`, else the user's state directory."""
+    """Yield the data directory: `--data-dir`, else `log.dirs`, else one in the user's state directory.
+
+    It is created if it does not exist. With `--ephemeral` it is temporary and deleted on exit."""
     data_dir = options.data_dir
     if options.ephemeral:
         if data_dir is not None:
@@ -244,7 +252,7 @@ def _run(startup: _Startup) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as the system permits, as Java does: each log has at least one."""
+    """Raise the limit of open files to the hard limit, as the JVM does: each log keeps at least one open."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -303,7 +311,7 @@ def _startup_line(startup: _Startup, broker: Broker, port: int, metrics: Metrics
 
 
 def _advertise(broker: Broker, address: Address, port: int) -> None:
-    """Set the address that clients receive: the advertised one, at `port` if it has no port of its own."""
+    """Set the host and port that responses name for clients; `port` applies if the advertised port is 0."""
     broker.catalogue.advertised = (address.advertised_host or "localhost", address.advertised_port or port)
 
 
@@ -333,9 +341,9 @@ takes a tenth of a second each time."""
 
 
 async def _enable_gc_when_loaded(broker: Broker) -> None:
-    """Enable the garbage collector once the logs are loaded, excluding the loaded objects from collection.
+    """Enable the garbage collector once the coordinators have loaded their logs.
 
-    They stay alive anyway, and scanning them would take as long as loading them."""
+    The loaded objects are frozen: they stay alive, and scanning them would take as long as loading them."""
     await broker.groups.loaded()
     await broker.transactions.loaded()
     gc.freeze()
@@ -351,7 +359,7 @@ def open_directory(path: Path, node_id: int) -> LogDirectory:
 
 
 def _recovery_summary(directory: LogDirectory) -> str:
-    """Describe the number of partitions, and the recovery of their logs after an unclean shutdown."""
+    """Return the startup line's phrase: the partition count, and what recovery scanned and truncated."""
     partitions = len(directory.logs) - 1  # Without the log of `__cluster_metadata`.
     if directory.clean:
         return f"{partitions} partitions, clean shutdown"

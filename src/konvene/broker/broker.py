@@ -1,4 +1,4 @@
-"""The composition root: makes the services of a broker, connects them, starts and stops them.
+"""The composition root: creates the services of a broker, connects them, starts and stops them.
 
 Services and handlers do not know the broker. Each names what it uses in its constructor or signature.
 Everything runs on one event loop; only syncing the disk has threads of its own.
@@ -71,9 +71,10 @@ DISK_THREADS = 2
 
 
 class Broker:
-    """One node that is its whole cluster. Raises `ConfigError` if its settings are unusable.
+    """All services of one node, which is the only node of its cluster.
 
-    `make_share_partitions` replaces the class of the share partitions; a simulator observes them so."""
+    `make_share_partitions` creates the service for share partitions; the simulator passes a class that
+    observes them. Raises `ConfigError` if the settings are unusable."""
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ class Broker:
         return f"<broker {self.catalogue.node_id}: {topics} topics, {connections} connections>"
 
     def _open_metadata(self) -> Partition:
-        """Open the cluster's own log. No client reads or writes it."""
+        """Open or create the log of `__cluster_metadata`, which no client reads or writes."""
         name = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
         config = LogConfig(max_message_bytes=MAX_METADATA_BATCH_BYTES, retention_ms=-1)
         (opened,) = self.directory.create([name], config, self.environment.wall_clock_ms())
@@ -197,13 +198,15 @@ class Broker:
         return Uuid(self.environment.fresh_uuid().bytes)
 
     def listener(self, accept: Callable[[], asyncio.BaseProtocol] | None = None) -> Listener:
-        """Return a listener for this broker; `accept` makes the protocol of each connection."""
+        """Return a listener for this broker. `accept` creates the asyncio protocol of each connection."""
         return Listener(self.network, self.log_maintenance, accept)
 
     # --- effects of the catalogue ---
 
     def _perform(self, effect: Effect) -> None:
-        """Pass a change of the catalogue to the services. Any change may change cached responses."""
+        """Apply a change of the catalogue to the logs, groups and share partitions.
+
+        First drop all cached responses and release all held heartbeats, because any change may alter them."""
         self.response_cache.invalidate()
         self.heartbeat_purgatory.release_all()
         if effect.verb == CREATE_PARTITIONS:
@@ -219,7 +222,7 @@ class Broker:
             self._reconfigure(*effect.subject)
 
     def _reconfigure(self, resource_type: int, name: str) -> None:
-        """Apply altered settings."""
+        """Apply altered configs of a resource. Those of the broker are defaults of all groups and topics."""
         configs = self.catalogue.settings_of
         if resource_type == ResourceType.BROKER:
             warnings = self.settings.apply_broker_configs(
@@ -261,7 +264,7 @@ class Broker:
             await end_hanging_transactions(self.environment, self.partitions, self.groups, self.transactions)
 
     async def _register(self) -> None:
-        """Register this start with the catalogue, which begins new leader epochs."""
+        """Register this start of the broker in the catalogue, which advances all leader epochs."""
         request = BrokerRegistrationRequest(
             broker_id=self.catalogue.node_id,
             cluster_id=self.catalogue.cluster_id,
@@ -273,7 +276,7 @@ class Broker:
             log.error("this start could not be registered: %s", response.name)
 
     async def stop(self) -> None:
-        """Answer waiting requests, make everything durable, close the files."""
+        """Complete waiting requests, stop the coordinators, close connections, sync and close the logs."""
         await self.cleaner.close()
         self.network.request_scheduler.close()
         self.heartbeat_purgatory.close()
@@ -289,7 +292,7 @@ class Broker:
 
 
 def _meter(config: BrokerConfig) -> Meter | None:
-    """Return a meter if metrics are served."""
+    """Return a meter, or None if `konvene.metrics.port` disables metrics."""
     if config["konvene.metrics.port"] < 0:
         return None
     from konvene.broker.metrics.meter import Meter

@@ -77,11 +77,11 @@ class ClusterCatalogue:
 
     @property
     def end_offset(self) -> int:
-        """End offset of the metadata log; Kafka's epoch of the finalized features."""
+        """End offset of the metadata log, which is also the epoch of the finalized features, as in Kafka."""
         return self._metadata.end_offset
 
     def settings_of(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
-        """Return the configs that were set for a resource, without defaults."""
+        """Return the configs that clients have set for a resource, without defaults."""
         return self.state.configs.get((resource_type, name), {})
 
     def feature_level(self, feature: str) -> int:
@@ -89,5 +89,5 @@ class ClusterCatalogue:
         return self.state.features.get(feature, 0)
 
     def submit(self, request: Any, context: RequestContext) -> Deferred[Any]:
-        """Handle a request that changes the catalogue; resolved with its response or with `Errors`."""
+        """Submit a request that changes the catalogue; return its future response, or `Errors` on failure."""
         return self.coordinator.submit(request, context)

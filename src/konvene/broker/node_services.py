@@ -35,9 +35,9 @@ class NodeServices:
     def coordinator_ports(
         self, partition: Partition, wrap_journal: Callable[[ports.Journal], ports.Journal]
     ) -> ports.Ports:
-        """Return the ports that the coordinator of a partition has, whatever its shard.
+        """Return the ports that every type of coordinator needs; `partition` has the coordinator's log.
 
-        A kind of coordinator adds its own by `dataclasses.replace`."""
+        Callers add the ports of their type with `dataclasses.replace`."""
         durable = self.settings.config["konvene.log.fsync.internal"]
         return ports.Ports(
             journal=wrap_journal(Journal(partition, durable=durable)),

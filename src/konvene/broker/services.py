@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Services of one broker, by the names of handlers' parameters."""
+    """The services that a broker's handlers can use: a handler's parameter has the name of a field here."""
 
     loop: asyncio.AbstractEventLoop
     environment: Environment
@@ -62,15 +62,15 @@ class Services:
 
 
 def service_parameters(handler: Callable[..., Any]) -> tuple[Parameter, ...]:
-    """Return the parameters of a handler that stand for services: all positional ones but the last two."""
+    """Return the parameters of a handler that name services: all positional ones but the last two."""
     positional = [p for p in signature(handler).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     return tuple(positional[:-2])
 
 
 def bind(handler: Callable[..., Any], services: object) -> Callable[..., Any]:
-    """Return the handler as a function of a request and its context, with the services that it names.
+    """Return the handler as a function of a request and its context, with its services bound.
 
-    `services` is a `Services`, or anything that has those attributes which the handler names. Positional
-    arguments make the call of the result as fast as that of the handler itself."""
+    `services` is a `Services`, or any object that has the attributes that the handler's parameters name. They
+    are bound as positional arguments, so calling the result is as fast as calling the handler."""
     names = [parameter.name for parameter in service_parameters(handler)]
     return partial(handler, *(getattr(services, name) for name in names)) if names else handler

@@ -1,4 +1,4 @@
-"""The settings in force on this broker: static ones from its start, dynamic ones from the catalogue.
+"""The effective settings of this broker: static ones, overridden by dynamic ones from the catalogue.
 
 As Kafka's `DynamicBrokerConfig`: values change when a client alters the broker's or a group's configs. Each
 change makes new immutable values, so a caller that keeps `config` keeps one consistent view.
@@ -14,7 +14,7 @@ from konvene.groups.heartbeat_intervals import RESPONSIVE
 
 
 class BrokerSettings:
-    """Current values of all settings."""
+    """The effective settings of the broker and of each group, replaced as a whole when configs change."""
 
     __slots__ = ("config", "group_configs", "static_config")
 
@@ -41,12 +41,14 @@ class BrokerSettings:
         node_overrides: Mapping[str, str],
         groups: Mapping[str, Mapping[str, str]],
     ) -> tuple[str, ...]:
-        """Apply the dynamic settings of the broker and of all groups; return warnings for the log."""
+        """Replace the dynamic settings of the broker and of all groups; return warnings for the log.
+
+        `node_overrides` override `cluster_defaults`; `groups` has the configs of each group."""
         self.config, warnings = self.static_config.with_dynamic(cluster_defaults, node_overrides)
         self.group_configs = GroupConfigs(self.config, groups)
         return (*warnings, *self.group_configs.warnings)
 
     def apply_group_configs(self, group_id: str, overrides: Mapping[str, str]) -> tuple[str, ...]:
-        """Apply the settings of one group; return warnings for the log."""
+        """Replace the dynamic settings of one group; return warnings for the log."""
         self.group_configs = self.group_configs.with_group(group_id, overrides)
         return self.group_configs.warnings

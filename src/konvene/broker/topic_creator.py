@@ -1,4 +1,4 @@
-"""Creates topics on demand: the broker's internal topics, and missing topics that clients ask for."""
+"""Creates topics on demand: the broker's internal topics, and missing topics that clients request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT = -1
 
 
 class TopicCreator:
-    """Creates topics at the broker's defaults; Kafka's `AutoTopicCreationManager`."""
+    """Creates topics with the broker's defaults; Kafka's `AutoTopicCreationManager`."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class TopicCreator:
         return f"<topic creator of {self._catalogue!r}>"
 
     async def create_missing(self, names: list[str]) -> None:
-        """Create those topics that do not exist, at the broker's defaults."""
+        """Create those topics of `names` that do not exist, with the broker's defaults."""
         missing = [n for n in dict.fromkeys(names) if n not in self._catalogue.topics.by_name]
         internal = [n for n in missing if n in INTERNAL_TOPICS]
         for name in internal:
@@ -63,7 +63,7 @@ class TopicCreator:
     def open_partitions(self, topic: str) -> int:
         """Return the topic's partition count, or 0 while it does not exist or its logs are not open yet.
 
-        The catalogue knows a topic a moment before its logs are open. A damaged log counts as open."""
+        A topic is in the catalogue a moment before its logs are open. A damaged log counts as open."""
         found, partitions = self._catalogue.topics.by_name.get(topic), self._partitions
         if found is None:
             return 0

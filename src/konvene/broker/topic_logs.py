@@ -23,7 +23,7 @@ log = logging.getLogger("konvene.broker")
 
 
 class TopicLogs:
-    """Keeps the open logs in step with the topics of the catalogue."""
+    """Opens, creates, configures and deletes logs so that they match the topics of the catalogue."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class TopicLogs:
         self._node.partitions.put(self._make_partition(name, opened, leader_epoch))
 
     def delete_topic(self, topic: TopicState) -> None:
-        """Delete the logs of a topic; a cleaning that is under way is aborted."""
+        """Delete the logs of a topic, aborting a cleaning that is in progress."""
         for index in range(topic.partitions):
             if self._node.partitions.drop(topic.name, index) is not None:
                 self._cleaner.abort(TopicPartition(topic.name, index))
@@ -85,7 +85,7 @@ class TopicLogs:
         self._directory.delete(name, self._node.environment.fresh_uuid().hex)
 
     def delete_orphans(self) -> None:
-        """Delete logs of topics that the catalogue does not have: remains of an interrupted deletion."""
+        """Delete logs of topics that are not in the catalogue, remains of an interrupted deletion."""
         known = {TopicPartition(p.topic, p.index) for p in self._node.partitions}
         known.add(TopicPartition(CLUSTER_METADATA_TOPIC, 0))
         for orphan in sorted(self._existing - known - self._node.partitions.offline):
