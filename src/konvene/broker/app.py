@@ -50,7 +50,7 @@ class ServeOptions(NamedTuple):
     port: int | None = None
     data_dir: Path | None = None
     ephemeral: bool = False
-    """Whether the data directory is a temporary one, deleted when the broker stops."""
+    """If True, the data directory is a temporary one, which is deleted when the broker stops."""
     config: Path | None = None
     """Properties file with settings."""
     overrides: Sequence[tuple[str, str]] = ()
@@ -58,7 +58,7 @@ class ServeOptions(NamedTuple):
     assignors: Sequence[str] = ()
     """Server-side assignors in addition to those of the settings. Modules may be in the working directory."""
     metrics_port: int | None = None
-    """Port of the metrics server; 0 for a free one, None for the settings' one."""
+    """Port of the metrics server; 0 for any free port, None for the port in the settings."""
 
 
 class Address(NamedTuple):
@@ -83,7 +83,7 @@ class _Startup(NamedTuple):
     """The data directory."""
     ephemeral: bool
     began_s: float
-    """Time of the start, by `time.perf_counter`."""
+    """Time at which the process began to start the broker, by `time.perf_counter`."""
     progress: Progress | None
 
 

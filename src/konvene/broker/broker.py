@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("konvene.broker")
 
 UNBOUNDED_REQUEST_BYTES = 1 << 30
-"""Bound on bytes of incomplete requests where `queued.max.request.bytes` sets none (Kafka: unbounded)."""
+"""Maximum bytes of incomplete requests if `queued.max.request.bytes` is -1, which is unbounded in Kafka."""
 
 DISK_THREADS = 2
 

@@ -28,7 +28,7 @@ from konvene.shard.image import Topics
 CLUSTER_SERDE = RecordSerde(encode_cluster_record, one_by_one(decode_cluster_record))
 
 MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
-"""Kafka's limit for a batch of the metadata log."""
+"""Maximum size of a batch in the metadata log, as in Kafka."""
 
 
 class ClusterCatalogue:
@@ -46,7 +46,7 @@ class ClusterCatalogue:
         self.node_id: int = settings.static_config["node.id"]
         self.cluster_id = cluster_id
         self.advertised: tuple[str, int] = ("localhost", 0)
-        """Host and port that clients are to connect to."""
+        """Host and port that responses name for clients to connect to."""
         self._metadata = metadata
         self.coordinator = Coordinator(
             CLUSTER_METADATA_TOPIC,
@@ -77,7 +77,7 @@ class ClusterCatalogue:
 
     @property
     def end_offset(self) -> int:
-        """End offset of the metadata log, which is also the epoch of the finalized features, as in Kafka."""
+        """Return the end offset of the metadata log, which is also the epoch of the finalized features."""
         return self._metadata.end_offset
 
     def settings_of(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ class NodeServices:
     topic_creator: TopicCreator
     partitions: Partitions
     meter: Meter | None
-    """None where metrics are switched off."""
+    """None if metrics are disabled."""
 
     def coordinator_ports(
         self, partition: Partition, wrap_journal: Callable[[ports.Journal], ports.Journal]

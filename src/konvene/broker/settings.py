@@ -31,7 +31,7 @@ class BrokerSettings:
 
     @property
     def holds_heartbeats(self) -> bool:
-        """True if heartbeat responses without changes are held back until the group changes."""
+        """Return True if heartbeat responses without changes are held back until the group changes."""
         responsive = self.config["konvene.heartbeat.policy"] == RESPONSIVE
         return responsive and bool(self.config["konvene.heartbeat.hold.enable"])
 

@@ -12,7 +12,7 @@ from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.environment import Environment
 
 DEFAULT = -1
-"""Partition count or replication factor of the broker's settings."""
+"""In a request: the partition count or replication factor of the broker's settings."""
 
 
 class TopicCreator:

@@ -34,7 +34,7 @@ log = logging.getLogger("konvene.rebalance")
 
 
 BATCH_OVERHEAD_BYTES = 100
-"""Size of a batch with one record, without its key and value."""
+"""Estimated size of a batch with one record, without the record's key and value."""
 
 
 class Audit:
@@ -44,7 +44,7 @@ class Audit:
         self._node = node
         self._directory = directory
         self.is_new = False
-        """Whether the audit topic was just created, so that existing groups have no rows yet."""
+        """True if the audit topic was created at this start, so that existing groups have no rows yet."""
         self._explained: dict[int, int] | None = None
         """Last offset that a row explains, by partition of `__consumer_offsets`; None until it is needed."""
         self._histories: dict[int, History] = {}

@@ -150,4 +150,4 @@ WORK: dict[str, Callable[[Any, Authorizer], RegexesResolved | AssignmentComputed
     RESOLVE_REGEXES: resolve_regexes,
     COMPUTE_ASSIGNMENT: compute_assignment,
 }
-"""The function that performs each effect that runs in a thread."""
+"""The function that runs in a thread for an effect, by the verb of the effect."""

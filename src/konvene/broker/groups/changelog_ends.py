@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from konvene.broker.storage.partitions import Partitions
 
 SLICE = 200
-"""Partitions that are looked up before other work may run."""
+"""Number of partitions that are looked up before other tasks may run."""
 
 
 async def look_up(partitions: Partitions, request: EndsToLookUp) -> EndsFound:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from konvene.broker.shares.background_work import ShareStateWork
 
 LONG_INTERVAL_MS = 1_000_000
-"""Longer than any interval, so that the advised interval depends on the number of members only."""
+"""A configured interval longer than any, so that only the number of members limits the advised one."""
 
 
 class GroupCoordinators(Coordinators):

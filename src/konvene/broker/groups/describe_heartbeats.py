@@ -91,7 +91,7 @@ IS_WAITING: Final[Mapping[type, Callable[[Any, Any], bool | None]]] = {
     ConsumerGroup: _is_waiting_in_consumer_group,
     ShareGroup: waits_in_share_group,
 }
-"""Whether a member of a group waits for a rebalance; None if its heartbeat interval is not advised."""
+"""By group class: returns True if a member waits for a rebalance, None if it is advised no interval."""
 
 
 def _advised_interval_ms(

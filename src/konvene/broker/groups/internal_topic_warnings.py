@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("konvene.groups")
 
 MAX_GROUPS = 10_000
-"""Groups whose warnings are kept. Beyond that all are forgotten, and may be logged again."""
+"""Maximum number of groups to remember. Above it all are forgotten, and warnings may be logged again."""
 
 REPLICAS = 1
 """Replicas of every topic: the cluster has one node."""

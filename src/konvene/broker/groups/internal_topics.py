@@ -38,7 +38,7 @@ log = logging.getLogger("konvene.groups")
 
 BROKER = RequestContext(api_version=7, client_id="broker")
 DEFAULT = -1
-"""Number of partitions or replicas: the broker's default."""
+"""In a request: the broker's default number of partitions or replicas."""
 
 
 class InternalTopics:

@@ -20,4 +20,4 @@ CLUSTER_OPERATIONS = _bits(
     CREATE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, ALTER, DESCRIBE
 )
 NOT_REQUESTED = -(1 << 31)
-"""Value of the field where the request does not ask for authorized operations."""
+"""Value of the field if the request does not ask for authorized operations."""

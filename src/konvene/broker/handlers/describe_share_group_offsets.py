@@ -72,7 +72,7 @@ class _Describer(NamedTuple):
     groups: GroupCoordinators
     share_coordinators: ShareCoordinators
     share_partitions: SharePartitions | None
-    """The leaders' state, if the client requests counts of records in flight."""
+    """Where in-flight records are looked up; None if the client does not request them."""
     context: RequestContext
     authorize: Authorizer
 

@@ -116,9 +116,9 @@ class _ReadResult(NamedTuple):
     size: int
     """Number of bytes in the records."""
     readable: list[tuple[Partition, RequestedPartition]]
-    """Partitions that exist here, which a waiting fetch watches."""
+    """Partitions with an open log, which the fetch watches if it waits."""
     is_final: bool
-    """Whether a partition has an error or has diverged, which completes the fetch."""
+    """True if a partition has an error or has diverged, which completes the fetch."""
 
 
 class _Reader:

@@ -45,7 +45,7 @@ MAX_UNSLICED_PARTITIONS = 16
 """Number of partitions above which a request yields to other tasks between partitions."""
 
 SLICE_S = 0.005
-"""Longest time in seconds for which such a request blocks the event loop."""
+"""Time in seconds after which such a request yields to other tasks."""
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ZSTD = 7
@@ -64,8 +64,8 @@ _Progress = tuple[
     dict[Key, PartitionProduceResponse],
     dict[Key, Partition],
 ]
-"""Of one request: the partitions with their batches, the results of rejected partitions, the results of the
-others, and the partitions to sync."""
+"""State of one request: partitions with their batches, results of rejected partitions, results of the others,
+and partitions to sync."""
 
 INTERNAL_CLIENT_ID = "__admin_client"
 """Client id with which Kafka's tools may write to internal topics."""
@@ -220,7 +220,7 @@ class _Transaction:
         self.producer = producer
         self.supported = supported
         self.unverified: dict[tuple[str, int], None] = {}
-        """Partitions in which the transaction has no record yet."""
+        """Partitions in which the transaction has no records yet, so that the coordinator must verify it."""
         self.errors: dict[tuple[str, int], int] = {}
 
     def add_errors(self, errors: PartitionErrors) -> None:

@@ -28,7 +28,7 @@ UNKNOWN_PARTITION: PartitionResult = (
 )
 
 LEADER_CHANGED_ERRORS = frozenset((Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH))
-"""Errors after which the response has the current leader."""
+"""Errors with which a response also names the current leader of the partition."""
 
 
 class RequestRejected(Exception):

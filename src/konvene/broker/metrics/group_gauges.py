@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.002
 BATCH = 64
-"""Groups that are read before the clock is checked."""
+"""Number of groups that are read before the clock is checked."""
 
 
 class GroupGauges:
@@ -38,13 +38,13 @@ class GroupGauges:
         """Number of groups by type and state."""
         self.offsets = 0
         self.members: Counter[tuple[str, str]] = Counter()
-        """Members by group label and type, as the following ones."""
+        """Members by group label and type, as `waiting`, `epochs` and `classic_members`."""
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.epochs: dict[tuple[str, str], int] = {}
         self.classic_members: Counter[tuple[str, str]] = Counter()
-        """For types whose members may use the classic protocol."""
+        """Members that use the classic protocol, for group types that allow it."""
         self.warmups: Counter[str] = Counter()
-        """Warm-up tasks of streams groups by label, as the following ones."""
+        """Warm-up tasks of streams groups by group label, as `warmup_lags`, `stale` and `costs`."""
         self.warmup_lags: dict[str, int] = {}
         self.stale: Counter[str] = Counter()
         self.costs: dict[str, Cost] = {}

@@ -61,16 +61,16 @@ class Meter:
         self.responses: defaultdict[tuple[int, int], int] = defaultdict(int)
         """Responses by API key and error code."""
         self.cached_responses: defaultdict[tuple[int, int], int] = defaultdict(int)
-        """Responses from the response cache, by `CachedResponse.kind`; incremented where they are sent."""
+        """Responses from the response cache, by API key and heartbeat interval (`CachedResponse.kind`)."""
         self.intervals_ms: defaultdict[int, int] = defaultdict(int)
         self.held_heartbeats = 0
-        """Held heartbeats; incremented where a heartbeat is held."""
+        """Heartbeats that were held in the purgatory; incremented by `Connection`."""
         self.ended: defaultdict[str, int] = defaultdict(int)
-        """Ended transactions by result, commit or abort; incremented when their markers are written."""
+        """Ended transactions by result ("commit" or "abort"), counted when their markers are written."""
         self.share_writes = RateCounter()
         """Writes of share state; incremented by `metrics.share_state_shard`."""
         self.share_write_s = Durations()
-        """Seconds from the request for a write until it is durable; recorded where the response leaves."""
+        """Seconds from the request for a write of share state until it is durable."""
         self.share_load_s = Durations()
         self.share_cut_at: dict[int, int] = {}
         """Log start offset of each share state partition after its last pruning."""
@@ -96,7 +96,7 @@ class Meter:
 
     @property
     def make_shard(self) -> Callable[[], GroupShard]:
-        """A function that creates a group shard that reports to this meter."""
+        """Return a function that creates a group shard that reports to this meter."""
         return partial(MeteredGroupShard, self)
 
     def make_share_states(self, updates_per_snapshot: int) -> MeteredShareStateShard:

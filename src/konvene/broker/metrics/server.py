@@ -49,7 +49,7 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """URL of the metrics page."""
+        """Return the URL of the metrics page."""
         host = self._host or LOOPBACK
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}{PATH}"
 

@@ -67,7 +67,7 @@ class Resource(NamedTuple):
 
     @property
     def authorization_failed(self) -> Errors:
-        """Error code of a response to a request that is denied access to this resource."""
+        """Return the error code for a request that is denied access to this resource."""
         return AUTHORIZATION_FAILED[self.type]
 
 

@@ -22,7 +22,7 @@ PUSH_INTERVAL_MS = 5 * 60 * 1000
 INSTANCE_TTL_MS = 3 * PUSH_INTERVAL_MS
 MAX_INSTANCES = 16_384
 RESERVED = frozenset((ZERO_UUID, Uuid(bytes(15) + b"\1")))
-"""Client instance ids that are not allowed."""
+"""Client instance ids that clients may not use."""
 
 ACCEPTED = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
 _UNTHROTTLED = frozenset((Errors.UNKNOWN_SUBSCRIPTION_ID, Errors.UNSUPPORTED_COMPRESSION_TYPE))

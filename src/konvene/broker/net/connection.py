@@ -106,17 +106,17 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_write_blocked(self) -> bool:
-        """True while the client does not read its responses."""
+        """Return True while the client does not read its responses."""
         return self._is_write_blocked
 
     @property
     def unprocessed_bytes(self) -> int:
-        """Number of bytes that were read and not processed yet."""
+        """Return the number of bytes that were read and not processed yet."""
         return len(self._unprocessed) + (self._large_received if self._large_frame is not None else 0)
 
     @property
     def is_idle(self) -> bool:
-        """True if no request waits for its response."""
+        """Return True if no request waits for its response."""
         return not self._busy
 
     # --- callbacks of the transport ---

@@ -99,11 +99,11 @@ class FetchContext(NamedTuple):
     partitions: RequestedPartitions
     session: _Session | None = None
     epoch: int = FINAL_EPOCH
-    """Epoch of the session's next request."""
+    """Epoch that the next request of the session will have."""
     opens_session: bool = False
-    """Whether a session may be opened."""
+    """True if the request asks for a new session."""
     with_ids: bool = False
-    """Whether the client fetches by topic id."""
+    """True if the client fetches by topic id, False if by name."""
 
 
 class FinishedFetch(NamedTuple):

@@ -66,7 +66,7 @@ class FrameBufferPool:
 
     @property
     def incomplete_bytes(self) -> int:
-        """Received bytes of large frames that are not complete yet."""
+        """Return the number of bytes received of large frames that are not complete yet."""
         return self._incomplete_bytes
 
     def acquire(self, size: int, min_size: int) -> bytearray:

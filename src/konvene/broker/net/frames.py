@@ -91,7 +91,7 @@ class Route:
 
     @property
     def handler(self) -> Handler:
-        """The handler, bound to its services and guarded by the authorizer. First use imports its module."""
+        """Return the handler, bound to its services and guarded by the authorizer; import it on first use."""
         if self._handler is None:
             module = import_module(f"konvene.broker.handlers.{self._module}")
             handle = getattr(module, "handle_" + self.api.module, None) or module.handle

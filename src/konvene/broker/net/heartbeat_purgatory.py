@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Mapping
 
-GRANULARITY_MS = 1
-"""Holds end at multiples of this, in ms."""
-
 BATCH = 50
 PAUSE_S = 0.002
 """Heartbeats released per batch, and the pause between two batches, in seconds."""
@@ -75,7 +72,7 @@ class HeartbeatPurgatory:
 
     @property
     def ends(self) -> Mapping[Hashable, float]:
-        """Time at which the hold of each connection ends, by the loop's clock."""
+        """Return the time at which the hold of each connection ends, by the loop's clock in seconds."""
         return {connection: slot * SLOT_S for connection, (_, _, slot) in self._held.items()}
 
     def held_of(self, group_id: str) -> set[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
 
 BATCH = 50
-"""Requests per iteration; twice as many if both fresh and queued ones run: few milliseconds of heartbeats."""
+"""Requests per iteration; twice as many if new and queued ones run. As heartbeats, a few milliseconds."""
 
 MIN_COUNTED = 8
 """An iteration with fewer requests does not schedule a reset of the budget."""

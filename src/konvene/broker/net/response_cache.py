@@ -67,9 +67,9 @@ class CachedResponse:
         self.decision: CachedDecision | None = None
         self.group_id = self.member_id = ""
         self.hold_ms = 0
-        """How long the response may be held back."""
+        """How long the response may be held back in the purgatory; 0 if not at all."""
         self.is_learnt = self.is_static = False
-        """Whether that time is learnt from the sender's heartbeats, and whether the member is static."""
+        """Whether the hold time is learnt from the client's heartbeats instead; whether the member is static."""
         self.software = ("", "")
         """Name and version of the client, if this is ApiVersions."""
         self.is_invalid = False

@@ -67,7 +67,7 @@ class SharePartitions:
 
     @property
     def now_ms(self) -> int:
-        """Current time in ms by the clock of acquisition locks, which is the event loop's."""
+        """Return the current time in ms by the clock of acquisition locks, which is the event loop's."""
         return int(self._node.loop.time() * 1000)
 
     def _drop(self, served: SharePartitionServer) -> None:

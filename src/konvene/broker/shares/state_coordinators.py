@@ -75,7 +75,7 @@ ERROR_ANSWERS: dict[type, type[Any]] = {
     Delete: Answer,
     ReadSummary: SummaryAnswer,
 }
-"""The answer to each request, made of an error and its message."""
+"""The class of the answer to each request; it can be made of an error and its message."""
 
 Request = Initialize | Read | Write | Delete | ReadSummary
 

@@ -48,7 +48,7 @@ __all__ = ["Archive", "ArchiveMismatch", "FinishedSegment", "SegmentStore", "Tak
 log = logging.getLogger("konvene.archive")
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-"""Files that are archived with a segment, before it."""
+"""Suffixes of the indexes that are archived before their segment."""
 
 TEMPORARY_SUFFIX = ".tmp"
 """Suffix of a copy that is not complete."""
@@ -98,7 +98,7 @@ class Archive:
         self.store = store
         self.takers: list[Taker] = []
         self.failing: dict[TopicPartition, str] = {}
-        """The reason by partition, where the last attempt to hand over segments failed."""
+        """Why the last attempt to hand over segments failed, by partition; only where it failed."""
         self._handed_over: dict[TopicPartition, tuple[str | None, int]] = {}
         """Topic id and end offset of the segments that were handed over."""
         self._lock = threading.Lock()

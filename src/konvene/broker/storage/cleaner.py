@@ -53,7 +53,7 @@ __all__ = ["Cleaner", "LogCleaner"]
 log = logging.getLogger("konvene.cleaner")
 
 LOGS_PER_SLICE = 100
-"""Logs that are examined before other work may run."""
+"""Number of logs that are examined before other tasks may run."""
 MIN_BACKOFF_S = 0.02
 MAX_MAP_BYTES = 2**31 - 1
 MAX_DELETION_INTERVAL_S = 10.0
@@ -81,7 +81,7 @@ class LogCleaner:
         self._worker_lost: dict[TopicPartition, PartitionLog] = {}
         """Logs whose last cleaning ended because its process was lost."""
         self.can_start_processes = True
-        """False after the system denied a process."""
+        """False after the system refused to start a process."""
         self.cleaners: list[Cleaner] = []
         self.in_progress: dict[TopicPartition, Cleaner] = {}
         self.uncleanable: dict[TopicPartition, PartitionLog] = {}
@@ -89,7 +89,7 @@ class LogCleaner:
         self.dirtiest_ratio = 0.0
         self.last_run_ms = node.environment.wall_clock_ms()
         self.removed: defaultdict[str, RemovalTotals] = defaultdict(RemovalTotals)
-        """By topic."""
+        """What cleanings have removed since the start, by topic."""
 
     def __repr__(self) -> str:
         current = ", ".join(map(str, self.in_progress)) or "nothing"
@@ -103,7 +103,7 @@ class LogCleaner:
 
     @property
     def threads(self) -> int:
-        """Number of cleaners that should run: `log.cleaner.threads`, or 0 while cleaning is stopped."""
+        """Return how many cleaners should run: `log.cleaner.threads`, or 0 while cleaning is stopped."""
         return int(self._node.settings.config["log.cleaner.threads"]) if self._running else 0
 
     def start(self) -> None:

@@ -47,10 +47,10 @@ from konvene.runtime.environment import SYSTEM
 __all__ = ["CleaningResult", "CleaningTarget", "NotCompacted", "OfflineCleaner"]
 
 COMPACTED = {OFFSETS_TOPIC: {"cleanup.policy": "compact"}, TRANSACTION_TOPIC: {"cleanup.policy": "compact"}}
-"""Compacted topics of a cluster whose own log is missing."""
+"""Topics that are known to be compacted if the metadata log is missing, with their configs."""
 
 OnProgress = Callable[[int, str], None]
-"""Called with a number of bytes that were read, and the partition."""
+"""Called with the number of bytes that were read since the last call, and the partition's name."""
 
 
 class NotCompacted(Exception):
@@ -70,12 +70,12 @@ class CleaningResult:
 
     topic_partition: TopicPartition
     initial: LogToClean | None = None
-    """The log before the cleaning."""
+    """How dirty the log was before the first cleaning."""
     segments: int = 0
     segments_after: int = 0
     bytes: int = 0
     stats: list[CleanerStats] = field(default_factory=list)
-    """Of each cleaning; there are several if the key map was full."""
+    """Statistics of each cleaning; there are several if the key map was full."""
     damage: str | None = None
     unfinished: str | None = None
     """Why the log is still dirty, None if it is not."""
@@ -86,7 +86,7 @@ class CleaningResult:
 
     @property
     def records(self) -> int | None:
-        """Number of records before the first cleaning; None if there was no cleaning."""
+        """Return the number of records before the first cleaning; None if there was no cleaning."""
         if not self.stats:
             return None
         *earlier, last = self.stats

@@ -30,7 +30,7 @@ _MIN_MESSAGE_SIZE = 14
 _FAST_LZ4, _HIGH_COMPRESSION_LZ4 = 1, 3
 """The codec's levels: fast compression, and the first level of high compression."""
 _DEFAULT_LZ4_LEVEL = 9
-"""Default of `compression.lz4.level`; Kafka uses the fast compressor for it, else the other one."""
+"""Default of `compression.lz4.level`, for which Kafka uses fast compression, else high compression."""
 
 
 class Refused(Exception):
@@ -116,7 +116,7 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """End offset of the records that consumers may read. There are no other replicas to wait for.
+        """Return the end offset of the records that consumers may read; there are no replicas to wait for.
 
         With `konvene.log.fsync.topics` these are the synced records only. If a consumer had read records that
         a power failure then loses, it would skip the records that are written in their place."""
@@ -136,7 +136,7 @@ class Partition:
 
     @property
     def syncs(self) -> bool:
-        """True if records that were just appended have to be synced before the response."""
+        """Return True if records that were just appended have to be synced before the response."""
         if self._syncs:
             return True
         max_unsynced = self.log.config.flush_messages

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("konvene.transactions")
 
 END_TXN_VERSIONS = {0: 4, 2: 5}
-"""Version of EndTxn by the transaction version of the client."""
+"""Version of the EndTxn request that aborts a transaction, by the client's transaction version."""
 
 
 class HangingTransaction(NamedTuple):
@@ -45,7 +45,7 @@ class HangingTransaction(NamedTuple):
     partition: Partition
     ending: Ending
     ongoing: Transaction | None
-    """The coordinator's transaction, if it is ongoing without this partition."""
+    """The coordinator's transaction if it is ongoing without this partition, else None."""
 
 
 def has_open_transactions(partitions: Partitions) -> bool:

@@ -19,7 +19,7 @@ COUNTED: Final[tuple[tuple[str, Callable[[Cost], int]], ...]] = (
     ("pair-sharing-some-tags", lambda cost: cost.pairs_sharing_some),
     ("task-not-apart", lambda cost: cost.tasks_with_copies - cost.tasks_apart),
 )
-"""Values of the label `cost`."""
+"""Values of the label `cost`, each with the function that reads it from a `Cost`."""
 
 
 def _costs(snapshot: Snapshot) -> Lines:
