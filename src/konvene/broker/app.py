@@ -359,7 +359,7 @@ def open_directory(path: Path, node_id: int) -> LogDirectory:
 
 
 def _recovery_summary(directory: LogDirectory) -> str:
-    """Return the startup line's phrase: the partition count, and what recovery scanned and truncated."""
+    """Return a phrase for the startup line: how many partitions there are, and what log recovery did."""
     partitions = len(directory.logs) - 1  # Without the log of `__cluster_metadata`.
     if directory.clean:
         return f"{partitions} partitions, clean shutdown"

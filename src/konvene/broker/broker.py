@@ -222,7 +222,7 @@ class Broker:
             self._reconfigure(*effect.subject)
 
     def _reconfigure(self, resource_type: int, name: str) -> None:
-        """Apply altered configs of a resource. Those of the broker are defaults of all groups and topics."""
+        """Apply altered configs of a resource; those of the broker also to all groups and topics."""
         configs = self.catalogue.settings_of
         if resource_type == ResourceType.BROKER:
             warnings = self.settings.apply_broker_configs(

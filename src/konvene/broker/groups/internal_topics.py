@@ -100,7 +100,7 @@ class InternalTopics:
         )
 
     async def _create(self, topics: list[InternalTopic]) -> dict[str, str]:
-        """Create topics; return a dict of the topics that could not be created to the error message."""
+        """Create topics; return the error message of each topic that could not be created, by its name."""
         request = CreateTopicsRequest(topics=tuple(map(_creatable, topics)))
         context = BROKER._replace(fresh_ids=self._node.environment.fresh_ids(len(topics)))
         response = await self._node.catalogue.submit(request, context)

@@ -19,7 +19,7 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 
 class _InvalidFilter(Exception):
-    """The filter of the request is invalid or not supported; has the error code and message."""
+    """Rejects an invalid or unsupported filter, with an error code and a message."""
 
     def __init__(self, message: str, error: Errors = Errors.INVALID_REQUEST) -> None:
         super().__init__(message)

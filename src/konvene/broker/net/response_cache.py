@@ -69,7 +69,7 @@ class CachedResponse:
         self.hold_ms = 0
         """How long the response may be held back in the purgatory; 0 if not at all."""
         self.is_learnt = self.is_static = False
-        """Whether the hold time is learnt from the client's heartbeats instead; whether the member is static."""
+        """`is_learnt`: the client's heartbeats determine the hold time. `is_static`: the member is static."""
         self.software = ("", "")
         """Name and version of the client, if this is ApiVersions."""
         self.is_invalid = False
