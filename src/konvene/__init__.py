@@ -1,3 +1,3 @@
-"""Kafka's group coordination, whole, in Python."""
+"""Kafka's group coordination in pure Python: a broker, a client, a simulator and explanations."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Kafka's error codes, which of them are retriable, and the sentences that its responses carry with them."""
+"""Kafka's error codes: which of them are retriable, and the messages that responses carry with them."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Errors(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Return True if a client may send the same request again."""
+        """True if a client may send the same request again (Kafka's `RetriableException`)."""
         return self in RETRIABLE
 
 

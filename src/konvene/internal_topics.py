@@ -1,7 +1,8 @@
 """Names of the internal topics: Kafka's coordinator logs and cluster log, and konvene's audit topic.
 
-Every layer may import this leaf. The rules for topic names are in `konvene.cluster.names`; the settings with
-which the broker creates internal topics are in `konvene.broker.broker`.
+Every layer may import this module, which imports no other. The rules for topic names are in
+`konvene.cluster.names`; the settings with which the broker creates internal topics are in
+`konvene.broker.broker`.
 """
 
 from __future__ import annotations

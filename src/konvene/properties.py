@@ -25,7 +25,7 @@ class UnreadableProperties(ValueError):
 
 
 class Entry(NamedTuple):
-    """A key, its value, and its location, such as `server.properties:12` (lines count from 1)."""
+    """A key, its value, and its location in the file, such as `server.properties:12` (lines count from 1)."""
 
     key: str
     value: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 def parse_properties(text: str, file: str = "server.properties") -> tuple[Entry, ...]:
-    """Return all entries in order, also those of a repeated key. Raises `UnreadableProperties`."""
+    """Return all entries in order, repeated keys included. Raises `UnreadableProperties`."""
     return tuple(_entry(logical, line, file) for logical, line in _logical_lines(text))
 
 
@@ -43,7 +43,7 @@ def properties_mapping(text: str, file: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Yield each logical line that is no comment, its continuations joined, and its line number."""
+    """Yield each logical line that is no comment, continuations joined, and the number of its first line."""
     parts: list[str] = []
     start = 0
     for number, natural in enumerate(re.split(NEWLINE, text), 1):

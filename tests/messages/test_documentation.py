@@ -18,7 +18,9 @@ MESSAGES = Path(konvene.messages.__file__).parent
 RECORDS = Path(konvene.records.__file__).parent
 DECLARATIONS = sorted([*MESSAGES.glob("*.py"), *RECORDS.glob("*.py")])
 
-ERRORS = re.compile(r"^Errors(?:, answered by Kafka only)?: ([A-Z_, \n]+)\.$", re.MULTILINE)
+ERRORS = re.compile(
+    r"^(?:Errors|Kafka's errors \(konvene does not serve this API\)): ([A-Z_, \n]+)\.$", re.MULTILINE
+)
 
 
 def structs(module: ast.Module) -> Iterator[ast.ClassDef]:

@@ -1,5 +1,6 @@
-"""Reads and writes the bytes of Kafka's messages, records and batches.
+"""Encodes and decodes Kafka's messages, records and record batches.
 
-Knows no API, socket or file. `schema` declares messages, `compile` generates a reader and a writer for
-each version, `batches` is the record batch (magic 2), `compression` its five codecs.
+Declares no message itself, and opens no socket or file. `schema` is the declaration language of messages,
+`compile` generates a reader and a writer for each version, `batches` is the record batch (magic 2), and
+`compression` holds its five codecs.
 """

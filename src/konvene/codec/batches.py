@@ -54,7 +54,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class TimestampType(IntEnum):
-    """Source of a batch's timestamps: the producer, or the broker at the append."""
+    """Source of a batch's timestamps: the producer (CREATE_TIME) or the broker that appended it."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -84,7 +84,7 @@ class Record(NamedTuple):
 
 
 class EndMarker(NamedTuple):
-    """An end-transaction marker."""
+    """The content of an end-transaction marker: commit or abort, and the epoch of its coordinator."""
 
     committed: bool
     coordinator_epoch: int
@@ -129,7 +129,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """`Malformed` for a code that does not exist."""
+        """Compression codec of the records. Raises `Malformed` for a code that does not exist."""
         try:
             return Compression(self.attributes & _COMPRESSION)
         except ValueError:
@@ -155,8 +155,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon(self) -> int | None:
-        """Time after which tombstones and markers of a compacted batch may be removed, stored as the base
-        timestamp."""
+        """Time (ms) after which a cleaning may remove the batch's tombstones or marker; None if not set.
+
+        A batch with a delete horizon stores it in place of its base timestamp.
+        """
         return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
 
 
@@ -167,7 +169,7 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """Read the header at `pos`.
 
     Raises `Truncated` if fewer than 61 bytes remain, `Malformed` for another magic, `CorruptBatch` for an
-    impossible length. `check` verifies the checksum.
+    impossible length. The checksum is not verified: that is what `check` is for.
     """
     try:
         fields = _HEADER.unpack_from(buf, pos)
@@ -224,10 +226,10 @@ def records(
 ) -> list[Record]:
     """Return all records of a batch, with absolute offsets and timestamps.
 
-    Decompresses to at most `limit` bytes (`TooLarge`). Every length, count and offset is checked
-    (`CorruptBatch`, `Truncated`, `Malformed`): offsets ascend and stay inside the batch, and no bytes remain.
-    With `keyed`, records without a key are rejected. Does not verify the checksum: call `check` first if the
-    bytes may be damaged.
+    Raises `TooLarge` if the decompressed records exceed `limit` bytes, and `CorruptBatch`, `Truncated` or
+    `Malformed` unless all lengths and counts agree, offsets ascend within the batch and no bytes remain.
+    With `keyed`, a record without a key is `Malformed`. Does not verify the checksum: call `check` first if
+    the bytes may be damaged.
     """
     if header is None:
         header = read_header(batch)
@@ -261,8 +263,9 @@ def read_record(
 ) -> tuple[Record, int, int]:
     """Read one record; return `(record, position after it, its offset delta)`.
 
-    Long because the one-byte case of each number (for sizes also the two-byte case) is inline: this runs
-    for every record that a coordinator loads. An IndexError means that the bytes ended.
+    `stamped` is the timestamp of every record if the broker set it, else None. An IndexError means that the
+    bytes end inside the record. Long because the one-byte case of each number (for sizes also the two-byte
+    case) is inline: this runs for every record that a coordinator loads.
     """
     at = pos
     size = data[pos]
@@ -379,11 +382,12 @@ def build(
     control: bool = False,
     delete_horizon: int | None = None,
 ) -> bytes:
-    """Build one batch of `entries`, at least one, with ascending offsets that may have gaps.
+    """Build one batch of `entries`: at least one record, with ascending offsets that may have gaps.
 
     `base_offset` and `last_offset` default to those of the first and last record; pass them if compaction
-    removed records at either end. With LOG_APPEND_TIME the batch's timestamp is `log_append_time_ms`;
-    records keep their deltas, as in Kafka.
+    removed records at either end. `level` is the compression level. With LOG_APPEND_TIME the header's maximum
+    timestamp is `log_append_time_ms`; the records keep their timestamp deltas, as in Kafka. `delete_horizon`
+    takes the place of the base timestamp, see `BatchHeader.delete_horizon`.
     """
     kept = list(entries)
     if not kept:
@@ -438,7 +442,7 @@ def build_simple(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> bytes:
-    """Build an uncompressed batch of keys and values with one timestamp, as coordinators write."""
+    """Build an uncompressed batch of (key, value) pairs with one timestamp, as coordinators write it."""
     parts: list[bytes] = []
     delta = 0
     for key, value in pairs:
@@ -521,12 +525,12 @@ def stamp(
     log_append_time_ms: int | None = None,
     max_timestamp: int | None = None,
 ) -> None:
-    """Write a leader's base offset and epoch into a batch, in place.
+    """Write the leader's base offset and epoch into a batch, in place.
 
-    Both precede the bytes that the checksum covers. With `log_append_time_ms` the batch gets the broker's
-    timestamp, with `max_timestamp` that one is written to the header. Without the first, a batch marked with
-    the broker's timestamp is changed back to the producer's. If any of this changes the header, the checksum
-    is updated and undefined attribute bits are cleared.
+    The checksum does not cover these two fields. With `log_append_time_ms` the batch is marked
+    LOG_APPEND_TIME and gets that timestamp. Without it, a batch so marked becomes CREATE_TIME again, and
+    `max_timestamp`, if given, replaces the header's maximum. A change to type or timestamp also updates the
+    checksum and clears undefined attribute bits.
     """
     struct.pack_into(">q", batch, 0, base_offset)
     struct.pack_into(">i", batch, 12, leader_epoch)
@@ -553,10 +557,10 @@ def repack(
     timestamp_type: TimestampType,
     max_timestamp: int,
 ) -> bytes:
-    """Recompress a valid producer's batch, whose decompressed records are `data`.
+    """Rebuild a producer's batch with another compression; `data` holds its valid, decompressed records.
 
-    As in Kafka, the first record's timestamp becomes the base. Records are rewritten only if the base
-    changes or the batch is marked with the broker's timestamp.
+    As in Kafka, the first record's timestamp becomes the base timestamp. Records are rewritten only if this
+    changes the base timestamp, or if the batch is marked LOG_APPEND_TIME.
     """
     stamped = header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None
     first, _, _ = read_record(data, 0, 0, header.base_timestamp, stamped)
@@ -594,11 +598,10 @@ def reduced(
     delete_horizon: bool,
     level: int | None = None,
 ) -> bytes:
-    """Rebuild a batch with `count` remaining records, `data` when decompressed; offsets and sequence
-    numbers stay.
+    """Rebuild a batch of which a cleaning kept `count` records; its offsets and sequence numbers stay.
 
-    With `delete_horizon`, the base timestamp is the time after which tombstones and markers may be
-    removed, and all timestamps are relative to it.
+    `data` holds these records, decompressed. With `delete_horizon`, `base_timestamp` is the delete horizon,
+    and the records' timestamps are relative to it.
     """
     attributes = header.attributes & _DEFINED & ~_DELETE_HORIZON
     covered = _COVERED.pack(
@@ -616,7 +619,7 @@ def reduced(
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """Rebuild a batch without records; its producer and offsets stay."""
+    """Return a batch without its records: a header with the same producer, offsets and sequence numbers."""
     covered = _COVERED.pack(
         header.attributes & (_LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL),
         header.last_offset_delta,

@@ -1,4 +1,4 @@
-"""Generates a reader and a writer from a declaration and a version.
+"""Generates a reader and a writer for each message class and version.
 
 For each (struct, version) one Python function is generated and cached: runs of fixed-width fields become one
 `struct.unpack_from`, absent fields become constants, and no version is checked while bytes are read. `decode`
@@ -7,9 +7,9 @@ and `encode` are the entry points; hostile bytes inside a generated function alw
 Memory: a count is accepted only if that many of the smallest possible elements fit into the remaining bytes,
 so a frame can create no more objects than it has bytes. Small, frequent objects (a tiny record batch, a
 negative int8, an empty tag) are shared or cheap. In the worst case a byte of the frame costs 40 bytes of
-objects, which `tests/codec/test_hostile.py` measures. That is enough for frames of ordinary size; a larger
-one is read by a second function that also sums up the memory of its elements and tags, and rejects more than
-`MOST_MEMORY`.
+objects, which `tests/codec/test_hostile.py` measures. That is safe for frames of ordinary size. A larger
+frame is read by a second generated function that also sums up the memory of its elements and tags, and
+rejects a frame that needs more than `MOST_MEMORY`.
 
 Readers return `(value, next position)`; writers append byte strings to a list, so that large record batches
 are passed on without a copy.
@@ -40,7 +40,7 @@ MOST_MEMORY = 512 << 20
 
 
 def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
-    """Read one value that fills `data[position:]`. Raises `CodecError`, also for remaining bytes."""
+    """Read one value that fills `data[position:]`. Raises `CodecError`, also if bytes remain after it."""
     value, end = decode_from(cls, version, data, position)
     if end != len(data):
         raise Malformed(f"{cls.__name__} v{version}: {len(data) - end} bytes left over")
@@ -78,7 +78,7 @@ def encode(value: Struct, version: int) -> bytes:
 
 
 def encode_into(value: Struct, version: int, parts: list[bytes]) -> None:
-    """Append the bytes of `value` to `parts`; long byte fields are appended as they are, uncopied."""
+    """Append the encoding of `value` to `parts`; byte fields are appended without a copy."""
     cls = type(value)
     write = cls.__writers__.get(version) or _make_writer(cls, version)
     try:
@@ -148,7 +148,7 @@ def _read_tag_section(out: Source, tagged: list[Field], version: int) -> None:
 
 
 def _field_reader(field: Field, version: int, counted: bool) -> Reader:
-    """Return the reader of one tagged field's value."""
+    """Generate the function that reads the value of one tagged field."""
     out = Source(counted=counted)
     if field.kind == "struct" and version in field.nullable:
         # Within a tag a null struct is a zero byte; a present one still has its marker in front.
@@ -195,7 +195,10 @@ def _read_run(out: Source, run: list[Field]) -> None:
 
 
 def _read_length(out: Source, compact: bool, width: int) -> None:
-    """Generate code that reads the length into `n`; -1 for null. A width of 2 is that of a string."""
+    """Generate code that reads a length into `n`; -1 means null.
+
+    `width` is the size of a length that is not compact: 2 bytes for a string, 4 for bytes and arrays.
+    """
     if compact:
         out.add("n = data[pos]; pos += 1")
         out.add(f"if n >= 128: n, pos = {'_text_rest' if width == 2 else '_uvarint_rest'}(data, pos, n)")
@@ -278,7 +281,7 @@ def _read_array(out: Source, target: str, f: Field, nullable: bool, version: int
 
 
 def _least_size(element: Primitive | type[Struct], version: int, flexible: bool) -> int:
-    """Return the smallest encoded size of one element."""
+    """Return the smallest encoded size of one array element, in bytes."""
     if isinstance(element, Primitive):
         return _least_field(element.name, flexible)
     size = 1 if flexible else 0
@@ -305,7 +308,7 @@ _WEIGHTS = {"bool": 0, "int8": 0, "uuid": 128, "string": 80, "bytes": 48, "recor
 
 
 def _weight(element: Primitive | type[Struct]) -> int:
-    """Return the memory of one element in bytes; its own arrays are added when they are read."""
+    """Return the memory (bytes) of one array element, without the arrays in it: they are added when read."""
     if isinstance(element, Primitive):
         return _PLACE + _WEIGHTS.get(element.name, 32)
     return _PLACE + _struct_weight(element)
@@ -423,8 +426,8 @@ def _write_length(out: Source, size: str, compact: bool, width: int) -> None:
 
 
 def _write_blob(out: Source, kind: str, nullable: bool, compact: bool, cut: bool = False) -> None:
-    """Generate code that writes a byte field. With `cut`, a text for people that is truncated if it is too
-    long."""
+    """Generate code that writes a string or bytes field. With `cut`, a string that is too long is truncated
+    instead of rejected (error messages)."""
     width = 2 if kind == "string" else 4
     if nullable:
         null = b"\0" if compact else b"\xff" * width

@@ -1,14 +1,15 @@
 """The compression codecs of record batches, with safe decompression.
 
-Never trusts a declared size: `decompress` has a limit on its output; a stream that would exceed it raises
-`TooLarge` before that much memory is used, and an invalid stream raises `Malformed`. Decompression bombs
-therefore cost at most the limit.
+A size that a stream declares is never trusted. `decompress` limits its output: a stream that would exceed the
+limit raises `TooLarge` before that much memory is used, and an invalid stream raises `Malformed`. A
+decompression bomb therefore costs at most the limit.
 
 Snappy has two forms: Java's client wraps blocks in the "xerial" framing, librdkafka sends one raw block. Both
 are read; the framing is written.
 
 Limitation: lz4 and zstd are decompressed by a library that fills a buffer of a given size or fails, so an
-unknown size is found with growing buffers (each four times the last, at most a third more work in total).
+unknown size is found by trying growing buffers (each four times the last, so that
+the failed attempts add about a third to the work).
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ class Compression(IntEnum):
 
     @property
     def label(self) -> str:
-        """Name in configurations: `none`, `gzip`, ..."""
+        """Name of the codec in configurations: `none`, `gzip`, ..."""
         return self.name.lower()
 
 
 def compress(kind: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """Compress `data` so that Kafka's clients can read it."""
+    """Compress `data` in the framing that Kafka's clients read; `level` None is the codec's default."""
     return _PACK[kind](bytes(data), level)
 
 
@@ -132,8 +133,10 @@ def _unpack_snappy(data: Buffer, limit: int) -> bytes:
 
 
 def _unpack_snappy_block(block: memoryview, limit: int) -> bytes:
-    """Decompress a raw block, which begins with its size. No 3-byte element expands to more than 64 bytes:
-    a larger size is invalid."""
+    """Decompress a raw block, which begins with its decompressed size.
+
+    A block that claims to hold more than 64 times its own size is invalid: no element expands that much.
+    """
     try:
         size: int = cramjam.snappy.decompress_raw_len(block)
         if size > len(block) * 64:
@@ -153,8 +156,10 @@ def _unpack_snappy_block(block: memoryview, limit: int) -> bytes:
 
 
 def _pack_lz4(data: bytes, level: int | None) -> bytes:
-    """Compress to a frame of independent blocks, because Kafka cannot read linked ones. Fast if no level
-    is given."""
+    """Compress to a frame of independent blocks, because Kafka cannot read linked ones.
+
+    Without a level, the fast method is used.
+    """
     wanted = 1 if level is None else level
     packer = cramjam.lz4.Compressor(level=wanted, content_checksum=False, block_linked=False)
     packer.compress(data)

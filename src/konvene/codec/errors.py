@@ -1,11 +1,11 @@
 """Errors of the codec, raised for hostile or damaged bytes.
 
-A peer's bytes never cause any other exception; one that escapes from a reader is a bug.
+No bytes of a peer cause any other exception: if a reader raises one, that is a bug.
 """
 
 
 class CodecError(ValueError):
-    """Invalid bytes. The connection or the record is rejected."""
+    """Base of the codec's errors: the connection or the record that carried the bytes is rejected."""
 
 
 class Truncated(CodecError):
@@ -17,11 +17,11 @@ class Malformed(CodecError):
 
 
 class CorruptBatch(CodecError):
-    """A record batch whose checksum or arithmetic does not hold (CORRUPT_MESSAGE)."""
+    """A batch with a wrong checksum, or with lengths, counts or offsets that disagree (CORRUPT_MESSAGE)."""
 
 
 class TooLarge(CodecError):
-    """A value larger than the caller's limit."""
+    """A decompressed value that is larger than the caller's limit."""
 
 
 class CannotEncode(CodecError):

@@ -1,7 +1,8 @@
-"""Support for generated functions: the builder of their source, and the functions that they call.
+"""Support for the functions that `compile` generates: the builder of their source, and what they call.
 
-A `Source` is a function being generated: its lines and the names that it uses. The rest of this module are
-those names: lengths, tags, and the memory budget of a frame. It knows no declarations.
+A `Source` collects the lines of a function being generated and the objects that it refers to. The rest of
+this module are functions that generated code calls: for lengths, tagged fields, and the memory budget of a
+frame. Nothing here depends on a message's declaration.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _uvarint_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of a string's length, whose first byte is `first`; the encoded number is one larger."""
+    """Read a compact string's length, whose first byte is `first`; return it plus one, as it is encoded."""
     value, position = _uvarint_rest(data, position, first)
     if value > MOST_TEXT + 1:
         raise Malformed(f"a string of {value - 1} bytes, where {MOST_TEXT} are the most")
@@ -53,7 +54,7 @@ def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 class Budget(threading.local):
-    """Remaining memory budget of the frame that this thread reads."""
+    """The memory (bytes) that objects of the frame may still use, for each thread that reads one."""
 
     left = 0
 
@@ -105,7 +106,10 @@ def _read_counted_tags(
 def _read_tags(
     data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
 ) -> tuple[dict[str, Any], tuple[tuple[int, bytes], ...], int]:
-    """Read a non-empty section of tagged fields: known values by name, unknown ones as bytes."""
+    """Read a non-empty section of tagged fields.
+
+    Returns `(values of declared fields by name, (tag, bytes) of unknown ones, position after the section)`.
+    """
     count = data[position]
     position += 1
     if count >= 0x80:
@@ -158,7 +162,7 @@ def _write_tags(tags: list[tuple[int, bytes]], write: Callable[[bytes], None]) -
 
 
 class Source:
-    """The lines of a function being generated and the names that it uses."""
+    """The source of a function being generated: its lines, and the objects that they refer to by name."""
 
     def __init__(self, *, counted: bool = False) -> None:
         self.counted = counted
@@ -177,7 +181,7 @@ class Source:
         self.lines.append("    " * self.indent + text)
 
     def name(self, stem: str, value: Any) -> str:
-        """Return a name for a value that the function needs (a default, a Struct object, a class)."""
+        """Make an object (a default, a `struct.Struct`, a class) available to the code; return its name."""
         name = f"_{stem}_{len(self.space)}"
         self.space[name] = value
         return name

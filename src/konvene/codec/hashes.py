@@ -1,7 +1,7 @@
 """Kafka's hash functions: for the partition of a group or key, and for topic metadata.
 
-All are fixed by clients and stored data. Checksums (CRC-32C) and XXH3 come from libraries; the others are
-implemented here, because results must equal Java's 32-bit arithmetic.
+Clients and stored data depend on every one of these results. XXH3 comes from a library; the others are
+implemented here, because they must equal Java's 32-bit arithmetic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def java_string_hash(text: str) -> int:
-    """Java's `String.hashCode`, signed 32 bits: over UTF-16 units, so an emoji counts as two."""
+    """Return Java's `String.hashCode` (signed 32 bits), over UTF-16 units: an emoji counts as two."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for (unit,) in struct.iter_unpack(">H", units):
@@ -36,14 +36,14 @@ def java_string_hash(text: str) -> int:
 def group_partition(key: str, partitions: int) -> int:
     """Return the partition of a coordinator's topic for `key` (a group, a transactional id, a share key).
 
-    Kafka's `Utils.abs(key.hashCode()) % partitions`, where the smallest integer counts as 0.
+    This is Kafka's `Utils.abs(key.hashCode()) % partitions`, whose `abs` of the smallest integer is 0.
     """
     value = java_string_hash(key)
     return (0 if value == -0x8000_0000 else abs(value)) % partitions
 
 
 def murmur2(data: bytes | bytearray | memoryview) -> int:
-    """Kafka's murmur2 (32 bits, its own seed), signed."""
+    """Return the signed 32-bit murmur2 hash with Kafka's seed."""
     mask = 0xFFFF_FFFF
     length = len(data)
     mixed = 0x9747B28C ^ length
@@ -69,7 +69,7 @@ def key_partition(key: bytes, partitions: int) -> int:
 
 
 def topic_hash(name: str, topic_id: bytes, racks: Sequence[Sequence[str]]) -> int:
-    """Hash a topic's metadata as Kafka does: id, name, and the racks of each partition's replicas.
+    """Hash a topic's metadata as Kafka does: its id, its name, and the racks of each partition's replicas.
 
     XXH3 (64 bits, signed) over little-endian numbers and UTF-16 texts, each text followed by its length.
     `racks` has one entry for each partition; replicas without a rack are omitted.
@@ -84,7 +84,7 @@ def topic_hash(name: str, topic_id: bytes, racks: Sequence[Sequence[str]]) -> in
 
 
 def metadata_hash(topic_hashes: Mapping[str, int]) -> int:
-    """Hash the metadata of a group's existing topics; 0 if there are none."""
+    """Combine the hashes of a group's existing topics, by name, as Kafka does; 0 if there are none."""
     if not topic_hashes:
         return 0
     ordered = sorted(topic_hashes, key=_java_order)
@@ -107,7 +107,7 @@ def _java_length(text: str) -> int:
 
 
 def _java_order(text: str) -> bytes:
-    """Sort key that orders strings as Java does, by UTF-16 units."""
+    """Return a sort key that orders strings as Java does, by UTF-16 units."""
     return text.encode("utf-16-be")
 
 

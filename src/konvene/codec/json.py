@@ -1,6 +1,6 @@
-"""Converts values to and from JSON, in the conventions of Kafka's converters.
+"""Converts messages to and from JSON, in the conventions of Kafka's `JsonConverter` classes.
 
-Names are Kafka's with a lower-case first letter, bytes are base64, ids have 22 characters; a tagged field
+Names are Kafka's with a lower-case first letter, bytes are base64, and ids have 22 characters. A tagged field
 appears only if it differs from its default; fields that a version lacks are omitted.
 """
 
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def to_json(value: Struct, version: int) -> dict[str, Any]:
-    """Convert a value to Kafka's JSON of a version (plain dicts, lists, numbers and strings)."""
+    """Convert a value to Kafka's JSON for one version: dicts, lists, numbers, strings, booleans and None."""
     out: dict[str, Any] = {}
     for f in type(value).__fields__:
         if version not in f.versions:
@@ -53,8 +53,10 @@ def _primitive_to_json(kind: str, content: Any) -> Any:
 
 
 def from_json(cls: type[S], data: dict[str, Any], version: int) -> S:
-    """Read Kafka's JSON of a version. Raises `Malformed` for a name that the version lacks and for invalid
-    values."""
+    """Build a value from Kafka's JSON for one version; missing fields get their defaults.
+
+    Raises `Malformed` for a field that the version lacks, and for invalid values.
+    """
     if not isinstance(data, dict):
         raise Malformed(f"{cls.__name__} v{version} is not a JSON object: {data!r}")
     fields = {f.json_name: f for f in cls.__fields__ if version in f.versions}

@@ -1,12 +1,13 @@
 """Validates the records of a producer's batch before it is appended, without creating record objects.
 
 Every length, count and offset must agree, as in `batches.records`; offsets must have no gaps. Records of the
-common shape (numbers of one or two bytes, no headers) are parsed in place, others are read in full. Runs of
-records with one size are compared by columns, all records at once.
+common shape (sizes and offset deltas of one or two bytes, no headers) are parsed in place, others by
+`batches.read_record`. A run of records of equal size is checked by columns: the bytes at one position of all
+of them are compared at once.
 
-Also finds the newest timestamp and missing keys. A record stores its timestamp as zigzag difference to the
-batch's first one: an even number is twice the difference, an odd one is negative. So the newest is the
-largest even number, and no record is older than the first if there is no odd one.
+Also finds the newest timestamp and missing keys. A record stores its timestamp as a zigzag number: the
+difference to the batch's base timestamp, doubled, and odd if the difference is negative. So the newest record
+has the largest even number, and without an odd number no record is older than the base timestamp.
 """
 
 from __future__ import annotations
@@ -41,18 +42,19 @@ _INTEGER_CODES: dict[int, Literal["H", "I", "Q"]] = {2: "H", 4: "I", 8: "Q"}
 
 
 Checked = tuple[bytes, int | None, bool, bool]
-"""Result of checking a batch: the decompressed records; the newest timestamp relative to the batch's first
-one (None if all are older); whether a record is older than the first; and with `keyed`, whether a record
-has no key. A plain tuple, because a named one costs a batch of one record a tenth more."""
+"""Result of checking a batch: the decompressed records; the newest timestamp relative to the base timestamp
+(None if all are older); whether a record is older than the base timestamp; and with `keyed`, whether a record
+has no key. Not a named tuple, because that costs a batch of one record a tenth more."""
 
 
 def check_records(
     batch: Buffer, header: BatchHeader, *, limit: int = DEFAULT_LIMIT, keyed: bool = False
 ) -> Checked:
-    """Check all records of one batch; `keyed` also looks for records without a key.
+    """Check all records of one batch and return what `Checked` lists.
 
-    Decompresses to at most `limit` bytes (`TooLarge`). Raises `CorruptBatch`, `Truncated` and `Malformed`
-    as `batches.records` does. Long because the common record is parsed in place.
+    With `keyed`, records without a key are reported (they raise nothing). Raises `TooLarge` if the
+    decompressed records exceed `limit` bytes, and `CorruptBatch`, `Truncated` and `Malformed` as
+    `batches.records` does. Long because the common record is parsed in place.
     """
     body: Buffer = memoryview(batch)[HEADER_SIZE : header.batch_length + PREFIX_SIZE]
     data = decompress(header.attributes & _COMPRESSION, body, limit)
@@ -139,9 +141,10 @@ def check_records(
 
 
 def _alike(data: bytes, pos: int, end: int, delta_at: int, index: int, count: int) -> tuple[int, int, bool]:
-    """Count the records from this valid one on that differ from it only where records may.
+    """Check the run of records that have the size and shape of the valid one at `pos` .. `end`, by columns.
 
-    Also returns their largest even timestamp number (or -1), and whether one is odd.
+    Returns their count, their largest even timestamp number (or -1), and whether one is odd. The count is 1
+    if no other record is known to be valid.
     """
     size = end - pos
     width, below = (1, _ONE_BYTE) if index < _ONE_BYTE else (2, _TWO_BYTES)
@@ -190,8 +193,7 @@ _ALONE = (1, -1, False)
 def _longer_stamps(
     data: bytes, stamp_at: int, delta_at: int, stop: int, size: int, alike: int
 ) -> tuple[int, int, bool]:
-    """Return the timestamp numbers of similar records whose timestamps have several bytes and equal
-    length."""
+    """Complete `_alike` for a run whose timestamps have several bytes and equal length; return its result."""
     wide = delta_at - stamp_at
     low = data[stamp_at:stop:size]
     going_on = low.translate(_FLIPPED).isascii()
@@ -222,7 +224,7 @@ def _longer_stamps(
 
 
 def _place(place: int, word: int) -> int:
-    """Return the index of the byte with weight 256 to the power of `place`."""
+    """Return where the byte with weight 256 to the power of `place` is in an integer of `word` bytes."""
     return place if byteorder == "little" else word - 1 - place
 
 

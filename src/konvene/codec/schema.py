@@ -1,6 +1,6 @@
 """Declares messages as classes.
 
-The fields of a class define its bytes and the versions that each field is in:
+The fields of a class define the encoding of a message, and the versions that each field is in:
 
     class HeartbeatRequest(Struct, key=12, versions="0-4", flexible="4+"):
         group_id: str = string("0+")
@@ -86,7 +86,7 @@ class Field:
         self.name = ""
 
     def named(self, name: str) -> Field:
-        """Return this declaration with the name of its attribute."""
+        """Set the name of the class attribute that holds this declaration; return the declaration."""
         self.name = name
         self.wire = self.wire or "".join(part[:1].upper() + part[1:] for part in name.split("_"))
         return self
@@ -103,7 +103,7 @@ class Field:
 
 
 class Primitive:
-    """A primitive type. A call declares a field of that type."""
+    """A primitive type of the protocol. Calling it declares a field of that type: `string("0+")`."""
 
     __slots__ = ("name", "zero")
 
@@ -154,7 +154,7 @@ def struct(
 
 
 def default_of(field: Field) -> Any:
-    """Return the default of a field that was not set, or that the version does not have."""
+    """Return the value that a field has if it was not set, or if the version does not have it."""
     if field.default is ...:
         field.default = field.element()
     return field.default
@@ -162,7 +162,7 @@ def default_of(field: Field) -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class StructMeta(type):
-    """Creates a slotted class from the declared fields. Its initialiser is compiled on first use."""
+    """Metaclass of `Struct`: makes a slotted class of the declared fields."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], space: dict[str, Any], *, key: int = -1,
@@ -251,7 +251,7 @@ class Struct(metaclass=StructMeta):
 
 
 def _as_bytes(value: Any) -> Any:
-    """Copy a view into a frame to bytes, which can be printed and pickled; return other values unchanged."""
+    """Copy a memoryview to bytes, which can be printed and pickled; return any other value unchanged."""
     return bytes(value) if isinstance(value, memoryview) else value
 
 
@@ -260,7 +260,7 @@ def _remade(cls: type[Struct], values: dict[str, Any]) -> Struct:
 
 
 def setters(cls: type[Struct]) -> dict[str, Callable[[Any, Any], None]]:
-    """Return the slots' setters by name, with which readers and initialisers fill new values."""
+    """Return the setters of all slots, named `_set_<field>`, for generated code that fills new values."""
     names = [f.name for f in cls.__fields__] + ["unknown_tags"]
     return {f"_set_{name}": getattr(cls, name).__set__ for name in names}
 

@@ -20,7 +20,7 @@ class Uuid(bytes):
 
     @classmethod
     def parse(cls, text: str) -> Uuid:
-        """Parse the text form. Raises `Malformed` unless it is 16 bytes of base64."""
+        """Parse the 22-character text form. Raises `Malformed` unless it is base64 of 16 bytes."""
         try:
             raw = base64.b64decode(text.rstrip("=") + "==", altchars="-_", validate=True)
         except (TypeError, ValueError, AttributeError):

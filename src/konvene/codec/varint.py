@@ -1,7 +1,7 @@
-"""Variable-length integers: seven bits a byte, lowest first; the top bit means that more bytes follow.
+"""Variable-length integers: seven bits in each byte, lowest first; the top bit means that more bytes follow.
 
-*Unsigned* numbers are used in flexible messages (compact lengths, tags); *zigzag* numbers, which store the
-sign in the lowest bit so that -1 is one byte, in record batches. A 32-bit number has at most 5 bytes and a
+Flexible messages use *unsigned* numbers (compact lengths, tags). Record batches use *zigzag* numbers, which
+store the sign in the lowest bit, so that -1 takes one byte. A 32-bit number has at most 5 bytes and a
 64-bit number at most 10: a longer one, or one with bits beyond its width, is `Malformed`. Overlong forms of
 small numbers are accepted, as Kafka does.
 
@@ -19,50 +19,50 @@ _U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def read_unsigned_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned 32-bit number, at most 5 bytes."""
+    """Read an unsigned 32-bit number of at most 5 bytes."""
     return _read(buf, pos, 5, _U32)
 
 
 def read_unsigned_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned 64-bit number, at most 10 bytes."""
+    """Read an unsigned 64-bit number of at most 10 bytes."""
     return _read(buf, pos, 10, _U64)
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A signed (zigzag) 32-bit number, at most 5 bytes."""
+    """Read a signed 32-bit number (zigzag) of at most 5 bytes."""
     raw, pos = _read(buf, pos, 5, _U32)
     return (raw >> 1) ^ -(raw & 1), pos
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A signed (zigzag) 64-bit number, at most 10 bytes."""
+    """Read a signed 64-bit number (zigzag) of at most 10 bytes."""
     raw, pos = _read(buf, pos, 10, _U64)
     return (raw >> 1) ^ -(raw & 1), pos
 
 
 def write_unsigned_varint(value: int) -> bytes:
-    """Encode in up to 5 bytes. Raises `CannotEncode` outside 0 .. 2^32-1."""
+    """Encode an unsigned number in up to 5 bytes. Raises `CannotEncode` outside 0 .. 2^32-1."""
     if not 0 <= value <= _U32:
         raise CannotEncode(f"{value} is not an unsigned 32-bit number")
     return _write(value)
 
 
 def write_unsigned_varlong(value: int) -> bytes:
-    """Encode in up to 10 bytes. Raises `CannotEncode` outside 0 .. 2^64-1."""
+    """Encode an unsigned number in up to 10 bytes. Raises `CannotEncode` outside 0 .. 2^64-1."""
     if not 0 <= value <= _U64:
         raise CannotEncode(f"{value} is not an unsigned 64-bit number")
     return _write(value)
 
 
 def write_varint(value: int) -> bytes:
-    """Zigzag, up to 5 bytes; `CannotEncode` outside the signed 32-bit range."""
+    """Encode a signed number (zigzag) in up to 5 bytes. Raises `CannotEncode` outside the 32-bit range."""
     if -0x8000_0000 <= value <= 0x7FFF_FFFF:
         return _write((value << 1) ^ (value >> 31))
     raise CannotEncode(f"{value} is not a signed 32-bit number")
 
 
 def write_varlong(value: int) -> bytes:
-    """Zigzag, up to 10 bytes; `CannotEncode` outside the signed 64-bit range."""
+    """Encode a signed number (zigzag) in up to 10 bytes. Raises `CannotEncode` outside the 64-bit range."""
     if -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
         return _write((value << 1) ^ (value >> 63))
     raise CannotEncode(f"{value} is not a signed 64-bit number")

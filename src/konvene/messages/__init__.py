@@ -1,8 +1,7 @@
-"""Kafka's APIs: one row and one file each.
+"""Kafka's APIs and their messages: a row of `API_KEYS` and a module of declarations for each API.
 
-`API_KEYS` is the table from which the broker derives its ApiVersions response and its handlers, and the
-client its requests. A file of declarations is imported when its API is first used, so that a process loads
-only what it uses.
+The broker derives its ApiVersions response and its handlers from `API_KEYS`, and the client its requests. An
+API's module is imported when the API is first used, so that a process loads only what it needs.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from konvene.codec.schema import Struct, Versions
 
 
 class Api(NamedTuple):
-    """One API: its key, Kafka's name for it, its file and the versions of Kafka 4.4."""
+    """One API: its key, Kafka's name for it, the module with its messages, and its versions in Kafka 4.4."""
 
     key: int
     name: str
@@ -40,8 +39,10 @@ class Api(NamedTuple):
         return 2 if version >= self.first_flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """Return the header version; always 0 for ApiVersions, so that a client of any age can read the
-        response."""
+        """Return the version of the response's header for a request of `version`.
+
+        It is 0 for every version of ApiVersions, so that a client of any age can read the response.
+        """
         return 1 if version >= self.first_flexible and self.key != API_VERSIONS else 0
 
 

@@ -1,7 +1,7 @@
 """AllocateProducerIds (API key 67): allocates a block of producer ids to a broker.
 
-Errors, answered by Kafka only: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, STALE_BROKER_EPOCH,
-BROKER_ID_NOT_REGISTERED, UNKNOWN_SERVER_ERROR.
+Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
+STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED, UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations

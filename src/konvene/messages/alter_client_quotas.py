@@ -1,6 +1,7 @@
 """AlterClientQuotas (API key 49): changes client quotas.
 
-Errors, answered by Kafka only: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, INVALID_CONFIG.
+Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST,
+INVALID_CONFIG.
 """
 
 from __future__ import annotations

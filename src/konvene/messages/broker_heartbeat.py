@@ -1,7 +1,7 @@
 """BrokerHeartbeat (API key 63): renews a broker's session with the controller.
 
-Errors, answered by Kafka only: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, STALE_BROKER_EPOCH,
-BROKER_ID_NOT_REGISTERED.
+Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
+STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED.
 """
 
 from __future__ import annotations

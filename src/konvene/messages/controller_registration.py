@@ -1,7 +1,7 @@
 """ControllerRegistration (API key 70): registers a controller with the cluster.
 
-Errors, answered by Kafka only: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, STALE_CONTROLLER_EPOCH,
-UNSUPPORTED_VERSION.
+Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
+STALE_CONTROLLER_EPOCH, UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations

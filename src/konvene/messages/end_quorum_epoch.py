@@ -1,7 +1,7 @@
 """EndQuorumEpoch (API key 54): announces that the leader of the metadata quorum resigns.
 
-Errors, answered by Kafka only: CLUSTER_AUTHORIZATION_FAILED, INCONSISTENT_CLUSTER_ID, FENCED_LEADER_EPOCH,
-INVALID_REQUEST, INCONSISTENT_VOTER_SET, UNKNOWN_TOPIC_OR_PARTITION.
+Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, INCONSISTENT_CLUSTER_ID,
+FENCED_LEADER_EPOCH, INVALID_REQUEST, INCONSISTENT_VOTER_SET, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations

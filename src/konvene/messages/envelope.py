@@ -1,7 +1,7 @@
 """Envelope (API key 58): forwards a request from a broker to the controller.
 
-Errors, answered by Kafka only: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, UNSUPPORTED_VERSION,
-PRINCIPAL_DESERIALIZATION_FAILURE, INVALID_REQUEST.
+Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
+UNSUPPORTED_VERSION, PRINCIPAL_DESERIALIZATION_FAILURE, INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Extension of group descriptions: how the members heartbeat.
+"""Extension of group descriptions: the group's heartbeat policy and each member's heartbeat interval.
 
-Kafka's descriptions have no field for it, so it is a tagged field with a number that Kafka does not use. A
-client that sends the tag, empty, with ConsumerGroupDescribe or DescribeGroups (version 5 and later) receives
-it with each group; to others the broker answers as Kafka. Other brokers ignore the tag.
+Kafka's descriptions have no field for them, so the extension is a tagged field with a number that Kafka does
+not use. A client that sends the tag, empty, with ConsumerGroupDescribe or DescribeGroups (version 5 and
+later) receives the extension with each group; any other client receives Kafka's response. Other brokers
+ignore the tag.
 """
 
 from __future__ import annotations

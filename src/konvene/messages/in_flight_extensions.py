@@ -1,10 +1,10 @@
 """Extension of share group offsets: which members have acquired which records.
 
 Kafka reports a share group's start offset and lag in a partition. It has no field for the member that
-acquired the delivered records, the time of the acquisition, the delivery count, and the time that the lock
-still has. As in `heartbeat_extensions`, the extension is a tagged field with a number that Kafka does not
-use: a client that sends it, empty, with DescribeShareGroupOffsets receives it with each partition that is
-described without an error. Other brokers ignore the tag.
+acquired records, the time of the acquisition, the delivery count, or the time until the lock expires. As in
+`heartbeat_extensions`, the extension is a tagged field with a number that Kafka does not use: a client that
+sends it, empty, with DescribeShareGroupOffsets receives it with each partition that is described without an
+error. Other brokers ignore the tag.
 
 Times are relative to the response, so that no clocks have to be compared.
 """

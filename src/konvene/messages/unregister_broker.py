@@ -1,6 +1,7 @@
 """UnregisterBroker (API key 64): removes a broker from the cluster.
 
-Errors, answered by Kafka only: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED.
+Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
+BROKER_ID_NOT_REGISTERED.
 """
 
 from __future__ import annotations

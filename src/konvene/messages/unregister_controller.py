@@ -1,6 +1,7 @@
 """UnregisterController (API key 94): removes a controller from the cluster.
 
-Errors, answered by Kafka only: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, CONTROLLER_ID_NOT_REGISTERED.
+Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
+CONTROLLER_ID_NOT_REGISTERED.
 """
 
 from __future__ import annotations
