@@ -1,4 +1,4 @@
-"""Stores record batches on disk, in Kafka's own file formats. Knows batches, never groups.
+"""The partition logs of a broker: record batches on disk, in Kafka's file formats.
 
 `disk.files` is the only access to the file system (the simulator replaces it), `segment` is one `.log` file
 with its indexes, `partition` the log of one partition, `directory` everything under one `log.dir`, `recovery`

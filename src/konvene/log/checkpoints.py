@@ -1,8 +1,7 @@
-"""Kafka's checkpoint files: one offset for each partition of a directory, in a file that is replaced as a
-whole.
+"""Kafka's checkpoint files: one offset for each partition of a directory.
 
-The file's name defines what the offset means: the recovery point, the log start offset, or the cleaner's
-progress. An offset was true when it was written; the log may have advanced since.
+There is a file for recovery points, one for log start offsets and one for the cleaner's progress. A file is
+replaced as a whole, and its offsets may lag behind the logs, which go on after it was written.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 
 
 class TopicPartition(NamedTuple):
-    """Topic and partition number, as in a folder's name."""
+    """A partition of a topic; its text form, `topic-0`, is the name of its folder."""
 
     topic: str
     partition: int
@@ -34,8 +33,10 @@ def encode_checkpoint(offsets: dict[TopicPartition, int]) -> bytes:
 
 
 def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Read a checkpoint; a missing or empty file has no rows (Kafka creates it empty). Raise `DamagedLog` for
-    any other content: the file is replaced atomically, so it is never torn."""
+    """Read a checkpoint; a missing or empty file has no rows (Kafka creates it empty).
+
+    Raises `DamagedLog` if it cannot be decoded: the file is replaced atomically, so no crash leaves it torn.
+    """
     data = disk.read(path) if disk.exists(path) else b""
     if not data:
         return {}

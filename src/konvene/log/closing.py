@@ -1,6 +1,7 @@
-"""Writes the files that make the next opening of a log fast: indexes, producer snapshot and leader epochs.
+"""Writes the closing files of a log, which make its next opening fast: indexes, producer snapshot, leader
+epochs.
 
-A file that is current already is not written. Kafka loads a log from the same files. `PartitionLog.sync`
+A file that is up to date is not written again. Kafka loads a log from the same files. `PartitionLog.sync`
 makes a log durable while it is in use; `summary` records all logs of a directory together.
 """
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def has_closing_files(log: PartitionLog) -> bool:
-    """Return True if all data is durable and all closing files are current."""
+    """Return True if all data is durable and all closing files are up to date."""
     return (
         log.synced_offset == log.end_offset
         and not (log._unsynced or log._made or log.epochs.dirty)
@@ -26,9 +27,10 @@ def has_closing_files(log: PartitionLog) -> bool:
 
 
 def write_closing_files(log: PartitionLog, *, durably: bool = True) -> None:
-    """Write the closing files that are missing. Raises `LogOffline` if the disk fails.
+    """Write the closing files that are missing or outdated. Raises `LogOffline` if the disk fails.
 
-    If not `durably`, the caller syncs the file system or calls `invalidate_closing_files`.
+    With `durably=False` nothing is synced: the caller syncs the file system, or calls
+    `invalidate_closing_files` if that fails.
     """
     active, old, end = log.active_segment, log.snapshot_offset, log.end_offset
     try:

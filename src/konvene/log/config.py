@@ -12,7 +12,7 @@ LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Names as in Kafka's topic configurations, dots as underscores; -1 means unlimited."""
+    """The topic settings that a log needs, under Kafka's names with underscores; -1 means unlimited."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 3600 * 1000

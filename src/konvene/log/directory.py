@@ -1,10 +1,10 @@
 """One `log.dir`: its lock, identity, checkpoints and partition logs.
 
-Ensures that one process of one cluster and node uses the directory at a time, detects whether it was shut
-down cleanly, and stores each log's recovery point, start offset and cleaner progress. The files are Kafka's:
-`.lock`, `meta.properties`, `.kafka_cleanshutdown`, the files of `checkpoints`, and a folder `topic-N` for
-each partition. A deletion first renames the folder to `topic-N.<token>-delete`, so that a crash leaves it
-either whole or deleted.
+A directory belongs to one node of one cluster and is used by one process at a time. This module detects
+whether the last process shut down cleanly, and stores each log's recovery point, start offset and cleaner
+progress. The files are Kafka's: `.lock`, `meta.properties`, `.kafka_cleanshutdown`, the files of
+`checkpoints`, and a folder `topic-N` for each partition. A deletion first renames the folder to
+`topic-N.<token>-delete`, so that a crash leaves it either whole or deleted.
 
 Crash safety depends on the order of writes: the clean-shutdown marker is removed before anything is written
 and written after everything else is durable; a recovery point is written after the bytes below it are durable
@@ -63,7 +63,7 @@ _DELETED_FOLDER = re.compile(r".+\.[0-9a-zA-Z]+-delete\Z")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identity of a directory (`meta.properties`, version 1)."""
+    """The cluster, node and directory id of a `log.dir` (`meta.properties`, version 1)."""
 
     cluster_id: str
     node_id: int
@@ -75,7 +75,7 @@ class Identity:
 
     @classmethod
     def decode(cls, data: bytes) -> Identity:
-        """Decode the file. Raise `Malformed` for any other content."""
+        """Decode `meta.properties`. Raises `Malformed` if a property is missing or invalid."""
         rows = dict(
             line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line[1:]
         )
@@ -171,9 +171,10 @@ class LogDirectory:
         return sorted(TopicPartition(match[1], int(match[2])) for match in matches if match)
 
     def load(self, partition: TopicPartition, config: LogConfig, now_ms: int) -> PartitionLog:
-        """Open one partition's log, recovering it if needed; `recovered` keeps the result.
+        """Open one partition's log, recovering it if needed, and return it; an open log is returned as it is.
 
-        Raises `DamagedLog`, kept in `damaged`, if the operator has to decide, see `recovery`.
+        The result of the recovery is stored in `recovered`. Raises `DamagedLog`, which is stored in
+        `damaged`, if truncating the log would lose acknowledged records, see `recovery`.
         """
         known = self.logs.get(partition)
         if known is not None:
@@ -205,7 +206,7 @@ class LogDirectory:
         return log
 
     def load_all(self, config_of: ConfigOf, now_ms: int) -> dict[TopicPartition, PartitionLog]:
-        """Open every partition in the directory. Damaged ones stay offline, in `damaged`."""
+        """Open the logs of all partitions in the directory and return them, without the damaged ones."""
         for partition in self.partitions():
             try:
                 self.load(partition, config_of(partition), now_ms)
@@ -223,7 +224,7 @@ class LogDirectory:
         *,
         topic_id: str | None = None,
     ) -> list[PartitionLog]:
-        """Create folders and empty logs, durable on return. A partition that exists is loaded.
+        """Create folders and empty logs, durable on return; load the log of a partition that exists.
 
         `topic_id` (the UUID in Kafka's text form) is stored in each folder's `partition.metadata`.
         """
@@ -263,7 +264,10 @@ class LogDirectory:
         return None
 
     def delete(self, partition: TopicPartition, token: str) -> None:
-        """Delete one partition. `token` (letters and digits) makes the renamed folder unique."""
+        """Delete one partition.
+
+        `token` (letters and digits) makes the name of its folder unique meanwhile.
+        """
         if not re.fullmatch(r"[0-9a-zA-Z]{1,40}", token):
             raise ValueError(f"{token!r} cannot be part of a folder's name")
         folder = self._folder(partition)
@@ -304,7 +308,7 @@ class LogDirectory:
     # cleaner progress -----------------------------------------------------------------------------
 
     def cleaned_to(self, partition: TopicPartition) -> int | None:
-        """Return the offset up to which a log has been cleaned, or None."""
+        """Return the offset below which a log has been cleaned; None if it never was."""
         return self._cleaned.get(partition)
 
     def set_cleaned_offset(self, partition: TopicPartition, offset: int) -> None:
@@ -319,8 +323,10 @@ class LogDirectory:
                 self.health.fail(f"cannot checkpoint {self.path}", error)
 
     def raise_recovery_point(self, partition: TopicPartition, offset: int) -> None:
-        """Ensure that the stored recovery point is at least `offset`, which must be durable. Raises
-        `LogOffline`."""
+        """Store `offset` as a log's recovery point, unless that is higher already.
+
+        The log must be durable up to `offset`. Raises `LogOffline` if the checkpoint cannot be written.
+        """
         known, durable = self._recovery_points.get(partition, 0), self.logs[partition].synced_offset
         if durable < offset:
             raise ValueError(f"{partition} is durable only up to {durable}, not to {offset}")
@@ -342,15 +348,19 @@ class LogDirectory:
     # checkpoints and closing -------------------------------------------------------------------------
 
     def sync_finished(self) -> None:
-        """Make finished segments of all logs durable, for topics that are not synced otherwise. May run on
-        any thread."""
+        """Make the finished segments of all logs durable, for topics whose data is not synced otherwise.
+
+        May run on any thread.
+        """
         for log in list(self.logs.values()):
             with contextlib.suppress(LogDeleted):
                 log.sync_finished()
 
     def checkpoint(self, *, without: TopicPartition | None = None) -> None:
-        """Write each log's recovery point and start offset, which bounds the work after a crash. Omits
-        `without`."""
+        """Store each log's recovery point and start offset, except those of the partition `without`.
+
+        The recovery points limit how much a start has to read after a crash.
+        """
         if self.health.failure is not None:
             raise self.health.refusal()
         points = self._points()
@@ -375,8 +385,11 @@ class LogDirectory:
             self.health.fail(f"cannot checkpoint {self.path}", error)
 
     def close(self, *, clean: bool = True) -> None:
-        """Close every log and write the clean-shutdown marker if all of them closed cleanly. Releases the
-        lock."""
+        """Close every log and release the lock.
+
+        If all logs closed cleanly, writes the clean-shutdown marker. With `clean=False` files are only
+        closed.
+        """
         try:
             if clean and self.health.failure is None:
                 self._write_closing_files_at_once()
@@ -397,11 +410,11 @@ class LogDirectory:
             self._lock.release()
 
     def _write_closing_files_at_once(self) -> None:
-        """Write the closing files of many logs with two syncs of the file system: first the data, then the
-        derived files.
+        """Write the closing files of many logs with two syncs of the file system: one makes the data durable,
+        the other the closing files.
 
-        What fails here is done by each log's own `close`, file by file. That also syncs each log's own data,
-        which is cheap by then, and is the only call that reports a failure.
+        This is only an optimisation. Each log's own `close` syncs its data, which is cheap by then, writes
+        what is still missing, and reports failures.
         """
         changed = [log for log in self.logs.values() if not has_closing_files(log)]
         if len(changed) < BULK_LOGS or not self.disk.settle(self.path):
@@ -413,7 +426,7 @@ class LogDirectory:
                 invalidate_closing_files(log)
 
     def _write_clean_marker(self) -> None:
-        """Write the summary and the clean-shutdown marker with its checksum."""
+        """Write the summary of the logs, and the clean-shutdown marker with the summary's checksum."""
         rows = ((str(partition), summarize(log, self.disk)) for partition, log in self.logs.items())
         data = summary.encode_summary((name, row) for name, row in rows if row is not None)
         replace(self.disk, f"{self.path}/{summary.SUMMARY_NAME}", data)
@@ -421,7 +434,7 @@ class LogDirectory:
         replace(self.disk, f"{self.path}/{CLEAN_MARK}", json.dumps(mark, separators=(",", ":")).encode())
 
     def _drop_missing_partitions(self) -> None:
-        """Remove checkpoint rows of folders that do not exist: one created under such a name begins anew."""
+        """Remove checkpoint rows of partitions without a folder, so that they do not apply to a new one."""
         existing = set(self.partitions())
         for name, offsets in (
             (RECOVERY_POINTS, self._recovery_points),
@@ -460,7 +473,7 @@ def _unusable(path: str, error: OSError) -> LogOffline:
 
 
 def _take_clean_marker(disk: Disk, path: str) -> dict[str, LogSummary]:
-    """Remove the clean-shutdown marker and return the summary that it vouches for; empty if there is none."""
+    """Remove the clean-shutdown marker and the summary; return the summary if the marker has its checksum."""
     mark = disk.read(f"{path}/{CLEAN_MARK}")
     disk.remove(f"{path}/{CLEAN_MARK}")
     name = f"{path}/{summary.SUMMARY_NAME}"

@@ -1,7 +1,7 @@
 """The leader epoch cache of a partition: the start offset of each epoch, in Kafka's
 `leader-epoch-checkpoint`.
 
-Clients ask where an epoch ended to detect that records they read were truncated.
+A client that asks for the end of an epoch detects that records which it has read were truncated.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, both ascending. `dirty` until the owner has written `encode()` to
-    disk."""
+    """The leader epochs of a log with their start offsets, both ascending.
+
+    `dirty` is True after a change, until the owner has written `encode()` to disk.
+    """
 
     __slots__ = ("dirty", "starts")
 
@@ -26,11 +28,11 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """Newest epoch; -1 if none is known."""
+        """Newest epoch; -1 without epochs."""
         return self.starts[-1][0] if self.starts else -1
 
     def assign(self, epoch: int, offset: int) -> None:
-        """Add `epoch` with its start offset, unless it or a newer one is known."""
+        """Add `epoch` with its start offset, unless it or a newer epoch has been added before."""
         if epoch > self.latest:
             while self.starts and self.starts[-1][1] >= offset:
                 self.starts.pop()
@@ -38,7 +40,11 @@ class LeaderEpochs:
             self.dirty = True
 
     def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """Return `(epoch, end offset)` of the largest known epoch up to `epoch`; (-1, -1) if unknown."""
+        """Return `(epoch, end offset)` of the newest epoch of the log that is not above `epoch`.
+
+        `end_offset` is the end of the log. Returns (-1, -1) if `epoch` is negative, above the latest, or
+        below the first epoch.
+        """
         if epoch < 0 or epoch > self.latest:
             return -1, -1
         if epoch == self.latest:
@@ -51,13 +57,13 @@ class LeaderEpochs:
         return -1, -1
 
     def truncate_end(self, end_offset: int) -> None:
-        """Remove epochs that begin at or above the new end."""
+        """Remove the epochs that begin at or above the log's new end offset."""
         kept = [entry for entry in self.starts if entry[1] < end_offset]
         if kept != self.starts:
             self.starts, self.dirty = kept, True
 
     def truncate_start(self, start_offset: int) -> None:
-        """Remove epochs that ended below the new start; the epoch that covers it now begins there."""
+        """Remove the epochs that ended below the log's new start; the one that contains it begins there."""
         covering = [entry for entry in self.starts if entry[1] <= start_offset]
         kept = [entry for entry in self.starts if entry[1] > start_offset]
         if covering:
@@ -73,7 +79,7 @@ class LeaderEpochs:
 
     @classmethod
     def decode(cls, data: bytes) -> LeaderEpochs:
-        """Decode the file. Raise `Malformed` for any other content."""
+        """Decode `leader-epoch-checkpoint`. Raises `Malformed` if it is invalid."""
         epochs = cls()
         try:
             lines = data.decode("ascii").split("\n")

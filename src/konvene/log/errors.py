@@ -1,7 +1,7 @@
 """Errors of the log, each with the Kafka error code that clients receive.
 
-`Refused` means that nothing was written. `LogOffline` means that the directory cannot be used again by this
-process; `DamagedLog` means that one partition's bytes cannot be what was once written.
+`Refused` means that nothing was written. `LogOffline` means that this process cannot use the directory again.
+`DamagedLog` means that the files of one partition differ from what was written.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ class LogError(Exception):
 
 
 class LogOffline(LogError):
-    """A write, sync or read failed; nothing in this directory is acknowledged until the process restarts."""
+    """A disk operation failed: the directory acknowledges nothing more until the process restarts."""
 
     code = 56  # KAFKA_STORAGE_ERROR
 
 
 class DamagedLog(LogError):
-    """Stored bytes differ from what was written, and truncating them would lose more than a torn tail."""
+    """A partition's files are damaged, and truncating them would lose more than a torn tail."""
 
     code = 56  # KAFKA_STORAGE_ERROR
 
@@ -32,7 +32,7 @@ class DamagedLog(LogError):
 
 
 class LogDeleted(LogError):
-    """The partition was deleted while a caller still held its log."""
+    """The log belongs to a partition that was deleted."""
 
     code = 3  # UNKNOWN_TOPIC_OR_PARTITION
 
@@ -46,7 +46,7 @@ class WrongDirectory(LogError):
 
 
 class Refused(LogError):
-    """The append or read is not allowed; the log is unchanged."""
+    """Base of the errors of a rejected append or read, which leaves the log unchanged."""
 
     record_errors: tuple[tuple[int, str], ...] = ()
     """Invalid records as (index in the batch, message), where Kafka reports them."""

@@ -21,11 +21,11 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class BadIndex(ValueError):
-    """The file is not a valid index of its segment and has to be rebuilt."""
+    """The file is not a valid index of its segment, and the index has to be rebuilt."""
 
 
 class OffsetIndex:
-    """Maps offsets to positions. `lookup` never returns a position after the requested batch."""
+    """An index from offsets to positions; a lookup may return an earlier position, but never a later one."""
 
     __slots__ = ("base_offset", "data")
 
@@ -41,9 +41,10 @@ class OffsetIndex:
 
     @classmethod
     def load(cls, base_offset: int, data: bytes, log_size: int) -> OffsetIndex:
-        """Load an index. Raise `BadIndex` unless offsets and positions ascend and stay inside the log.
+        """Decode an index file of a log of `log_size` bytes.
 
-        Trailing zeros of a preallocated file are ignored.
+        Raises `BadIndex` unless offsets and positions ascend and all positions are inside the log. Trailing
+        zeros of a preallocated file are ignored.
         """
         if len(data) % 8:
             raise BadIndex(f"{len(data)} bytes are no multiple of 8")
@@ -61,7 +62,7 @@ class OffsetIndex:
         self.data += _OFFSET_ENTRY.pack(offset - self.base_offset, position)
 
     def lookup(self, offset: int) -> int:
-        """Return a batch position at or before `offset`, at most about one interval before it."""
+        """Return the position of the last indexed batch that ends at or before `offset`; 0 without one."""
         if not self.data:
             return 0
         slot = bisect_right(range(len(self)), offset - self.base_offset, key=self._offset_at)
@@ -89,7 +90,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """Maps timestamps to offsets: the largest timestamp so far and its batch."""
+    """An index from timestamps to offsets: each entry is the largest timestamp so far and its offset."""
 
     __slots__ = ("base_offset", "data")
 
@@ -105,7 +106,7 @@ class TimeIndex:
 
     @classmethod
     def load(cls, base_offset: int, data: bytes) -> TimeIndex:
-        """Load an index. Raise `BadIndex` unless timestamps ascend and offsets do not descend."""
+        """Decode an index file. Raises `BadIndex` unless timestamps ascend and offsets do not descend."""
         if len(data) % 12:
             raise BadIndex(f"{len(data)} bytes are no multiple of 12")
         timestamp, offset, count = NO_TIMESTAMP, -1, 0
@@ -132,7 +133,7 @@ class TimeIndex:
             self.data += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """Return an offset up to which all timestamps are at most `timestamp`; a search begins there."""
+        """Return an offset from which to search for a timestamp above `timestamp`: none is before it."""
         slot = bisect_right(range(len(self)), timestamp, key=self._time_at)
         if not slot:
             return self.base_offset

@@ -1,10 +1,13 @@
 """Opens the log of one partition: loads its files, recovers it if needed, and returns a writable
 `PartitionLog`.
 
-The steps: delete the leftovers of an interrupted deletion; complete or undo an interrupted cleaning
-(`cleaner.recovery`); find the segments; find the log's end (from the indexes after a clean shutdown,
-otherwise by reading every batch from the recovery point with checksums); truncate a torn tail; read the
-leader epochs; rebuild the producers from the newest trusted snapshot and the batches after it.
+The steps:
+
+1. complete or undo an interrupted cleaning (`cleaner.recovery`), and delete leftovers of a deletion;
+2. read the leader epochs;
+3. find the log's end: from the last index after a clean shutdown, otherwise by reading every batch from the
+   recovery point on, with checksums; truncate a torn tail;
+4. rebuild the producers from the newest trusted snapshot and the batches after it.
 
 Damage that truncation would hide is never repaired here, see `recovery`. Bytes read after a crash may exist
 only in the page cache, so they are synced before they count as durable.
@@ -36,7 +39,7 @@ _BESIDE_A_LOG = frozenset({".index", ".timeindex", ".txnindex"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCheckpoints:
-    """What the data directory recorded about one log while it was open the last time."""
+    """What the data directory recorded about one log when it was open before."""
 
     start_offset: int = 0
     recovery_point: int = 0
@@ -64,10 +67,10 @@ def open_log(
 ) -> tuple[PartitionLog, RecoveryResult]:
     """Open the log in `directory`, creating it if missing, and return it with the result of the recovery.
 
-    `clean`: the last process shut down cleanly, so no batch needs to be read; with a valid summary not even
-    the indexes. Otherwise every batch from the segment of the recovery point on is read with checksums. Gaps
-    below the recovery point are no damage either: cleaning may have left them. Raises `DamagedLog` if more
-    than a torn tail would be lost and `LogOffline` if the disk fails.
+    `clean` means that the last process shut down cleanly: then only the last segment is searched for the
+    log's end, or with a valid summary none. Otherwise every batch from the recovery point's segment on is
+    read, with checksums. Gaps below the recovery point are no damage, because a cleaning may have left them.
+    Raises `DamagedLog` if more than a torn tail would be lost and `LogOffline` if the disk fails.
     """
     log = PartitionLog(disk, directory, config, health or Health())
     try:
@@ -78,7 +81,7 @@ def open_log(
 
 
 class Opening:
-    """Opens one log once, by `open`."""
+    """One opening of one log: the object is used once, by `open_log`."""
 
     def __init__(self, log: PartitionLog, checkpoints: LogCheckpoints) -> None:
         self._log = log
@@ -134,8 +137,11 @@ class Opening:
         return recovered
 
     def _remove_leftovers(self) -> list[str]:
-        """Create the directory, delete leftovers and indexes without a log, and return the remaining
-        names."""
+        """Create the directory or delete leftovers in it; return the names of the remaining files.
+
+        An index without its `.log` file is a leftover too. An interrupted cleaning is completed or undone
+        first.
+        """
         disk, directory = self._disk, self._directory
         try:
             names = disk.listdir(directory)
@@ -158,8 +164,10 @@ class Opening:
     # finding the end -------------------------------------------------------------------------
 
     def _load_last_segment(self) -> bool:
-        """Find the end from the last segment's indexes after a clean shutdown; return False if they cannot be
-        trusted."""
+        """Find the end of the last segment from its indexes, after a clean shutdown.
+
+        Returns False if they are missing or invalid: then the segment has to be read from its first batch.
+        """
         last = self._log.segments[-1]
         if not last.load_indexes():
             return False
@@ -177,8 +185,11 @@ class Opening:
         return True
 
     def _scan_from_recovery_point(self, clean: bool) -> tuple[RecoveryResult, int]:
-        """Read from the recovery point's segment on; return the result and the offset at which reading
-        began."""
+        """Read all batches from the recovery point's segment on, and truncate a torn tail.
+
+        Returns the result and the offset at which reading began. After a `clean` shutdown, whose last indexes
+        are invalid, only the last segment is read.
+        """
         log = self._log
         segments = log.segments
         point = segments[-1].base_offset if clean else self._recovery_point
@@ -233,14 +244,16 @@ class Opening:
 
     @staticmethod
     def _link_segments(segments: list[Segment]) -> None:
-        """Set each segment's end to the base offset of the next one, also where a cleaning removed its last
-        batches."""
+        """Set each segment's `next_offset` to the base offset of the next segment.
+
+        The last batch of a segment may end before that, because a cleaning has removed batches.
+        """
         for segment, following in pairwise(segments):
             segment.next_offset = following.base_offset
 
     def _cut(self, segments: list[Segment], at: int, position: int) -> int:
-        """Truncate segment `at` at `position` and delete the later ones, last first. Return the number of
-        bytes removed."""
+        """Truncate segment `at` at `position` and delete the later segments, last first; return the number of
+        removed bytes."""
         torn, size = segments[at], segments[at].file.size()
         cut = size - position
         for lost in reversed(segments[at + 1 :]):
@@ -284,7 +297,7 @@ class Opening:
                 return  # what follows is read again, or refused, by the search for the end
 
     def _rebuild_producers(self, names: list[str], trusted: int) -> None:
-        """Rebuild the producers from the newest snapshot up to `trusted` and the batches after it."""
+        """Rebuild the producers from the newest snapshot up to offset `trusted` and the later batches."""
         log = self._log
         begin, log.producers = self._restore(names, trusted)
         known = [entry for entry in self._aborted(names) if entry.last_offset < begin]
@@ -303,8 +316,11 @@ class Opening:
             ]
 
     def _restore(self, names: list[str], trusted: int) -> tuple[int, Producers]:
-        """Return the newest valid snapshot up to `trusted`; delete the others except those that a later start
-        may need."""
+        """Return the newest valid snapshot at or below offset `trusted`, with its offset.
+
+        Deletes the snapshots above `trusted`, except one at the log's end, and those at an offset where no
+        segment begins. Without a valid snapshot, returns the log's first offset and no producers.
+        """
         disk, directory, log = self._disk, self._directory, self._log
         bases = {segment.base_offset for segment in log.segments}
         snapshots = sorted((name for name in names if name.endswith(".snapshot")), reverse=True)

@@ -1,8 +1,8 @@
 """The log of one partition: assigns offsets to records, and appends, reads, syncs and deletes them.
 
-Decides what may be appended, where it is stored, which range may be read and what may be deleted. It knows
-nothing of groups, replicas or waiting requests: callers read `end_offset` (written) and `synced_offset`
-(durable).
+A log decides what may be appended, which segment it goes to, which range may be read and what may be deleted.
+Replication and waiting requests are its callers' business, which read `end_offset` (written) and
+`synced_offset` (durable).
 
 One thread appends, reads and deletes. `sync()` may run on another thread at the same time: it takes the end
 offset first, makes everything below it durable in the order data, indexes, epochs, and then advances
@@ -12,8 +12,8 @@ Nothing is retried after a failed write or sync: the shared `Health` records the
 raises `LogOffline` until the process restarts and recovers. Half a batch at the end of a file is then an
 ordinary torn tail.
 
-Long, because append, sync, read and delete share the same few fields, and their invariants are easiest to
-check on one page.
+The module is long, because append, sync, read and delete share the same few fields, and their invariants are
+easiest to check in one place.
 
 Segments are the unit of deletion. Reads return whole batches of one segment; a batch that begins before the
 requested offset is returned whole, as Kafka does.
@@ -69,7 +69,7 @@ _INDEX_ENTRY_BYTES = 8
 
 
 class Health:
-    """Failure state that all logs of a directory share."""
+    """The failure state that all logs of a data directory share: `failure` is set once it is offline."""
 
     __slots__ = ("failure",)
 
@@ -80,19 +80,22 @@ class Health:
         return "Health(good)" if self.failure is None else f"Health({self.failure})"
 
     def fail(self, what: str, error: OSError) -> NoReturn:
-        """Take the directory offline; the first failure remains the reason."""
+        """Take the directory offline and raise `LogOffline`; the first failure remains the reason."""
         if self.failure is None:
             self.failure = LogOffline(f"{what}: {error}")
         raise self.refusal() from error
 
     def refusal(self) -> LogError:
-        """Return a new exception for each caller: one that is raised twice would accumulate tracebacks."""
+        """Return an error to raise for an operation on the offline directory.
+
+        Each call makes a new one, because an exception that is raised twice accumulates tracebacks.
+        """
         failure = self.failure
         return LogOffline("not in use") if failure is None else type(failure)(*failure.args)
 
 
 class Appended(NamedTuple):
-    """Position of an append. A duplicate has the offsets of its first copy; nothing was written."""
+    """The offsets of an append. A duplicate, which is not written again, has those of its first copy."""
 
     base_offset: int
     last_offset: int
@@ -102,7 +105,7 @@ class Appended(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by its timestamp."""
+    """The position of a record that was found by its timestamp."""
 
     timestamp: int
     offset: int
@@ -110,7 +113,7 @@ class TimestampOffset(NamedTuple):
 
 
 class PartitionLog:
-    """See the module docstring. `konvene.log.opening.open_log` creates instances."""
+    """The log of one partition; `konvene.log.opening.open_log` creates it."""
 
     __slots__ = (
         "_active",
@@ -135,7 +138,7 @@ class PartitionLog:
     )
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, health: Health) -> None:
-        """Set the fields; `konvene.log.opening` fills them from the files."""
+        """Create an empty object, which `konvene.log.opening` fills from the files."""
         self._disk = disk
         self.directory = directory
         self.config = config
@@ -190,11 +193,13 @@ class PartitionLog:
         sequence_zero: bool = False,
         validate_records: bool = True,
     ) -> Appended:
-        """Append a producer's data: exactly one batch of a client, one or more of a coordinator.
+        """Append encoded batches: exactly one from a client, one or more from another origin.
 
-        Batches are stamped in place where the buffer is writable. Returns the first copy's offsets for a
-        duplicate. Raises a `Refused` (nothing written), a `CodecError` if the bytes are damaged, or
-        `LogOffline` if the disk fails.
+        Offsets and epoch are written into `data` in place if it is writable. For a duplicate batch nothing is
+        written, and the offsets of its first copy are returned. With `sequence_zero` an unknown producer must
+        begin at sequence 0. With `validate_records=False` only the batch headers are checked. Raises a
+        `Refused` (nothing written), a `CodecError` if the bytes are damaged, or `LogOffline` if the disk
+        fails.
         """
         if self.health.failure is not None:
             raise self.health.refusal()
@@ -235,9 +240,9 @@ class PartitionLog:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         transactional: bool = False,
     ) -> Appended:
-        """Append a coordinator's records as one batch with timestamp `now_ms`.
+        """Append a coordinator's (key, value) pairs as one batch with timestamp `now_ms`.
 
-        Raises `MessageTooLarge`, with nothing written, if they do not fit into one batch.
+        Raises `MessageTooLarge`, with nothing written, if the batch exceeds `max.message.bytes`.
         """
         if self.health.failure is not None:
             raise self.health.refusal()
@@ -297,8 +302,11 @@ class PartitionLog:
         origin: Origin,
         validate_records: bool,
     ) -> tuple[bytearray | memoryview, list[tuple[BatchHeader, int]]]:
-        """Validate the batches as Kafka does; return the bytes to write and, for each batch, its newest
-        timestamp."""
+        """Validate the batches as Kafka does, and recompress them if the topic says so.
+
+        Returns the bytes to write, in a writable buffer, and each batch's header and newest timestamp.
+        `first` is the header of the first batch, and `sizes` are the sizes of all.
+        """
         name = self.directory.rpartition("/")[2]
         found: list[tuple[BatchHeader, int]] = []
         parts: list[Buffer] = []
@@ -325,8 +333,10 @@ class PartitionLog:
     def _write(
         self, data: Buffer, headers: Sequence[BatchHeader], now_ms: int, marker: EndMarker | None = None
     ) -> None:
-        """Append the bytes and update the derived state. `marker`: the decoded marker, if the caller knows
-        it."""
+        """Append the bytes, and update indexes, epochs, producers and the end offset.
+
+        `marker` is the content of a marker, if the caller has it; otherwise it is decoded here.
+        """
         size = len(data)
         segment = self._active
         last = headers[-1]
@@ -387,10 +397,11 @@ class PartitionLog:
             self.aborted.append(aborted)
 
     def roll(self, now_ms: int) -> Segment:
-        """Finish the active segment and create the next one; the next `sync` writes the old one's indexes.
+        """Finish the active segment, and create and return the next one.
 
-        The old data is synced here, before the new segment takes records: otherwise a power cut could keep
-        the new records and lose the old ones, a gap that recovery must reject.
+        The next `sync` writes the indexes of the old segment. Its data is synced here, before the new segment
+        takes records: otherwise a power cut could keep the new records and lose old ones, a gap that recovery
+        must reject. (`LogConfig.sync_on_roll` can disable this.)
         """
         old = self._active
         try:
@@ -416,9 +427,9 @@ class PartitionLog:
     # syncing ---------------------------------------------------------------------------------
 
     def sync(self) -> int:
-        """Make everything written before this call durable; return the offset up to which it is.
+        """Make everything written before this call durable; return the offset below which all is.
 
-        The only method for another thread. Raises `LogOffline`, permanently.
+        May run on another thread than the appending one. Raises `LogOffline` if the disk fails.
         """
         with self._sync_lock:
             if self.health.failure is not None:
@@ -447,9 +458,10 @@ class PartitionLog:
             self._unsynced.remove(segment)
 
     def sync_finished(self) -> int:
-        """Make all finished segments and their indexes durable; return the offset up to which they are.
+        """Make all finished segments and their indexes durable; return the offset below which all is.
 
-        For logs without syncs: otherwise a crash would have them read from the start. May run on any thread.
+        This is for logs that are not synced: a start after a crash need not read these segments. May run on
+        any thread.
         """
         with self._sync_lock:
             finished = list(self._unsynced)
@@ -473,8 +485,8 @@ class PartitionLog:
             replace(self._disk, f"{self.directory}/{EPOCHS_NAME}", self.epochs.encode(), durably=durably)
 
     def close(self, *, clean: bool = True) -> None:
-        """Sync, write the files that speed up the next opening, and close all files. If not `clean`, only
-        close them."""
+        """Sync, write the closing files (see `closing`) and close all files; with `clean=False` only close
+        them."""
         if clean and self.health.failure is None:
             if not closing.has_closing_files(self):
                 self.sync()
@@ -492,10 +504,10 @@ class PartitionLog:
     # reading ---------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, upto: int | None = None, min_one: bool = True) -> bytes:
-        """Return whole batches from the one that contains `offset`, all ending at or before `upto`.
+        """Return whole batches of one segment, from the one that contains `offset`, below the offset `upto`.
 
-        At most `max_bytes`, or with `min_one` at least one batch. Empty at the end. Raises `OffsetOutOfRange`
-        below the start or above the end.
+        Returns at most `max_bytes`, but with `min_one` at least one batch; nothing if `offset` is the end.
+        Raises `OffsetOutOfRange` if `offset` is below the start or above the end.
         """
         end = self.end_offset if upto is None else min(upto, self.end_offset)
         if offset < self.start_offset or offset > self.end_offset:
@@ -533,8 +545,8 @@ class PartitionLog:
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield each batch from the one that contains `offset` (default: start) up to `upto` (default: end).
 
-        For loaders: reads a megabyte at a time without verifying checksums. A view is valid until the next
-        step. If a cleaning has replaced the segment meanwhile, reading continues in the new one.
+        Checksums are not verified. A view is valid until the next batch is requested. If a cleaning has
+        replaced the segment meanwhile, reading continues in the new one.
         """
         start = self.start_offset if offset is None else offset
         end = self.end_offset if upto is None else min(upto, self.end_offset)
@@ -605,7 +617,7 @@ class PartitionLog:
         return None
 
     def leader_epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Return `(epoch, end offset)` as OffsetForLeaderEpoch does; (-1, -1) if unknown."""
+        """Return the newest epoch up to `epoch` and its end offset, see `LeaderEpochs.end_of`."""
         return self.epochs.end_of(epoch, self.end_offset)
 
     def _segments_from(self, offset: int) -> list[Segment]:
@@ -625,7 +637,7 @@ class PartitionLog:
     # deleting --------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Raise the log start offset to `offset` (-1: the end) and return it.
+        """Raise the log start offset to `offset` (-1: the end); return the log start offset.
 
         Records below it become unreadable; the next `retain` deletes their segments. The directory's
         checkpoint stores it.
@@ -643,9 +655,9 @@ class PartitionLog:
     def retain(self, now_ms: int) -> list[int]:
         """Delete segments by age, size and log start offset; return their base offsets.
 
-        Deletes oldest first, nothing that is being synced, and nothing while the log is being cleaned. The
-        active segment is deleted only if all its records are too old; a new one is created first, as in
-        Kafka.
+        The oldest are deleted first. A segment that is being synced stays, and so do all while the log is
+        being cleaned. The active segment is deleted only if all its records are too old; a new one is created
+        first, as in Kafka.
         """
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         expired = self.expired_segments(now_ms)
@@ -666,8 +678,7 @@ class PartitionLog:
         return [segment.base_offset for segment in removed]
 
     def expired_segments(self, now_ms: int) -> list[Segment]:
-        """Return the segments that `retain` would delete now. Rolls the active segment if it is among
-        them."""
+        """Return the segments that `retain` would delete now; if all are, create a new active one first."""
         if self.health.failure is not None:
             raise self.health.refusal()
         if self.cleaning is not None:
@@ -681,7 +692,7 @@ class PartitionLog:
         return self.segments[:count]
 
     def _exclude_from_sync(self, expired: list[Segment]) -> list[Segment]:
-        """Return those of `expired` that no running sync uses, and exclude them from later syncs."""
+        """Return the `expired` segments that no running sync may use, and exclude them from later syncs."""
         if not self._sync_lock.acquire(blocking=False):
             return list(takewhile(lambda segment: segment not in self._unsynced, expired))
         try:
@@ -691,7 +702,7 @@ class PartitionLog:
             self._sync_lock.release()
 
     def _count_expired(self, now_ms: int) -> int:
-        """Count the segments, from the oldest on, that may be deleted."""
+        """Return the number of segments, from the oldest on, that may be deleted."""
         segments, config = self.segments, self.config
         excess = self.size - config.retention_bytes if config.retention_bytes >= 0 else -1
         count = 0
@@ -727,8 +738,10 @@ class PartitionLog:
                 self.health.fail(f"cannot truncate {self.directory}", error)
 
     def _replay_producer(self, header: BatchHeader, view: memoryview) -> AbortedTransaction | None:
-        """Update the producer state as `_note_producer` does, and return the transaction that a marker
-        aborted."""
+        """Update the producer state for a stored batch; return the transaction that it aborted, if any.
+
+        The batch is one of a producer, or a transaction marker.
+        """
         if not header.is_control:
             self.producers.note(header)
             return None

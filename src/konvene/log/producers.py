@@ -1,18 +1,20 @@
 """Producer state of a partition: detects duplicates, gaps and fenced producers, and tracks transactions.
 
-For each producer id it keeps the epoch, the last five batches and the first offset of an open transaction.
-`check` decides and changes nothing; `note` records what now stands in the log, in log order, so that
-replaying a log restores the state. All rules are Kafka 4.4's (`ProducerAppendInfo`, `ProducerStateManager`):
+The state of a producer id is its epoch, its last five batches and the first offset of an open transaction.
+`check` decides whether a batch may be written and changes nothing. `note` records a batch that was written,
+in log order, so that replaying a log restores the state. All rules are Kafka 4.4's (`ProducerAppendInfo`,
+`ProducerStateManager`):
 
-- the same sequence range again, at the same epoch, is a duplicate: it is answered and not written;
+- a batch with the epoch and the sequence range of one of the last five is a duplicate: the append succeeds
+  and nothing is written;
 - an older epoch is INVALID_PRODUCER_EPOCH; a gap or a step back is OUT_OF_ORDER_SEQUENCE_NUMBER;
 - an unknown producer may begin with any sequence (its records may have been deleted), except where
   transactions of version 2 require 0;
 - a new epoch begins at 0.
 
-It also tracks open transactions (read-committed consumers stop at the first of them) and aborted ones, and
-encodes both files in Kafka's formats: `.snapshot` (all producers at an offset) and `.txnindex` (a segment's
-aborted transactions).
+Open transactions determine the last stable offset, at which read-committed consumers stop. The module also
+encodes two files in Kafka's formats: `.snapshot` (all producers at an offset) and `.txnindex` (the aborted
+transactions of a segment).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _ABORTED = struct.Struct(">hqqqq")
 
 
 class Origin(Enum):
-    """Origin of an append; determines which checks apply."""
+    """The kind of sender of an append, which determines the checks that apply."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -50,7 +52,7 @@ class Origin(Enum):
 
 
 class WrittenBatch(NamedTuple):
-    """A batch that a producer has written."""
+    """Sequence numbers, offsets and timestamp of a batch that a producer has written."""
 
     first_sequence: int
     last_sequence: int
@@ -60,8 +62,10 @@ class WrittenBatch(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction: read-committed consumers skip the producer's records from `first_offset` to the
-    marker."""
+    """An aborted transaction: read-committed consumers skip the producer's records in its offset range.
+
+    `last_offset` is that of the marker.
+    """
 
     producer_id: int
     first_offset: int
@@ -70,7 +74,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Producer:
-    """State of one producer id."""
+    """The state of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_start")
 
@@ -91,7 +95,7 @@ class Producer:
 
 
 class Producers:
-    """State of all producers of one partition."""
+    """The state of all producers of one partition."""
 
     __slots__ = ("_ended", "_open", "by_id")
 
@@ -110,7 +114,7 @@ class Producers:
     def check(
         self, header: BatchHeader, *, origin: Origin, sequence_zero: bool = False
     ) -> WrittenBatch | None:
-        """Return None if the batch may be written now, or the written batch of which it is a duplicate.
+        """Return None if the batch may be written now; return the earlier batch if it is a duplicate of one.
 
         Raises `InvalidProducerEpoch`, `OutOfOrderSequence` or `InvalidTransactionState`. With `sequence_zero`
         an unknown producer must begin at sequence 0.
@@ -148,8 +152,8 @@ class Producers:
         """Check that a transaction marker may be written now; raise `InvalidProducerEpoch` or
         `TransactionCoordinatorFenced`.
 
-        From transaction version 2 on a marker carries the next epoch, so an equal epoch is only accepted as
-        the retry of a marker already written.
+        From transaction version 2 on a marker carries the producer's next epoch, so a marker with the current
+        epoch is only accepted as the retry of one that was written.
         """
         producer = self.by_id.get(producer_id)
         if producer is None:
@@ -170,7 +174,7 @@ class Producers:
     # recording -----------------------------------------------------------------------------
 
     def note(self, header: BatchHeader) -> None:
-        """Record a batch of records that was written."""
+        """Update a producer's state for a batch of records that was written."""
         producer = self._producer(header.producer_id, header.producer_epoch)
         written = WrittenBatch(
             header.base_sequence,
@@ -188,7 +192,7 @@ class Producers:
             self._open[header.base_offset] = header.producer_id
 
     def note_marker(self, header: BatchHeader, marker: EndMarker) -> AbortedTransaction | None:
-        """Record a transaction marker that was written; return the transaction that it aborted, if any."""
+        """End a producer's transaction for a marker that was written; return it if the marker aborts it."""
         producer = self._producer(header.producer_id, header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
@@ -236,7 +240,7 @@ class Producers:
     # snapshots --------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Encode Kafka's `.snapshot`, which has only the last batch of each producer."""
+        """Encode all producers as a `.snapshot` file, which has only the last batch of each."""
         parts = [struct.pack(">i", len(self.by_id))]
         for producer_id, producer in self.by_id.items():
             last = producer.batches[-1] if producer.batches else WrittenBatch(-1, -1, -1, -1, -1)
@@ -257,7 +261,7 @@ class Producers:
 
     @classmethod
     def restore(cls, data: bytes) -> Producers:
-        """Decode a snapshot. Raise `Malformed` if it is damaged or of another version."""
+        """Decode a `.snapshot` file. Raises `Malformed` if it is damaged or of another version."""
         if len(data) < _SNAPSHOT_HEAD.size + 4:
             raise Malformed("a producer snapshot is cut")
         version, crc = _SNAPSHOT_HEAD.unpack_from(data)
@@ -298,12 +302,12 @@ def _check_sequence(producer: Producer, header: BatchHeader) -> None:
 
 
 def write_aborted(aborted: list[AbortedTransaction]) -> bytes:
-    """Encode Kafka's `.txnindex`."""
+    """Encode a segment's aborted transactions as a `.txnindex` file."""
     return b"".join(_ABORTED.pack(0, *entry) for entry in aborted)
 
 
 def read_aborted(data: bytes) -> list[AbortedTransaction]:
-    """Decode a transaction index. Raise `Malformed` for any other content."""
+    """Decode a `.txnindex` file. Raises `Malformed` if its size or version is wrong."""
     if len(data) % _ABORTED.size:
         raise Malformed(f"{len(data)} bytes are no transaction index")
     return [AbortedTransaction(*row[1:]) for row in _ABORTED.iter_unpack(data)]

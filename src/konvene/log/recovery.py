@@ -1,13 +1,13 @@
 """Recovers segments whose last bytes may not have reached the disk.
 
-A crash can tear the tail of a log: bytes that were written but not synced, and therefore never acknowledged.
-`scan` reads batch by batch with checksums and stops at the first invalid byte. If no valid batch follows, the
-rest is a torn tail: it is truncated and reported. If a valid batch follows, something in the middle is
-damaged that may have been acknowledged, and truncating there would silently drop everything after it:
+A crash can damage the tail of a log: bytes that were written but not synced, and therefore never acknowledged.
+`scan` reads batch by batch with checksums and stops at the first invalid byte. If no
+valid batch follows, the rest is a torn tail: it is truncated and reported. If a valid batch follows, the
+invalid bytes may have been acknowledged, and truncating there would silently drop everything after it:
 `DamagedLog` is raised and the operator decides, with `konvene log repair`.
 
-The rule errs on the safe side: after a power cut, a file system that writes pages out of order may leave a
-hole in front of valid batches that were never acknowledged. That is rejected as well.
+The rule may reject too much: after a power cut, a file system that writes pages out of order may leave a hole
+in front of valid batches that were never acknowledged. That is rejected as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from konvene.log.segment import CHUNK_BYTES, Segment
 
 
 class RecoveryResult(NamedTuple):
-    """Result of opening a log: what was read and what was truncated."""
+    """The result of opening a log: how much was read, and what was truncated and why."""
 
     clean: bool
     scanned_bytes: int = 0
@@ -40,7 +40,10 @@ class RecoveryResult(NamedTuple):
 
 
 class ScanEnd(NamedTuple):
-    """End of the valid batches of a file. `fault` is the reason, None at the end of the file."""
+    """Where the valid batches of a file end.
+
+    `fault` says what is invalid there; None at the end of the file.
+    """
 
     position: int
     next_offset: int
@@ -51,7 +54,7 @@ OnBatch = Callable[[BatchHeader, memoryview], None]
 
 
 def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
-    """Read a file's batches from the start, verifying checksums, up to the first invalid one."""
+    """Read a file's batches up to the first invalid one, and call `on_batch` with each."""
     position, expected = 0, base_offset
     ceiling = base_offset + 0x7FFF_FFFF
     while position < size:
@@ -90,7 +93,10 @@ def scan(file: File, size: int, base_offset: int, on_batch: OnBatch) -> ScanEnd:
 
 
 def find_batch_after(file: File, size: int, position: int, expected_offset: int) -> int | None:
-    """Search for a valid batch after `position`, at any byte; return its position or None."""
+    """Return the position of the first valid batch after `position`, at any byte; None if there is none.
+
+    Its base offset must be at least `expected_offset`.
+    """
     window = position + 1
     while window + HEADER_SIZE <= size:
         chunk = file.pread(min(CHUNK_BYTES + HEADER_SIZE, size - window), window)
@@ -116,11 +122,11 @@ def find_batch_after(file: File, size: int, position: int, expected_offset: int)
 def raise_unless_torn(
     segments: Sequence[Segment], at: int, end: ScanEnd, fault: str, *, in_order: bool = True
 ) -> None:
-    """Raise `DamagedLog` if a valid batch stands at or after the end of segment `at`: then it is no torn
-    tail.
+    """Raise `DamagedLog` unless the bytes from `end` of segment `at` on are a torn tail, with no valid batch.
 
-    If not `in_order`, segments were not synced before the next one grew. A power cut may then have kept only
-    the later one, whose data was never acknowledged, so later segments are not searched.
+    `fault` is what is wrong there. With `in_order`, a segment was synced before the next one took records, so
+    that a valid batch in a later segment is damage too. Otherwise a power cut may have kept only the later
+    segment, whose data was never acknowledged, and later segments are not searched.
     """
     torn = segments[at]
     if _is_whole(torn.file, end.position):
@@ -135,7 +141,7 @@ def raise_unless_torn(
 
 
 def _is_whole(file: File, position: int) -> bool:
-    """Return True if a batch with a valid checksum stands at `position`, whatever its offset."""
+    """Return True if there is a batch with a valid checksum at `position`, whatever its offset."""
     try:
         header = read_header(file.pread(HEADER_SIZE, position))
         check(file.pread(header.size, position), header)
@@ -147,7 +153,10 @@ def _is_whole(file: File, position: int) -> bool:
 def batch_fault(
     batch: bytes | memoryview, header: BatchHeader, expected_offset: int, ceiling: int = 0x7FFF_FFFF_FFFF_FFFF
 ) -> str | None:
-    """Return what is wrong with a whole batch at `expected_offset`, or None."""
+    """Return what is wrong with a whole batch, or None.
+
+    Its checksum must be valid, and its offsets between `expected_offset` and `ceiling`.
+    """
     try:
         check(batch, header)
     except CodecError as error:

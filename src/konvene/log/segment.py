@@ -1,8 +1,8 @@
-"""One `.log` file with its indexes: consecutive batches from a base offset on.
+"""A segment of a log: a `.log` file with consecutive batches from a base offset on, and its indexes.
 
-Finds and appends batches; it does not decide what may be appended or read. The active segment's indexes are
-in memory and are written when the segment is finished; those of an older segment are read on first use.
-Positions are bytes from the start of the file and always point to the start of a batch.
+A segment finds and appends batches; `partition` decides what may be appended or read. The active segment's
+indexes are in memory and are written when the segment is finished; those of an older segment are read on
+first use. Positions are bytes from the start of the file and always point to the start of a batch.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def segment_name(base_offset: int, suffix: str) -> str:
 
 
 class Segment:
-    """One file of batches. `size` is the number of readable bytes, `next_offset` the offset after the last
-    batch."""
+    """A segment: `size` is the number of readable bytes, `next_offset` the offset after the last batch."""
 
     __slots__ = (
         "_crcs",
@@ -99,7 +98,7 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, interval: int, now_ms: int) -> Segment:
-        """Create an empty segment and delete indexes left over from one of the same name."""
+        """Create an empty segment with a new file."""
         segment = cls(disk, directory, base_offset, interval, now_ms)
         segment.file = disk.open(segment.path, create=True)
         segment.reset_indexes()
@@ -107,7 +106,7 @@ class Segment:
 
     @classmethod
     def found(cls, disk: Disk, directory: str, base_offset: int, interval: int) -> Segment:
-        """Open an existing file without reading it."""
+        """Open the segment of an existing file without reading it."""
         segment = cls(disk, directory, base_offset, interval, 0)
         segment.file = disk.open(segment.path)
         segment.size = segment.file.size()
@@ -150,7 +149,7 @@ class Segment:
         return True
 
     def reset_indexes(self) -> None:
-        """Reset the indexes and counters, to rebuild them with `note` from the first batch on."""
+        """Empty the indexes and counters, so that calls of `note` from the first batch on rebuild them."""
         self.forget_written()
         self._offsets = OffsetIndex(self.base_offset)
         self._times = TimeIndex(self.base_offset)
@@ -177,18 +176,18 @@ class Segment:
         return self._crcs or (-1, -1)
 
     def forget_written(self) -> None:
-        """Treat the index files on disk as outdated."""
+        """Treat the index files on disk as outdated, so that they are written again."""
         self._crcs, self._indexed_size = None, -1
 
     @property
     def unindexed(self) -> int:
-        """Bytes after the last index entry."""
+        """Number of bytes since the batch of the last index entry."""
         return self._unindexed
 
     def write_indexes(self, *, durably: bool = True) -> None:
         """Write both indexes, the aborted transactions and the producer snapshot.
 
-        If not `durably`, the caller syncs them, and unchanged files are not written again.
+        With `durably=False` they are not synced, and unchanged files are not written again.
         """
         times = self.times
         times.append(self.max_timestamp, self.max_timestamp_offset)
@@ -209,7 +208,7 @@ class Segment:
         self._crcs, self._indexed_size = (crc32c(offset_index), crc32c(time_index)), size
 
     def index_bytes(self) -> tuple[int, int]:
-        """Return the sizes of both indexes in bytes, without reading index files that exist."""
+        """Return the sizes (bytes) of the offset index and the time index, without reading existing files."""
         found = []
         for held, suffix in ((self._offsets, ".index"), (self._times, ".timeindex")):
             path = f"{self._prefix}{suffix}{self._suffix}"
@@ -228,10 +227,10 @@ class Segment:
                 self._disk.remove(path)
 
     def rename_with_suffix(self, suffix: str, *, with_snapshot: bool) -> None:
-        """Rename all files, so that no lookup finds them; open readers of this segment continue.
+        """Append `suffix` to the names of all files, because other segments replace this one.
 
-        `with_snapshot` also renames the producer snapshot at this base offset, where no segment begins any
-        more.
+        Open readers of this segment continue. With `with_snapshot`, the producer snapshot at the base offset
+        is renamed too, as no segment begins there any more.
         """
         endings = [".log", ".index", ".timeindex", ".txnindex"]
         for ending in [*endings, ".snapshot"] if with_snapshot else endings:
@@ -276,11 +275,11 @@ class Segment:
     # growing ---------------------------------------------------------------------------------
 
     def append(self, data: Buffer) -> None:
-        """Append bytes. They become readable once `note` has been called for each batch."""
+        """Append bytes to the file. They become readable when `note` is called for each batch."""
         self.file.append(data)
 
     def note(self, last_offset: int, max_timestamp: int, size: int) -> None:
-        """Record a batch of `size` bytes at the end of the file."""
+        """Make the next `size` bytes readable, which are one batch, and update the indexes for it."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
             if self.first_timestamp < 0:
@@ -294,7 +293,7 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Truncate the file and the indexes at a batch's position."""
+        """Truncate the file and the indexes at `position`; `next_offset` is the segment's new end."""
         self.offsets.truncate(position)
         self.times.truncate(next_offset)
         self.file.truncate(position)
@@ -332,7 +331,7 @@ class Segment:
         return None
 
     def read_whole(self, start: int, size: int) -> bytes:
-        """Return the whole batches from `start` that fit into `size` bytes; the file has more than that."""
+        """Return the whole batches from position `start` that fit into `size` bytes, which the file has."""
         border = max(start, self.offsets.batch_before(start + size))
         tail = self.file.pread(start + size - border, border)
         at, end = 0, len(tail)
@@ -344,8 +343,7 @@ class Segment:
         return tail[:at] if border == start else self.file.pread(border + at - start, start)
 
     def scan(self, position: int, end: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield each whole batch from `position` on, reading a chunk at a time. Checksums are not
-        verified."""
+        """Yield each batch from `position` to `end` (default: all). Checksums are not verified."""
         stop = self.size if end is None else end
         while position < stop:
             view = memoryview(self.file.pread(min(CHUNK_BYTES, stop - position), position))
@@ -375,7 +373,7 @@ class Segment:
 
 
 def _put(disk: Disk, path: str, data: bytes) -> None:
-    """Write a file that can be rebuilt: neither durable nor atomic."""
+    """Write a file that can be rebuilt, without syncing it, unless it has this content already."""
     try:
         if disk.read(path) != data:
             replace(disk, path, data, durably=False)

@@ -1,11 +1,11 @@
 """Writes and restores the summary of a clean shutdown, so that the next start need not read every partition.
 
 `.konvene_summary` holds a row for each log: its segments' ends, sizes and timestamps, its leader epochs and
-producers. It replaces reading four files of each partition. A row counts only while the folder and its
-segments still have the recorded sizes and modification times, and the file counts only if the clean-shutdown
-marker carries its checksum. If another program opened the directory (Kafka writes its own marker) or changed
-a partition, `opening` reads that partition in the ordinary way. Indexes stay in their files and are read on
-first use; the row has their checksums, and an index that does not match is rebuilt.
+producers. With it, a start need not read four files of each partition. A row is valid only while the folder
+and its segments have the recorded sizes and modification times, and the file is valid only if the
+clean-shutdown marker has its checksum. If another program opened the directory (Kafka writes its own marker)
+or changed a partition, `opening` reads the files of that partition. Indexes stay in their files and are read
+on first use; the row has their checksums, and an index that does not match is rebuilt.
 
 Kafka ignores the file. Logs with aborted transactions get no row.
 """
@@ -34,7 +34,7 @@ _LARGEST_PRODUCERS = 64 * 1024
 
 
 class SegmentSummary(NamedTuple):
-    """State of one segment at the clean shutdown, with the fields of `Segment`."""
+    """The state of one segment at the clean shutdown; the fields are those of `Segment`."""
 
     base_offset: int
     next_offset: int
@@ -49,7 +49,7 @@ class SegmentSummary(NamedTuple):
 
 
 class LogSummary(NamedTuple):
-    """State of one log at the clean shutdown."""
+    """The row of one log: its state at the clean shutdown."""
 
     changed_ns: int
     """Modification time of the partition's folder, in nanoseconds."""
@@ -63,7 +63,7 @@ class LogSummary(NamedTuple):
 
 
 def summarize(log: PartitionLog, disk: Disk) -> LogSummary | None:
-    """Return the row of a log whose data is all durable, or None if the next start has to read the log."""
+    """Return the row of a closed log; None if it gets none, so that the next start reads its files."""
     snapshot = log.producers.snapshot()
     if log.aborted or log.has_unfinished_files or len(snapshot) > _LARGEST_PRODUCERS:
         return None
@@ -87,7 +87,7 @@ def summarize(log: PartitionLog, disk: Disk) -> LogSummary | None:
 
 
 def restore_log(log: PartitionLog, summary: LogSummary, disk: Disk, start_offset: int) -> bool:
-    """Fill a log from its row. Return False, with nothing changed, if the files on disk differ from the
+    """Fill `log` from its row; return False, with the log unchanged, if the files on disk differ from the
     row."""
     try:
         if disk.stamp(log.directory)[1] != summary.changed_ns:
@@ -128,7 +128,7 @@ def summary_crc(data: bytes) -> int:
 
 
 def decode_summary(data: bytes) -> dict[str, LogSummary]:
-    """Decode the rows, by folder name. Raise `Malformed` for any other content or version."""
+    """Decode the rows, by folder name. Raises `Malformed` for another version or invalid content."""
     try:
         document = json.loads(data)
         if document["version"] != _VERSION:

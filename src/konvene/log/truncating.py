@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 def end_after_truncation(log: PartitionLog, offset: int) -> tuple[Segment, int, int]:
-    """Return the last remaining segment, its size in bytes and the log's end offset after a truncation to
-    `offset`."""
+    """Return the log's end after a truncation to `offset`, without truncating.
+
+    Returns `(last remaining segment, its size in bytes, end offset of the log)`.
+    """
     segments = log.segments
     last = next((segment for segment in reversed(segments) if segment.base_offset < offset), segments[0])
     found = last.locate(offset)
@@ -33,8 +35,10 @@ def end_after_truncation(log: PartitionLog, offset: int) -> tuple[Segment, int, 
 
 
 def truncate(log: PartitionLog, offset: int) -> None:
-    """Truncate the log. The caller holds `_sync_lock`. An OSError leaves the log half truncated: it then goes
-    offline."""
+    """Remove all batches that end at or above `offset`. The caller holds `_sync_lock`.
+
+    An OSError leaves the log half truncated, and the caller takes the directory offline.
+    """
     last, size, end = end_after_truncation(log, offset)
     while log.segments[-1] is not last:
         dropped = log.segments.pop()

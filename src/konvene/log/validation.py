@@ -1,13 +1,13 @@
 """Validates a batch before it is appended: the rules of Kafka's `LogValidator`, in Kafka's order.
 
-Returns the newest timestamp of the batch and, if the topic uses another compression, the recompressed bytes.
-It assigns no offsets and writes nothing. The order matters: a batch that breaks two rules is rejected with
-the first one's error.
+The result is the newest timestamp of the batch and, if the topic uses another compression, the recompressed
+bytes. No offsets are assigned and nothing is written. The order matters: a batch that breaks two rules is
+rejected with the first one's error.
 
-A batch that is invalid as a whole is rejected without details; an invalid record (no key in a compacted
-topic, a timestamp too far from the clock) is reported by its index with Kafka's sentence. Nearly all batches
-are valid: `check_records` only detects whether one might not be, and only then are its records read a second
-time.
+A batch that is invalid as a whole is rejected without details. An invalid record (no key in a compacted
+topic, a timestamp too far from the clock) is reported by its index, with Kafka's message. Nearly all batches
+are valid, so a quick pass (`check_records`) only detects whether a record may be invalid, and only then are
+the records read a second time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _LOG_APPEND_TIME = 0x08
 def validate(
     batch: memoryview, header: BatchHeader, config: LogConfig, partition: str, now_ms: int, origin: Origin
 ) -> tuple[int, bytes | None]:
-    """Validate one whole batch; return its newest timestamp and the recompressed batch, or None if it is
-    stored as it is.
+    """Validate one batch; return its newest timestamp, and its recompressed bytes or None if unchanged.
 
-    The timestamp is the records', whatever the header has. `partition` is its name in error messages. Raises
-    a `Refused`, or `CorruptBatch` if the checksum does not match.
+    The timestamp comes from the records, not from the header; it is `now_ms` if the topic uses LogAppendTime.
+    `partition` is the partition's name, for error messages. Raises a subclass of `Refused`, or `CorruptBatch`
+    if the checksum does not match.
     """
     validate_batch(batch, header, config, origin)
     keyed = config.compacts and not header.is_control
@@ -75,7 +75,7 @@ def validate(
 
 
 def validate_batch(batch: memoryview, header: BatchHeader, config: LogConfig, origin: Origin) -> None:
-    """Check a batch without reading its records."""
+    """Validate a batch by its header and checksum, without reading its records."""
     client = origin is Origin.CLIENT
     if client and header.base_offset:
         raise InvalidRecord(f"the base offset is {header.base_offset}, not 0")
@@ -97,7 +97,10 @@ def too_large(size: int, config: LogConfig) -> MessageTooLarge:
 
 
 def _may_be_far(newest: int, first: int, earlier: bool, config: LogConfig, now_ms: int) -> bool:
-    """Return True if a timestamp may be too far from the clock; `newest` is exact unless `earlier`."""
+    """Return True if a timestamp of the batch may be too far from the clock.
+
+    `newest` is the newest timestamp, `first` the base timestamp; `earlier` means that a record is older.
+    """
     if newest > min(now_ms + config.message_timestamp_after_max_ms, LONG_MAX):
         return True
     if earlier:
@@ -110,7 +113,7 @@ def _may_be_far(newest: int, first: int, earlier: bool, config: LogConfig, now_m
 def _examine(
     data: bytes, header: BatchHeader, config: LogConfig, partition: str, now_ms: int, *, keyed: bool
 ) -> int:
-    """Validate the records and return the newest timestamp; an error lists all invalid records."""
+    """Validate each record and return the newest timestamp; raise one error for all invalid records."""
     stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     claimed = header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None
     before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
@@ -158,7 +161,7 @@ def _examine(
 
 
 def _shown(record: Record, timestamp: int, header: BatchHeader, config: LogConfig) -> str:
-    """Format a record as Kafka does; it shows less of a batch that it does not decompress."""
+    """Format a record as Kafka does, whose class name depends on whether it reads the whole record."""
     source = header.attributes & _COMPRESSION
     whole = source == Compression.NONE or config.compression not in (None, source)
     missing = 0 if whole else -1

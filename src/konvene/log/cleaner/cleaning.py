@@ -1,15 +1,15 @@
 """Runs one cleaning of one log: Kafka's `Cleaner.buildOffsetMap`, `groupSegmentsBySize` and `cleanSegments`.
 
-Reads the dirty part to learn the last offset of each key, then the log from its first segment on, and writes
-the remaining records to new segments under `.cleaned` names. It opens no log, replaces nothing and uses the
-given clock only to measure durations; all other input is in its `CleaningTask`, so it may run in another
-process.
+A cleaning reads the dirty part to learn the last offset of each key, then reads the log from its first
+segment on and writes the remaining records to new segments under `.cleaned` names. It neither opens the log
+as a `PartitionLog` nor replaces its files, and uses the given clock only to measure durations. All other
+input is in its `CleaningTask`, so it may run in another process.
 
-`clean` is a generator that yields after each chunk of about `CHUNK_BYTES`. It holds the offset map, one chunk
-and what remains of it, or one batch if that is larger. When closed or failing it deletes the files that it
-has not finished.
+`clean` is a generator that yields after each chunk of about `CHUNK_BYTES`. In memory it has the offset map,
+one chunk (or one batch if that is larger), and the records kept of it. When it is closed or fails, it deletes
+its unfinished files.
 
-A wrong checksum ends it with `DamagedLog`; Kafka does not verify checksums here and copies the damage.
+A wrong checksum ends it with `DamagedLog`. Kafka does not verify checksums here and copies the damage.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ _COPIED = struct.Struct(">qi9xhi8xqq6xi")
 def clean(
     disk: Disk, task: CleaningTask, write: bool = True, clock: Clock | None = None
 ) -> Generator[CleanerProgress | CleanedSegment, None, CleanerStats]:
-    """Clean a log. With `write=False` only compute the statistics.
+    """Clean a log: yield the progress and each new segment, and return the statistics.
 
-    Raises `DamagedLog`, OSError, and FileNotFoundError if a segment was deleted meanwhile.
+    With `write=False` nothing is written and no segment is yielded. Raises `DamagedLog`, OSError, and
+    FileNotFoundError if a segment was deleted meanwhile.
     """
     stats = CleanerStats()
     started = clock() if clock else 0.0
@@ -89,8 +90,9 @@ def clean(
 def group_by_size(task: CleaningTask, end_offset: int) -> list[tuple[SourceSegment, ...]]:
     """Group the segments below `end_offset` so that each group fits into one segment.
 
-    A group's log and both indexes stay within the limits even if nothing is removed, and its last offset fits
-    into an index's 31-bit relative offset. An empty segment may be any distance away.
+    The files of a group stay within `segment_bytes` and `segment_index_bytes` even if nothing is removed, and
+    its last offset fits into the 31-bit relative offsets of an index. The offset limit does not apply to an
+    empty segment.
     """
     groups: list[list[SourceSegment]] = []
     size = index = times = 0
@@ -141,7 +143,7 @@ def _build_map(
 
 
 def _position_before(disk: Disk, source: SourceSegment, offset: int) -> int:
-    """Return the position from which to read to find `offset`, from the index; 0 is always correct."""
+    """Return a position at or before the batch of `offset`, from the index; 0 without a valid index."""
     if offset <= source.base_offset:
         return 0
     try:
@@ -157,9 +159,9 @@ def _position_before(disk: Disk, source: SourceSegment, offset: int) -> int:
 def _read_chunks(
     disk: Disk, source: SourceSegment, position: int, taker: OffsetMapBuilder | _Copier
 ) -> Generator[int, None, None]:
-    """Read a segment and pass its batches to `taker` until the segment ends or the taker is `done`.
+    """Read a segment and pass its batches to `taker` until the segment ends or `taker.done` is set.
 
-    Yields the number of bytes taken after each chunk.
+    Yields the number of bytes that `taker` has processed after each chunk.
     """
     file = disk.open(source.path)
     try:
@@ -184,7 +186,10 @@ def _read_chunks(
 
 
 def _size_of_first(source: SourceSegment, data: bytes, position: int) -> int:
-    """Return the size of a partly read batch. Raise `DamagedLog` if the file ends inside it."""
+    """Return the size of the batch at `position`, of which `data` is a part.
+
+    Raises `DamagedLog` if the file ends inside the batch.
+    """
     try:
         size = read_header(data).size
     except Truncated:
@@ -227,8 +232,9 @@ def _clean_group(
 class _Copier:
     """Copies the remaining batches; adjacent unchanged batches are copied as one slice.
 
-    For a plain batch inside the map's range, the map's sorted offsets show which records remain. If that is
-    none, or all of them without a tombstone, its records are not read again.
+    For an ordinary batch (no marker, transaction or delete horizon) in the dirty part, the sorted values of
+    the offset map show which of its records remain. If none does, or all do and none is a tombstone, its
+    records are not read again.
     """
 
     __slots__ = (
@@ -256,7 +262,7 @@ class _Copier:
         writer: _SegmentWriter | None,
         stats: CleanerStats,
     ) -> None:
-        """`last`: the map's values, sorted, followed by one that is greater than any offset."""
+        """`last`: `OffsetMap.sorted_values`, followed by `NO_OFFSET`, which ends every search."""
         self._task = task
         self._chosen = chosen
         self._last = last
@@ -272,7 +278,7 @@ class _Copier:
         self.size = 0
 
     def take(self, data: bytes) -> None:
-        """Process the whole batches of `data`; `at` ends after the last one."""
+        """Process the whole batches of `data` from `self.at` on; set `self.at` to the end of the last one."""
         self._data = data
         self._run = self._run_end = 0
         end, at, read, written = len(data), self.at, 0, 0
@@ -363,7 +369,7 @@ class _Copier:
 
 
 class _SegmentWriter:
-    """Writes the files of a new segment."""
+    """A writer of a new segment's files, under `.cleaned` names."""
 
     __slots__ = (
         "_created",
@@ -397,7 +403,7 @@ class _SegmentWriter:
         self.log = self._open(".log")
 
     def note(self, last_offset: int, max_timestamp: int, size: int) -> None:
-        """Record a batch of `size` bytes at the end, as `Segment.note`."""
+        """Update the indexes for a batch of `size` bytes that is appended, as `Segment.note` does."""
         if max_timestamp > self._newest[0]:
             self._newest = max_timestamp, last_offset
         if self._unindexed > self._interval:
@@ -408,8 +414,7 @@ class _SegmentWriter:
         self._unindexed += size
 
     def finish(self, aborted: list[AbortedTransaction], modified_ms: int) -> None:
-        """Write the indexes and make all files durable, with the modification time of the last replaced
-        segment."""
+        """Write the indexes, make all files durable and set their modification time to `modified_ms`."""
         self._times.append(*self._newest)
         parts = [(".index", bytes(self._offsets.data)), (".timeindex", bytes(self._times.data))]
         if aborted:
@@ -427,7 +432,7 @@ class _SegmentWriter:
         self._created = []
 
     def discard(self) -> None:
-        """Delete the created files as far as possible; a start deletes the rest."""
+        """Delete the files created so far; the next start deletes those that cannot be deleted now."""
         for path in self._created:
             with contextlib.suppress(OSError):
                 self._disk.remove(path)

@@ -1,4 +1,4 @@
-"""Values that the cleaner's parts exchange: the task, its progress, the cleaned segments and the statistics.
+"""The input and output of a cleaning: its task, progress reports, cleaned segments and statistics.
 
 A `CleaningTask` holds everything that a cleaning needs, so that it can be sent to another process. A cleaning
 yields `CleanerProgress`, a `CleanedSegment` for each segment that it has written, and returns its
@@ -22,7 +22,7 @@ DELETED = ".deleted"
 
 
 class SourceSegment(NamedTuple):
-    """A segment to clean."""
+    """A segment of the log to clean, with its files' sizes and modification time."""
 
     base_offset: int
     next_offset: int
@@ -36,8 +36,10 @@ class SourceSegment(NamedTuple):
 
 
 class LastProducerRecord(NamedTuple):
-    """The last batch of a producer. It stays, even without records, because it carries the producer's
-    sequence number."""
+    """The last batch of a producer, which a cleaning must keep because it has the producer's sequence number.
+
+    If none of its records remains, it stays as an empty batch.
+    """
 
     last_data_offset: int | None
     """Last offset of its last batch with records; None if only a marker is left."""
@@ -46,7 +48,7 @@ class LastProducerRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleaningTask:
-    """One cleaning of one log, with the offsets of Kafka's `LogToClean`."""
+    """The input of one cleaning of one log: its segments, offsets, producers and configuration."""
 
     directory: str
     sources: tuple[SourceSegment, ...]
@@ -76,7 +78,7 @@ class CleanerProgress(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """A new segment, complete and durable under `.cleaned` names, that replaces one or more segments."""
+    """A new segment, complete and durable under `.cleaned` names, that will replace one or more segments."""
 
     base_offset: int
     next_offset: int
@@ -89,7 +91,7 @@ class CleanedSegment(NamedTuple):
 
 @dataclass(slots=True)
 class CleanerStats:
-    """Statistics of a cleaning, as Kafka's `CleanerStats`."""
+    """Statistics of a cleaning, with the counters of Kafka's `CleanerStats`."""
 
     end_offset: int = 0
     """First offset that is not clean after this cleaning."""

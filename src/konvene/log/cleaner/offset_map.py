@@ -1,9 +1,9 @@
 """Maps each key to its last offset, in bounded memory.
 
 Kafka keeps a 16-byte hash of each key and loses a record when two keys collide. This map keeps the keys
-themselves: more memory, no loss. It accounts for its memory: the key's bytes object and its integer, the hash
-table, and the sorted list of offsets that is made when the map is complete. Before the table grows, both the
-old and the new one are counted, because both exist for a moment.
+themselves: more memory, no loss. It limits its memory, counting each key's bytes object and integer, the hash
+table, and the sorted list of offsets that is made when the map is complete. An entry that makes the hash
+table grow must leave space for the old and the new table, because both exist for a moment.
 
 The map is filled in offset order and then queried, never emptied. A key's value is twice its last offset,
 plus one for a tombstone, so that the remaining records are known without reading them again.
@@ -26,7 +26,7 @@ MOST_BESIDE = _KEY_HEAD + 8 + _ALIGN + OFFSET_BYTES + SORTED_BYTES
 
 
 def key_bytes(length: int) -> int:
-    """Return the bytes of a bytes object of this length."""
+    """Return the memory (bytes) of a `bytes` object of this length."""
     size = _KEY_HEAD + length
     if size > _SMALL_OBJECT:
         size += 8
@@ -34,7 +34,7 @@ def key_bytes(length: int) -> int:
 
 
 class OffsetMap:
-    """Keys and their last offsets. All records up to `latest_offset` have been added or skipped."""
+    """A map from keys to last offsets, complete for all records up to `latest_offset`."""
 
     __slots__ = ("_bytes", "_grows_at", "_table", "entries", "latest_offset", "max_bytes")
 
@@ -60,7 +60,7 @@ class OffsetMap:
 
     @property
     def free_space(self) -> tuple[int, int]:
-        """Keys that fit before the table grows, and bytes that are left for them."""
+        """Number of keys above which the hash table grows, and bytes left within the memory limit."""
         return self._grows_at, self.max_bytes - self._bytes - self._table
 
     @property
@@ -69,14 +69,14 @@ class OffsetMap:
         return min(1.0, self.used_bytes / self.max_bytes) if self.max_bytes > 0 else 1.0
 
     def get(self, key: bytes) -> int:
-        """Return the last offset of a key, or -1."""
+        """Return the last offset of a key, or -1 if the map does not have it."""
         found = self.entries.get(key)
         return -1 if found is None else found >> 1
 
     def put(self, key: bytes, offset: int, tombstone: bool = False) -> bool:
         """Store the last offset of a key; return False if the map is full. The first key is always accepted.
 
-        As in Kafka, a full map also refuses known keys: the rest is left to the next cleaning.
+        As in Kafka, a full map also rejects a key that it has: the next cleaning begins with this record.
         """
         if self.entries and not self.fits(1, len(key)):
             return False
@@ -87,14 +87,14 @@ class OffsetMap:
         return True
 
     def fits(self, keys: int, size: int) -> bool:
-        """Return True if this many new keys with this many bytes in total fit."""
+        """Return True if this many new keys, of `size` bytes in total, fit into the memory limit."""
         most = self._bytes + self._table + keys * MOST_BESIDE + size
         if len(self.entries) + keys > self._grows_at:
             most += _table_bytes(len(self.entries) + keys)
         return most <= self.max_bytes
 
     def count_new(self, known: int) -> None:
-        """Account for the keys added since the map had `known` keys."""
+        """Count the memory of the keys added to `entries` since the map had `known` keys."""
         new = len(self.entries) - known
         if new:
             keys = islice(reversed(self.entries), new)
@@ -109,7 +109,7 @@ class OffsetMap:
 
 
 def _capacity(keys: int) -> int:
-    """Slots of a hash table with this many keys; a third of them stays free."""
+    """Return the number of slots of a hash table with this many keys; a third of them stays free."""
     places = 8
     while places * 2 // 3 < keys:
         places *= 2
@@ -117,8 +117,8 @@ def _capacity(keys: int) -> int:
 
 
 def _table_bytes(keys: int) -> int:
-    """Bytes of a hash table with this many keys: three words a key, and an index of one to four bytes a
-    slot."""
+    """Return the memory (bytes) of a dict's hash table: 24 bytes for each key that fits, and an index of one
+    to four bytes for each slot."""
     places = _capacity(keys)
     wide = 1 if places <= 1 << 8 else 2 if places <= 1 << 16 else 4
     return places * wide + places * 2 // 3 * 24 + 100

@@ -27,7 +27,10 @@ _COVERED_AT = 21
 
 
 class OffsetMapBuilder:
-    """Adds the keys of the dirty part. `done`: the end was reached, or the map is `full`."""
+    """A consumer of the dirty part's batches that adds their keys to the offset map.
+
+    `done` is set when the end of the dirty part is reached or the map is `full`.
+    """
 
     __slots__ = ("_offsets", "_stats", "_task", "_transactions", "at", "done", "full")
 
@@ -40,7 +43,7 @@ class OffsetMapBuilder:
         self.done = self.full = False
 
     def take(self, data: bytes) -> None:
-        """Process the whole batches of `data`; `at` ends after the last one."""
+        """Process the whole batches of `data` from `self.at` on; set `self.at` to the end of the last one."""
         view, end, at = memoryview(data), len(data), self.at
         start, stop = self._task.first_dirty_offset, self._task.first_uncleanable_offset
         offsets, entries, latest = self._offsets, self._offsets.entries, self._offsets.latest_offset
@@ -88,8 +91,8 @@ class OffsetMapBuilder:
         self._stats.invalid_messages_read += keyless
 
     def _take_batch(self, data: bytes, at: int, header: BatchHeader) -> None:
-        """Process a batch that is compressed, transactional, partly clean, or perhaps too large for the
-        map."""
+        """Process a batch that `take` cannot: compressed, transactional, partly clean, or with more keys than
+        are sure to fit."""
         start, offsets, count = self._task.first_dirty_offset, self._offsets, header.record_count
         if header.is_control:
             kind = marker_kind(memoryview(data)[at : at + header.size], header)
@@ -112,7 +115,7 @@ class OffsetMapBuilder:
             offsets.latest_offset = header.last_offset
 
     def _take_one_by_one(self, body: bytes, first: int, end: int, header: BatchHeader) -> bool:
-        """Add records one by one; return False when the map is full."""
+        """Add records one by one; return False if the map becomes full before the last one."""
         start, keyless = self._task.first_dirty_offset, 0
         for offset, key, tombstone, _, _ in iterate_keys(
             body, first, end, header.record_count, header.base_offset

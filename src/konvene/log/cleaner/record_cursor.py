@@ -1,8 +1,8 @@
-"""Walks over records in place: their bounds, keys, and whether they are tombstones.
+"""Reads the bounds, keys and tombstones of records without creating record objects.
 
-Creates no record objects, because a cleaning reads every record and keeps few. Headers are not parsed, but
-the lengths must agree. `data` holds the records of a batch, decompressed, from `at` to `end`; an IndexError
-means that they ended too early.
+A cleaning reads every record and keeps few, so objects would be wasted. Record headers are not parsed, but
+the lengths must agree. In every function `data` holds the decompressed records of a batch, from `at` to
+`end`. An IndexError means that they end too early.
 
 Two of the loops are long and alike for speed: the common one-byte varint is decoded inline.
 """
@@ -17,10 +17,9 @@ Spans = list[tuple[int, int]]
 
 
 def collect_keys(entries: dict[bytes, int], data: bytes, at: int, end: int, count: int, twice: int) -> int:
-    """Add each key with twice its offset, plus one for a tombstone; return the number of records without a
-    key.
+    """Add the keys of a batch to `entries`; return the number of records without a key.
 
-    `twice`: twice the batch's base offset.
+    A key's value is twice its offset, plus one for a tombstone. `twice` is twice the batch's base offset.
     """
     keyless = 0
     for _ in range(count):
@@ -60,7 +59,7 @@ def collect_keys(entries: dict[bytes, int], data: bytes, at: int, end: int, coun
 def iterate_keys(
     data: bytes, at: int, end: int, count: int, base_offset: int
 ) -> list[tuple[int, bytes | None, bool, int, int]]:
-    """Return each record's offset, key, whether it is a tombstone, and where it begins and ends."""
+    """Return `(offset, key, is a tombstone, start position, end position)` for each record."""
     out: list[tuple[int, bytes | None, bool, int, int]] = []
     for _ in range(count):
         start = at
@@ -96,7 +95,10 @@ def iterate_keys(
 
 
 def _wide(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return twice the offset delta, twice the key's length (odd without a key), and where the key begins."""
+    """Read the numbers before a key if one of them takes several bytes; `at` is the timestamp's position.
+
+    Returns twice the offset delta, twice the key's length (1 without a key), and where the key begins.
+    """
     while data[at] >= 0x80:  # the timestamp
         at += 1
     delta, at = read_varint(data, at + 1)
@@ -109,11 +111,11 @@ def _wide(data: bytes, at: int) -> tuple[int, int, int]:
 def rebase_timestamps(
     data: bytes, spans: Spans, base_timestamp: int, stamped: int | None, delete_horizon: int | None
 ) -> tuple[bytes, int, int, int]:
-    """Return the remaining records with timestamps relative to a new base: `(records, count, base, newest
-    timestamp)`.
+    """Return the records in `spans`, with timestamps relative to a new base timestamp.
 
-    The base is the delete horizon or, without one, the first remaining record's timestamp. If it equals the
-    old base, the records are unchanged. `stamped`: the timestamp of all records, if the broker set it.
+    Returns `(bytes of the records, their count, the new base, newest timestamp)`. The new base is the delete
+    horizon or, without one, the first of these records' timestamp. If it equals `base_timestamp`, the records
+    are unchanged. `stamped` is the timestamp of every record if the broker set it, else None.
     """
     times: list[tuple[int, int, int]] = []
     newest = -1

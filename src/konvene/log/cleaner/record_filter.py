@@ -1,17 +1,18 @@
 """Decides which records of a batch remain: Kafka's `Cleaner.checkBatchRetention`, `shouldRetainRecord` and
 `MemoryRecords.filterTo`.
 
-- A record remains if the map has no later one of its key, or does not cover its offset. A record without a
-  key is removed.
-- A remaining tombstone gives its batch a delete horizon, `delete.retention.ms` from now; after it tombstones
-  are removed, and so is a marker once nothing of its transaction is left.
+- A record remains if the offset map has no later record of its key, or if it is above the map's last offset.
+  A record without a key remains only in the latter case.
+- A remaining tombstone gives its batch a delete horizon, `delete.retention.ms` from now. A cleaning after the
+  horizon removes the tombstones of the batch. A transaction's marker gets a horizon when no record of the
+  transaction is left, and is removed after it.
 - Records of aborted transactions are removed at once.
-- The last batch of an active producer and the batch below the high watermark remain, if need be without
-  records: the first carries the producer's sequence number, the second the log's end.
+- The last batch of a producer and the batch that ends at the high watermark remain, if need be without
+  records: the former has the producer's sequence number, the latter the log's end.
 - A batch keeps its first and last offset.
 
-A batch from `first_uncleanable_offset` on is unchanged, also if that offset lies inside a segment. (In Kafka
-it is always a segment's base offset, and its `Cleaner` would process such a segment to the end.)
+A batch at or above `first_uncleanable_offset` is unchanged, even if that offset lies inside a segment. (In
+Kafka it is always a segment's base offset.)
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ UNPACKED_LIMIT = 2**31 - 9
 
 
 def marker_kind(batch: bytes | memoryview, header: BatchHeader) -> ControlType | None:
-    """Return the type of a control batch; None if it is empty."""
+    """Return the type of a control batch; None if it has no record."""
     found = records(batch, header)
     return control_type(found[0]) if found else None
 
 
 def unpacked(data: bytes, at: int, header: BatchHeader) -> tuple[bytes, int, int]:
-    """Return the decompressed records of the batch at `at` with their start and end."""
+    """Return `(data, start, end)`: the decompressed records of the batch at `at`, and where they are."""
     start, end = at + HEADER_SIZE, at + header.size
     if not header.attributes & COMPRESSION:
         return data, start, end
@@ -54,7 +55,7 @@ def unpacked(data: bytes, at: int, header: BatchHeader) -> tuple[bytes, int, int
 
 
 class RecordFilter:
-    """Filters batches in log order."""
+    """A filter that is called with each batch in log order and returns what remains of it."""
 
     __slots__ = ("_horizon", "_map", "_stats", "_task", "_transactions")
 
@@ -92,7 +93,7 @@ class RecordFilter:
         return self._filter_records(data, at, header, discard, keep_empty, aborted and header.is_control)
 
     def _is_discardable(self, data: bytes, at: int, header: BatchHeader) -> bool:
-        """Return True for a batch of an aborted transaction, or a marker of a transaction of which nothing is
+        """Return True for a batch of an aborted transaction, or for a marker whose transaction has no batch
         left."""
         if header.is_control:
             kind = marker_kind(memoryview(data)[at : at + header.size], header)
@@ -117,7 +118,11 @@ class RecordFilter:
     def _filter_records(
         self, data: bytes, at: int, header: BatchHeader, discard: bool, keep_empty: bool, idle_marker: bool
     ) -> bytes | None:
-        """Remove records from the batch."""
+        """Return the batch with its remaining records, as `filter_batch` does.
+
+        With `discard` no record remains; with `keep_empty` a batch without records is kept. `idle_marker` is
+        True for a marker that needs a delete horizon.
+        """
         stats = self._stats
         stats.messages_read += header.record_count
         spans: Spans = []
@@ -145,7 +150,7 @@ class RecordFilter:
         return reduced(header, left, count, base, newest if stamped is None else stamped, horizon is not None)
 
     def _select_records(self, data: bytes, at: int, end: int, header: BatchHeader) -> tuple[Spans, int, bool]:
-        """Return the ranges of the remaining records, their number, and whether a tombstone is among them."""
+        """Return the ranges of the remaining records, their number, and True if a tombstone is among them."""
         latest, found = self._map.latest_offset, self._map.entries.get
         passed = header.delete_horizon is not None and header.delete_horizon <= self._task.now_ms
         spans: Spans = []

@@ -1,17 +1,18 @@
-"""Completes or undoes an interrupted swap of cleaned segments, as Kafka's `LogLoader` does, also on Kafka's
-files.
+"""Completes or undoes an interrupted swap of cleaned segments, as Kafka's `LogLoader` does.
 
-A new segment's files are `.cleaned` while they are written: the log is still the old one, and they are
-deleted. They are renamed to `.swap`, the `.log` first. While a `.cleaned` file remains, the `.swap` files of
-its base offset and of later ones are incomplete and are deleted too. If none remains, the `.swap` files are
-complete and durable: the replaced segments are deleted, and the new files get their final names.
+While the files of a new segment are written, their names end in `.cleaned`. If a start finds such files, the
+cleaning was not finished: it deletes them, and the log stays as it was. When complete, they are renamed to
+`.swap`, the `.log` first. While a `.cleaned` file remains, the `.swap` files of its base offset and of later
+ones are incomplete, and a start deletes them too. Once none remains, the `.swap` files are complete and
+durable: a start deletes the replaced segments and gives the new files their final names.
 
 Kafka derives the replaced segments from the `.swap` file alone: all from its base offset up to its last
-batch. If nothing was kept of the last of them, that segment would remain. Therefore `segment_swap` creates an
-empty `.swap` in its place; Kafka turns it into an empty segment, and here it is deleted.
+batch. If a cleaning kept nothing of the last replaced segment, that segment would remain. Therefore
+`segment_swap` creates an empty `.swap` file for it. Kafka turns that file into an empty segment; here it is
+deleted.
 
-Each step may be the last before a crash: a `.log.swap` remains until it is no longer needed, and every step
-can be repeated.
+A crash may follow any step: a `.log.swap` remains until it is no longer needed, and every step can be
+repeated. The same code completes a swap that Kafka began.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ INDEXES = (".index", ".timeindex", ".txnindex")
 
 
 def is_interrupted(names: list[str]) -> bool:
-    """Return True if a folder has files of an unfinished cleaning."""
+    """Return True if a folder with these file names has files of an unfinished cleaning."""
     return bool(_with_suffix(names, CLEANED) or _with_suffix(names, SWAP))
 
 
 def complete_swap(disk: Disk, directory: str, names: list[str]) -> int | None:
-    """Complete or undo the swap; return the offset up to which it may have left gaps, or None if none was
-    completed.
+    """Complete or undo the swap of a folder whose files are `names`.
 
-    `names` are the folder's files. Raises `DamagedLog` if a new segment is incomplete, or OSError.
+    Returns the offset below which a completed swap may have left gaps, or None if no swap was completed.
+    Raises `DamagedLog` if a new segment is incomplete, or OSError.
     """
     swaps = _valid(disk, directory, names)
     bases = sorted(_base(name) for name in swaps if name.endswith(".log" + SWAP))
@@ -69,7 +70,7 @@ def _remove_replaced(disk: Disk, directory: str, bases: list[int]) -> int:
 def remove_unfinished_files(disk: Disk, directory: str) -> None:
     """Delete the files of a cancelled cleaning; the folder may be missing.
 
-    Interrupted at any step, a start would delete the rest: the first file is renamed back to `.cleaned`.
+    First a `.log.swap` is renamed back to `.cleaned`, so that after a crash the next start deletes the rest.
     """
     try:
         found = disk.listdir(directory)
@@ -86,8 +87,10 @@ def remove_unfinished_files(disk: Disk, directory: str) -> None:
 
 
 def segment_end(disk: Disk, path: str, base: int) -> int:
-    """Return the end offset of a new segment, or its base offset if it is empty. Raises `DamagedLog` or
-    OSError."""
+    """Return the end offset of the new segment in `path`; its base offset if it is empty.
+
+    Raises `DamagedLog` if it has an invalid batch, or OSError.
+    """
     file = disk.open(path)
     try:
         end = scan(file, disk.size(path), base, lambda _header, _view: None)
@@ -113,7 +116,7 @@ def _valid(disk: Disk, directory: str, names: list[str]) -> list[str]:
 def _remove(
     disk: Disk, directory: str, base: int, suffix: str, present: set[str], *, keep_log: bool = False
 ) -> None:
-    """Delete the files of one segment, its `.log` last."""
+    """Delete the `present` files of one segment, its `.log` last; with `keep_log`, all but the `.log`."""
     for ending in INDEXES if keep_log else (*INDEXES, ".log"):
         name = f"{base:020d}{ending}{suffix}"
         if name in present:
@@ -122,7 +125,7 @@ def _remove(
 
 
 def _with_suffix(names: list[str], suffix: str) -> list[str]:
-    """Return the names with this suffix and a base offset, sorted."""
+    """Return the names that begin with a base offset and end with the suffix, sorted."""
     return sorted(name for name in names if name.endswith(suffix) and name[:20].isdigit())
 
 
@@ -131,5 +134,5 @@ def _base(name: str) -> int:
 
 
 def _order(name: str) -> tuple[int, bool, str]:
-    """Sort key: by base offset, a segment's `.log` first, because its old indexes are deleted by then."""
+    """Return the sort key by which files are renamed: by base offset, the `.log` of each first."""
     return _base(name), not name.endswith(".log" + SWAP), name

@@ -1,24 +1,25 @@
-"""Replaces segments of a log in use by a cleaned one, atomically.
+"""Replaces segments of a log in use by a cleaned segment, atomically.
 
-    begin_cleaning   deletes leftovers of an earlier cleaning and raises the recovery point past the task
+    begin_cleaning   deletes leftovers of an earlier cleaning and raises the recovery point to the end of the
+                     range to clean
     prepare_swap     renames `.cleaned` to `.swap`, durably: from now on a start completes the swap
-    swap_segments    one step on the appending thread: the old files become `.deleted`, the new ones get their
-                     final names, and lookups find the new segment
+    swap_segments    on the appending thread: renames the old files to `.deleted` and the new ones to their
+                     final names; from then on lookups find the new segment
     sync_swap        makes the renames durable
     finish_cleaning  after the last group; `abort_cleaning` instead if the cleaning is cancelled
 
-`sync_swap` may come late or not at all: after a crash the next start repeats the same steps. Open readers go
-on reading the old segments for `file.delete.delay.ms`, then `remove_deleted` deletes their files; a slower
-reader continues in the new segment.
+`sync_swap` may come late or not at all: after a crash the next start repeats the same steps. Open readers may
+use the old segments for `file.delete.delay.ms`; then `remove_deleted` deletes their files, and a reader that
+is slower continues in the new segment.
 
-The recovery point must be past the gaps that a cleaning leaves: above it, a gap between two segments looks
-like a lost file, and opening rejects it.
+A cleaning leaves gaps between offsets, so the recovery point must be above them first: above the recovery
+point a gap between two segments counts as a lost file, and the log cannot be opened.
 
 A disk error in `swap_segments`, `sync_swap` or `remove_deleted` takes the directory offline, as in
-`partition`: the log in memory is then the old one, and the next start completes the new one. After an error
-in `prepare_swap` a start may find either, so the caller takes the directory offline as well
-(`log.health.fail`). Before that, `abort_cleaning` is enough and the log is unchanged. `swap_durably` does all
-steps at once.
+`partition`: the log in memory still has the old segments, and the next start completes the swap. After an
+error in `prepare_swap` the next start may either complete or undo the swap, so the caller takes the directory
+offline as well (`log.health.fail`). After an error in an earlier step, `abort_cleaning` is enough.
+`swap_durably` runs `prepare_swap`, `swap_segments` and `sync_swap` at once.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ __all__ = [
 
 
 def begin_cleaning(directory: LogDirectory, partition: TopicPartition, task: CleaningTask) -> None:
-    """Mark a log as being cleaned; retention waits until it ends. Runs on the appending thread.
+    """Mark a log as being cleaned, which stops retention until the cleaning ends.
 
-    Raises ValueError if it is being cleaned already and `LogOffline` if the disk fails.
+    Runs on the appending thread. Raises ValueError if it is being cleaned already and `LogOffline` if the
+    disk fails.
     """
     log = directory.logs[partition]
     if log.health.failure is not None:
@@ -65,13 +67,15 @@ def begin_cleaning(directory: LogDirectory, partition: TopicPartition, task: Cle
 
 
 def finish_cleaning(log: PartitionLog) -> None:
-    """Mark the cleaning as ended."""
+    """Mark the log as no longer being cleaned, so that retention continues."""
     log.cleaning = None
 
 
 def abort_cleaning(log: PartitionLog) -> None:
-    """Cancel the cleaning and delete what it wrote; the log is unchanged. Raises `LogOffline` if the disk
-    fails."""
+    """Cancel the cleaning and delete its `.cleaned` and `.swap` files; the log is unchanged.
+
+    Raises `LogOffline` if the disk fails.
+    """
     if log.health.failure is None:
         try:
             remove_cleaned_files(log._disk, log.directory)
@@ -81,13 +85,18 @@ def abort_cleaning(log: PartitionLog) -> None:
 
 
 def remove_cleaned_files(disk: Disk, directory: str) -> None:
-    """Delete the files of a cancelled cleaning. Not for use after `swap_segments` failed. Raises OSError."""
+    """Delete the files of a cancelled cleaning.
+
+    Not to be used after `swap_segments` failed. Raises OSError.
+    """
     remove_unfinished_files(disk, directory)
 
 
 def prepare_swap(disk: Disk, directory: str, group: CleanedSegment) -> None:
-    """Commit to the new segment, durably on return. May run on any thread. For OSError see the module
-    docstring."""
+    """Rename the new segment's files to `.swap`, durably: from now on a start completes the swap.
+
+    May run on any thread. For its OSError see the module docstring.
+    """
     stem = f"{directory}/{group.base_offset:020d}"
     last = group.replaces[-1]
     end = _end(disk, stem, group)
@@ -103,10 +112,10 @@ def prepare_swap(disk: Disk, directory: str, group: CleanedSegment) -> None:
 
 
 def swap_segments(log: PartitionLog, group: CleanedSegment) -> list[Segment]:
-    """Replace the segments of a prepared group; return the old ones.
+    """Replace old segments of `log` by the prepared new one; return the old ones.
 
-    Returns none and deletes the new segment if the log was truncated or deleted since it was cleaned. Raises
-    `LogOffline` if the disk fails.
+    If the log was truncated or deleted since it was cleaned, deletes the new segment and returns an empty
+    list. Raises `LogOffline` if the disk fails.
     """
     if log.health.failure is not None:
         raise log.health.refusal()
@@ -147,7 +156,8 @@ def swap_durably(log: PartitionLog, group: CleanedSegment) -> list[Segment]:
 def sync_swap(log: PartitionLog) -> None:
     """Make the renames durable. May run on any thread. Raises `LogOffline` if the disk fails.
 
-    Indexes that were in memory before are read again here, so that the next reader need not wait for them.
+    Where a replaced segment's indexes were in memory, the new segment's are read here, so that the next
+    reader need not wait for them.
     """
     try:
         log._disk.sync_directory(log.directory)
@@ -160,10 +170,10 @@ def sync_swap(log: PartitionLog) -> None:
 
 
 def remove_deleted(log: PartitionLog, now_ms: int) -> int:
-    """Delete the files of replaced segments, `file.delete.delay.ms` after the first call that found them.
+    """Delete the files of replaced segments; return the number of segments.
 
-    Returns the number of segments. May run on any thread, one call at a time. Raises
-    `LogOffline`.
+    A segment's delay, `file.delete.delay.ms`, begins with the first call that finds it. May run on any
+    thread, one call at a time. Raises `LogOffline` if the disk fails.
     """
     count = 0
     for segment, since_ms in list(log.replaced.items()):
@@ -184,8 +194,7 @@ def remove_deleted(log: PartitionLog, now_ms: int) -> int:
 
 
 def _end(disk: Disk, stem: str, group: CleanedSegment) -> int:
-    """Return the end of the last remaining batch, found through the index; the base offset if there is
-    none."""
+    """Return the end offset of the new segment's last batch; its base offset if it has no batch."""
     path = f"{stem}.log{CLEANED}"
     size, end = disk.size(path), group.base_offset
     try:
@@ -204,14 +213,14 @@ def _end(disk: Disk, stem: str, group: CleanedSegment) -> int:
 
 
 def _create_empty_swaps(disk: Disk, stem: str, endings: tuple[str, ...]) -> None:
-    """Create empty `.swap` files for existing files that must be deleted."""
+    """Create an empty `.swap` file for each existing file of a segment that a start has to delete."""
     for ending in endings:
         if disk.exists(stem + ending):
             disk.open(f"{stem}{ending}{SWAP}", create=True).close()
 
 
 def _position(log: PartitionLog, group: CleanedSegment) -> int | None:
-    """Return the index of the group's first segment, or None if the log has changed since it was cleaned."""
+    """Return the index of the first segment to replace; None if the log was truncated or deleted."""
     bases = [segment.base_offset for segment in log.segments]
     if log.cleaning is None or group.base_offset not in bases:
         return None
@@ -221,7 +230,7 @@ def _position(log: PartitionLog, group: CleanedSegment) -> int | None:
 
 
 def _free_suffix(log: PartitionLog, segment: Segment) -> str:
-    """Return a suffix that no earlier replaced segment of this base offset uses."""
+    """Return a `.deleted` suffix that is not used by an earlier segment of the same base offset."""
     suffix, number = DELETED, 0
     while log._disk.exists(segment.path + suffix):
         number += 1

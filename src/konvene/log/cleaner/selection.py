@@ -1,14 +1,16 @@
 """Selects the log to clean next and the range to clean, by Kafka's rules (`LogCleanerManager`, `LogToClean`).
 
-A log has three consecutive parts. The clean part, with each key once, up to `first_dirty_offset`. The
-cleanable part: finished segments up to `first_uncleanable_offset`. The rest: the active segment, everything
-from the first open transaction on, records younger than `min.compaction.lag.ms`, and here (Kafka may clean
-it) data or indexes that are not durable yet: a record must not be dropped for the sake of one that a power
-cut removes.
+A log has three consecutive parts:
 
-The dirtiest log is cleaned first, if its cleanable share exceeds `min.cleanable.dirty.ratio` or it has waited
-longer than `max.compaction.lag.ms`. Nothing here modifies a log; the first look into a segment may read its
-time index or its first header.
+- the clean part, below `first_dirty_offset`, which has each key once;
+- the cleanable part: finished segments below `first_uncleanable_offset`;
+- the uncleanable part: the active segment, everything from the first open transaction on, records younger
+  than `min.compaction.lag.ms`, and data or indexes that are not durable yet. (Kafka may clean the last. Here
+  a record is never removed in favour of one that a power cut may lose.)
+
+Of the logs whose cleanable share exceeds `min.cleanable.dirty.ratio`, or whose dirty records are older than
+`max.compaction.lag.ms`, the one with the largest share is cleaned first. Nothing here modifies a log, but a
+segment's time index or first header may be read for the first time.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ LogT = TypeVar("LogT")
 
 
 class LogToClean(NamedTuple):
-    """The cleanable part of a log."""
+    """The range of a log that can be cleaned, and how urgent that is."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -78,13 +80,13 @@ def log_to_clean(log: PartitionLog, cleaned_to: int | None, high_watermark: int,
 
 
 def is_cleanable(candidate: LogToClean, config: LogConfig) -> bool:
-    """Return True if the log is dirty enough, or overdue."""
+    """Return True if the log is dirty enough, or a dirty record is older than `max.compaction.lag.ms`."""
     due = candidate.compaction_delay_ms > 0 and candidate.cleanable_bytes > 0
     return due or candidate.ratio > config.min_cleanable_dirty_ratio
 
 
 def filthiest_log(candidates: Iterable[tuple[LogT, LogToClean]]) -> LogT | None:
-    """Return the log with the highest dirty ratio, the first of equals; None if there is none."""
+    """Return the log with the highest dirty ratio (the first of several); None without candidates."""
     best: tuple[LogT, LogToClean] | None = None
     for log, candidate in candidates:
         if best is None or candidate.ratio > best[1].ratio:
@@ -154,7 +156,7 @@ def _first_uncleanable(
 
 
 def _compaction_delay(segments: Sequence[Segment], config: LogConfig, dirty: int, now_ms: int) -> int:
-    """Return by how long the oldest dirty record in a finished segment exceeds the limit."""
+    """Return by how many ms the oldest dirty record in a finished segment exceeds `max.compaction.lag.ms`."""
     if config.max_compaction_lag_ms == LONG_MAX:
         return 0
     since = now_ms - config.max_compaction_lag_ms
@@ -164,7 +166,7 @@ def _compaction_delay(segments: Sequence[Segment], config: LogConfig, dirty: int
 
 
 def _first_time(segment: Segment) -> int:
-    """Return the timestamp of a finished segment's first batch, reading it once."""
+    """Return the timestamp of a finished segment's first batch, which is read from disk only once."""
     if segment.first_timestamp == NO_TIMESTAMP and segment.size >= HEADER_SIZE:
         try:
             segment.first_timestamp = read_header(segment.file.pread(HEADER_SIZE, 0)).max_timestamp

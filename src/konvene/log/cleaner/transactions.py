@@ -1,9 +1,9 @@
-"""Tracks aborted transactions during a cleaning, as Kafka's `CleanedTransactionMetadata`.
+"""Tracks transactions during a cleaning, as Kafka's `CleanedTransactionMetadata`.
 
-It receives every transactional batch and every marker in log order. A batch of an aborted transaction may be
-removed at once. Its marker remains as long as this cleaning saw a batch of it, because a consumer may be
-reading it; the same holds for a commit marker. Entries of the transaction index that are still needed are
-collected for the new segment.
+The tracker receives every transactional batch and every marker in log order. A batch of an aborted
+transaction may be removed at once. A marker, of an abort or a commit, remains if this cleaning saw a batch of
+its transaction, because a consumer may be reading that batch. Entries of the transaction index that are still
+needed are collected for the new segment.
 
 Safer than Kafka in one respect: an aborted transaction ends at its marker's offset even if the marker is
 missing, so it never affects a later transaction of the same producer.
@@ -18,7 +18,7 @@ from konvene.log.producers import AbortedTransaction
 
 
 class CleanedTransactions:
-    """Transactions that are open at the current position of a cleaning."""
+    """A tracker of the transactions that are open at the current position of a cleaning."""
 
     __slots__ = ("_aborted", "_committed", "_upcoming", "kept")
 
@@ -39,7 +39,7 @@ class CleanedTransactions:
         return f"Transactions({len(self._aborted)} aborted and {len(self._committed)} committed ones open)"
 
     def on_batch(self, producer_id: int, last_offset: int) -> bool:
-        """Process a transactional batch; return True if its transaction was aborted."""
+        """Process a transactional batch; return True if its transaction is an aborted one."""
         self._start_up_to(last_offset)
         found = self._aborted.get(producer_id)
         if found is not None:
@@ -69,7 +69,7 @@ class CleanedTransactions:
         return False
 
     def pop_kept(self) -> list[AbortedTransaction]:
-        """Return the entries for the transaction index of the segment being finished."""
+        """Return, and forget, the entries for the transaction index of the segment being finished."""
         kept, self.kept = self.kept, []
         return kept
 

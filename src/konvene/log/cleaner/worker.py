@@ -1,8 +1,7 @@
 """Worker process of the cleaner: `python -P -m konvene.log.cleaner.worker`.
 
-Reads tasks from standard input and reports on standard output (`worker_protocol`). It knows batches and
-files, no broker and no topic: it writes `.cleaned` files, which have no effect until the broker swaps them
-in.
+It reads tasks from standard input and writes results to standard output (`worker_protocol`). The `.cleaned`
+files that it creates have no effect until the broker swaps them in.
 
 It runs at a lower priority than the broker. It exits when its input ends, and on Linux it is killed with the
 thread that started it, so that it never writes to a folder that another broker has opened.
@@ -33,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class CommandReader:
-    """Reads commands from a pipe."""
+    """A reader of the broker's commands from a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -45,13 +44,13 @@ class CommandReader:
         return f"<commands, {'ended' if self.ended else f'{len(self._lines)} wait'}>"
 
     def next(self) -> CleaningTask | Pause | None:
-        """Wait for the next command; None at the end of input."""
+        """Wait for the next command and return it; None at the end of the input."""
         while not self._lines and not self.ended:
             self._read()
         return decode_command(self._lines.pop(0)) if self._lines else None
 
     def poll(self) -> CleaningTask | Pause | None:
-        """Return the next command without waiting, or None."""
+        """Return the next command if one has arrived, else None."""
         while not self._lines and not self.ended and select.select([self._descriptor], [], [], 0)[0]:
             self._read()
         return decode_command(self._lines.pop(0)) if self._lines else None
@@ -69,7 +68,7 @@ class CommandReader:
 
 
 class ResultWriter:
-    """Writes results to a pipe, combining small progress reports."""
+    """A writer of results to a pipe, which combines progress reports until they cover `BACKLOG_BYTES`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -98,7 +97,7 @@ class ResultWriter:
 
 
 def main(commands: CommandReader, writer: ResultWriter) -> None:
-    """Run tasks until the input ends."""
+    """Run the cleanings that are commanded until the input ends."""
     disk = RealDisk(MOST_FILES)
     while (command := commands.next()) is not None:
         if isinstance(command, CleaningTask):
@@ -127,7 +126,10 @@ def _run_task(
 
 
 def _lower_priority(parent: int) -> bool:
-    """Lower the priority and exit with the parent; return False if the parent has exited already."""
+    """Lower the priority, and (on Linux) arrange to be killed when the parent exits.
+
+    Returns False if the process `parent` is no longer the parent.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker.

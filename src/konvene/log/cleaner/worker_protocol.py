@@ -1,8 +1,8 @@
-"""JSON lines that a broker and its cleaner process exchange.
+"""The protocol of a broker and its cleaner process: JSON lines.
 
-The broker sends a task, and possibly a pause. The worker sends the cleaning's results in order; the last line
-of a task is its `CleanerStats` or an error. Both ends are the same version of konvene, so nothing is
-negotiated; an unreadable line raises `MalformedLine`.
+The broker sends a task, and may send a pause during it. The worker sends the cleaning's results in order; the
+last line of a task is its `CleanerStats` or an error. Both ends are the same version of konvene, so nothing
+is negotiated; an unreadable line raises `MalformedLine`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PROGRESS, GROUP, STATS, DAMAGED, DISK, FAILED = "progress", "group", "stats", "d
 
 
 class Pause(NamedTuple):
-    """Command to pause."""
+    """A command to pause the running cleaning."""
 
     until_s: float
     """Time to resume at, on `time.monotonic`, which all processes share."""
 
 
 class Failed(Exception):
-    """A cleaning failed with an unexpected error."""
+    """An unexpected error of a cleaning in the worker, which the message describes."""
 
 
 class MalformedLine(Exception):
@@ -58,7 +58,10 @@ _STATS = tuple(field.name for field in fields(CleanerStats) if field.name != "se
 
 
 def encode_line(message: CleaningTask | Pause | CleanerResult | BaseException) -> bytes:
-    """Encode one line, with its newline. The segments of `CleanerStats` are not repeated."""
+    """Encode a command, result or error as one line.
+
+    `CleanerStats` are sent without their segments, which were sent before.
+    """
     return json.dumps(_fields(message), separators=(",", ":")).encode() + b"\n"
 
 
@@ -83,7 +86,7 @@ def _fields(message: CleaningTask | Pause | CleanerResult | BaseException) -> li
 
 
 def decode_command(line: bytes) -> CleaningTask | Pause:
-    """Decode a command. Raises `MalformedLine`."""
+    """Decode a line that the broker sent. Raises `MalformedLine`."""
     try:
         kind, *values = json.loads(line)
         if kind == PAUSE:
@@ -105,7 +108,10 @@ def _task(values: dict[str, Any]) -> CleaningTask:
 
 
 def decode_result(line: bytes) -> CleanerResult:
-    """Decode a result. Raises the cleaning's error (or `Failed`), or `MalformedLine`."""
+    """Decode a line that the worker sent: return a result, or raise the error that ended the cleaning.
+
+    Raises `DamagedLog`, OSError or `Failed`, as sent, and `MalformedLine` for any other line.
+    """
     try:
         kind, *values = json.loads(line)
         if kind == PROGRESS:

@@ -1,8 +1,8 @@
-"""File system access: the only module that opens, syncs, renames and locks files.
+"""The file system: the interface `Disk` that all storage code uses, and its real implementation.
 
-All storage code uses the `Disk` protocol, so that a simulator can substitute a faulty one. No byte is ever
-overwritten: a file grows at its end, is truncated, or is replaced as a whole by a rename. Errors are plain
-`OSError`; callers decide what to do, nothing here retries.
+The simulator substitutes a faulty `Disk`. No byte is ever overwritten: a file grows at its end, is truncated,
+or is replaced as a whole by a rename. Errors are plain `OSError`; callers decide what to do, nothing here
+retries.
 
 `RealDisk` keeps a bounded number of files open, so that ten thousand partitions work with a limit of a
 thousand descriptors. A file in use by any thread is pinned and never closed. Before an unsynced file is
@@ -47,30 +47,30 @@ class File(Protocol):
         """Truncate the file to `size` bytes."""
 
     def sync(self) -> None:
-        """Return when every byte appended before is durable. May be called from another thread."""
+        """Make every byte appended before durable. May be called from another thread."""
 
     def begin_sync(self) -> int | None:
-        """Return a descriptor for the caller to sync, open until `end_sync`, or None if there is none."""
+        """Return a descriptor for the caller to sync, which stays open until `end_sync`, or None."""
 
     def end_sync(self) -> None:
-        """Release the descriptor of `begin_sync`."""
+        """Let the descriptor of `begin_sync` be closed again, once it has been synced."""
 
     def size(self) -> int:
         """Return the size in bytes."""
 
     def close(self) -> None:
-        """Close the descriptor. The next use opens the file again."""
+        """Close the descriptor; the next use of the file opens it again."""
 
 
 class Lock(Protocol):
-    """A held lock."""
+    """A lock that this process has taken."""
 
     def release(self) -> None:
         """Release the lock."""
 
 
 class Disk(Protocol):
-    """Files by path. A missing file raises FileNotFoundError."""
+    """A file system, addressed by path. A missing file raises FileNotFoundError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open a file; with `create`, create it empty if it is missing."""
@@ -85,13 +85,13 @@ class Disk(Protocol):
         """Return a file's size in bytes."""
 
     def modified_ms(self, path: str) -> int:
-        """Return a file's modification time."""
+        """Return a file's modification time in milliseconds since the epoch."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         """Set a file's modification time."""
 
     def stamp(self, path: str) -> tuple[int, int]:
-        """Return size and modification time in nanoseconds; both are equal only if the file is unchanged."""
+        """Return the size and the modification time (ns), which change if the file is modified."""
 
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted."""
@@ -109,7 +109,7 @@ class Disk(Protocol):
         """Remove an empty directory."""
 
     def rename(self, source: str, target: str) -> None:
-        """Rename, replacing an existing file."""
+        """Rename a file or directory, replacing an existing file `target`."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -119,12 +119,12 @@ class Disk(Protocol):
         possible."""
 
     def sync_directory(self, path: str) -> None:
-        """Make what was created, renamed and removed in this directory durable."""
+        """Make all creations, renames and removals in this directory durable."""
 
     def settle(self, path: str) -> bool:
-        """Sync the file system of `path` (syncfs); return False if that is not possible or failed.
+        """Sync the whole file system of `path` (syncfs); return False if that is not supported or fails.
 
-        For many files this takes a fraction of the time of single syncs.
+        For many files this is much faster than syncing each.
         """
 
     def lock(self, path: str) -> Lock:
@@ -134,7 +134,7 @@ class Disk(Protocol):
 def replace(disk: Disk, path: str, data: bytes, *, durably: bool = True) -> None:
     """Replace a small file atomically: write a temporary file, sync, rename, sync the directory.
 
-    If not `durably`, nothing is synced: the caller syncs the file system, or can lose the file.
+    With `durably=False` nothing is synced, so that a power cut may lose the file.
     """
     draft = path + ".tmp"
     if disk.exists(draft):
@@ -152,7 +152,7 @@ def replace(disk: Disk, path: str, data: bytes, *, durably: bool = True) -> None
 
 
 def make_directory(disk: Disk, path: str) -> None:
-    """Create the directory and its parents, each name durable in its parent."""
+    """Create a directory and its missing parents, durably."""
     missing = []
     while path and not disk.exists(path):
         missing.append(path)
@@ -277,7 +277,7 @@ class RealDisk:
             os.close(fd)
 
     def lock(self, path: str) -> RealLock:
-        """Take both kinds of Unix lock: flock among konvene's processes, and the lockf that Kafka takes."""
+        """Take a flock, which excludes other processes of konvene, and a lockf, which excludes Kafka."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -292,7 +292,10 @@ class RealDisk:
         return RealLock(fd)
 
     def _admit(self, file: _RealFile, fd: int) -> None:
-        """Register an open file and close the least used ones above the limit. The caller holds the guard."""
+        """Register an open file and close those used least recently above the limit.
+
+        The caller holds `_guard`.
+        """
         file.fd = fd
         self._open_files[file] = None
         for _ in range(2 * len(self._open_files)):
@@ -308,7 +311,7 @@ class RealDisk:
 
 
 def _holder(fd: int) -> str:
-    """Describe the process that holds the lock, as far as the system reports."""
+    """Describe the process that holds the lock, for an error message; Linux reports its id."""
     if platform.system() == "Linux":
         query = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         with contextlib.suppress(OSError, struct.error):
@@ -326,7 +329,7 @@ def _name_of(pid: int) -> str:
 
 
 class RealLock:
-    """Locks held until released or the process ends."""
+    """The two locks of `RealDisk.lock`, held until `release` or the end of the process."""
 
     __slots__ = ("_fd",)
 
@@ -419,7 +422,10 @@ class _RealFile:
                 self.fd = -1
 
     def close_descriptor(self) -> None:
-        """Close the descriptor without losing a sync failure. The caller holds the disk's guard."""
+        """Sync if needed and close the descriptor; a failed sync is raised at the next use of the file.
+
+        The caller holds the disk's `_guard`.
+        """
         if self.dirty:
             try:
                 self.dirty = False

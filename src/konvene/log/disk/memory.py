@@ -1,13 +1,13 @@
 """An in-memory disk with injected faults and power cuts.
 
-It implements `files.Disk` with the weakest guarantees that a machine gives after a power cut: a file's bytes
-survive up to its last `sync`, and of the later operations any prefix, the last append torn anywhere; a name
-that was created, moved or removed survives once its directory was synced, and of the later changes any
-prefix. `crash` returns the disk as found after the power cut; `choose` decides how much of the unsynced state
-survives.
+It implements `files.Disk` with the weakest guarantees that a machine gives after a power cut. Of a file's
+operations, all up to its last `sync` survive, and any number of the later ones, in order; the last append
+that survives may be torn anywhere. Of the names created, renamed or removed in a directory, all up to its
+last sync survive, and any number of the later ones, in order. `crash` returns the disk as it is found after a
+power cut; its argument decides how much of the unsynced state survives.
 
-Faults: `fail[n] = errno` makes the n-th operation fail (an append then leaves half of its bytes),
-`cut_power_at = n` raises `PowerCut` there.
+Faults: `fail[n] = errno` makes the n-th operation fail with that error (an append then writes half of its
+bytes); `cut_power_at = n` makes it raise `PowerCut`.
 """
 
 # Paths are strings on every disk:
@@ -26,7 +26,7 @@ ChooseSurviving = Callable[[int], int]
 
 
 class PowerCut(BaseException):
-    """The machine lost power: no code of the program runs any more."""
+    """The simulated machine lost power: a test continues with the disk that `MemoryDisk.crash` returns."""
 
 
 class _Inode:
@@ -79,8 +79,10 @@ class MemoryDisk:
         return MemoryDisk()
 
     def crash(self, choose: ChooseSurviving = lambda _count: 0) -> MemoryDisk:
-        """Return the disk after a power cut. `choose(n)` returns 0 .. n-1: how much of the unsynced state
-        survives."""
+        """Return the disk as it is found after a power cut.
+
+        `choose(n)` returns a number from 0 to n - 1: how many of n - 1 unsynced operations or bytes survive.
+        """
         found = self.blank()
         found.now_ms = self.now_ms
         names = dict(self._durable_names)
@@ -104,7 +106,7 @@ class MemoryDisk:
         return found
 
     def copy(self) -> MemoryDisk:
-        """Return a copy with everything durable, as after a crash of the process alone."""
+        """Return a copy with everything durable, as after a crash of the process without a power cut."""
         found = self.blank()
         found.now_ms = self.now_ms
         for name, inode in self._names.items():
@@ -121,7 +123,7 @@ class MemoryDisk:
         return found
 
     def _continue(self, before: MemoryDisk) -> None:
-        """Continue the logical times. What survived a power cut keeps the times of the last writes."""
+        """Take over the logical clock of the disk `before`, so that files keep their change times."""
         self._changes = dict(before._changes)
         self._clock = before._clock
         self.settles = before.settles
@@ -246,7 +248,7 @@ class MemoryDisk:
         return MemoryLock(self, path)
 
     def _operation(self, kind: str, path: str) -> bool:
-        """Count one operation; return True if it must fail half-way (an append)."""
+        """Count an operation and raise its planned fault; return True if an append must fail half-way."""
         self.calls += 1
         self._clock += 1
         self.operations.append((kind, path))
@@ -277,7 +279,7 @@ class MemoryDisk:
 
 
 class MemoryLock:
-    """A held lock."""
+    """A lock that an instance of the program has taken."""
 
     def __init__(self, disk: MemoryDisk, path: str) -> None:
         self._disk = disk
@@ -336,7 +338,7 @@ class MemoryFile:
 
 
 def _parent(path: str) -> str:
-    """Return `os.path.dirname` of a path without doubled slashes, faster."""
+    """Return `os.path.dirname(path)`, faster, for a path without doubled slashes."""
     head, slash, _ = path.rpartition("/")
     return head or slash
 

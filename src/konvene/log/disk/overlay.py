@@ -1,10 +1,11 @@
 """A copy-on-write disk: writes stay in memory, over files that are only read.
 
 For dry runs such as `konvene log clean --dry-run`: a log is opened as usual, which recovers it and rebuilds
-indexes, without changing a byte on disk. A broker may write to the files below; a file keeps the length that
-it had when it was first used, and an opened file remains the same one even if another replaces it.
+indexes, without changing a byte on disk. A broker may go on writing to the files of the disk below: here a
+file keeps the length that it had at its first use, and an opened file stays the same even if the broker
+replaces it.
 
-Nothing is durable here: syncs do nothing and locks exclude no other process. Folders with files cannot be
+Nothing is durable: syncs do nothing, and locks exclude no other process. Folders with files cannot be
 renamed.
 """
 
@@ -23,7 +24,7 @@ __all__ = ["OverlayDisk", "OverlayFile"]
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A file: a prefix of a file below, and bytes written after it."""
+    """A file's content: the first `size` bytes of a file on the disk below, followed by `tail`."""
 
     below: str | None
     size: int = 0
@@ -132,7 +133,7 @@ class OverlayDisk:
         return NoLock()
 
     def opened(self, path: str) -> File:
-        """Open a file of the disk below."""
+        """Open a file on the disk below."""
         return self._below.open(path)
 
     def _node(self, path: str) -> _Node:

@@ -1,8 +1,8 @@
-"""Splits the common sync into two halves, for callers that sync a file without a waiting thread (io_uring).
+"""Splits a log's sync into two halves, for callers that sync a file asynchronously (io_uring).
 
-`PartitionLog.sync` does everything and blocks. Nearly always only one file needs a sync: no segment was
-finished or created, and no leader epoch is new. Then `begin_sync` returns its descriptor, the caller has it
-synced, and `finish_sync` records it. Records appended meanwhile wait for the next sync.
+`PartitionLog.sync` blocks. Nearly always only one file needs a sync, because no segment was finished or
+created and no leader epoch is new. Then `begin_sync` returns that file's descriptor, the caller lets the
+kernel sync it, and `finish_sync` records the result. Records appended meanwhile wait for the next sync.
 
 The log must not be truncated between the two calls.
 """
@@ -18,7 +18,7 @@ __all__ = ["PendingSync", "begin_sync", "finish_sync"]
 
 
 class PendingSync(NamedTuple):
-    """A sync in progress."""
+    """A sync between `begin_sync` and `finish_sync`."""
 
     file: File
     descriptor: int
@@ -27,7 +27,7 @@ class PendingSync(NamedTuple):
 
 
 def begin_sync(log: PartitionLog) -> PendingSync | None:
-    """Return the file to sync, open until `finish_sync`, or None if `sync` has to be called."""
+    """Return the file to sync, open until `finish_sync`; None if `PartitionLog.sync` is needed."""
     if log.health.failure is not None or log._unsynced or log._made or log.epochs.dirty:
         return None
     file = log.active_segment.file
@@ -39,8 +39,10 @@ def begin_sync(log: PartitionLog) -> PendingSync | None:
 
 
 def finish_sync(log: PartitionLog, begun: PendingSync, error: OSError | None) -> int:
-    """Record the end of the sync; return the offset up to which the log is durable. Raises `LogOffline`,
-    permanently, if it failed."""
+    """Record the result of the sync, which failed if there is an `error`; return the end of the durable log.
+
+    Raises `LogOffline` if the sync failed or the directory is offline.
+    """
     begun.file.end_sync()
     if log.health.failure is not None:
         raise log.health.refusal()

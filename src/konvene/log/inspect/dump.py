@@ -1,12 +1,12 @@
-"""Reads the files of a log as they are: batch by batch, valid or damaged, konvene's or Kafka's.
+"""Reads the files of a log without opening the log: valid or damaged, written by konvene or Kafka.
 
-Opening a log (`partition`, `opening`) prepares it for writing: it truncates, rebuilds and rejects. This
-module changes nothing. It finds the partitions below a path, walks over a segment, reports bytes that are no
-batch and continues at the next valid one; and it decodes the small files beside a log. It does not interpret
-records.
+Opening a log for a broker (`opening`) truncates a torn tail, rebuilds indexes and rejects damage. This module
+changes nothing. It finds the partitions below a path, walks over the batches of a segment, reports bytes that
+are no valid batch and continues at the next valid one. It also decodes the small files beside a segment. It
+does not interpret records.
 
-A broker may be writing meanwhile. Sizes are taken once at the beginning; the batch being written may look
-like a torn tail.
+A broker may be writing meanwhile. Sizes are taken once at the beginning; a batch that is only partly written
+looks like a torn tail.
 """
 
 from __future__ import annotations
@@ -41,11 +41,14 @@ _BASE = re.compile(r"([0-9]{20})[.-]")
 
 
 class NotALog(ValueError):
-    """The path is not part of a log. The message names what is expected."""
+    """The path has no log files; the message says what was expected there."""
 
 
 class Folder(NamedTuple):
-    """One partition, or a part of it. Topic and number are None if no folder name has them."""
+    """The segments of one partition, or some of them.
+
+    Topic and number come from the folder's name (`topic-0`), and are None if it has another name.
+    """
 
     topic: str | None
     partition: int | None
@@ -66,7 +69,7 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are not a valid batch."""
+    """A range of a file that is not a valid batch."""
 
     position: int
     offset: int
@@ -78,7 +81,7 @@ class Damage(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Rows of a small file."""
+    """The decoded rows of an index, snapshot or checkpoint file."""
 
     columns: tuple[str, ...]
     rows: list[tuple[int | None, ...]]
@@ -115,7 +118,7 @@ def find(disk: Disk, path: str) -> list[Folder]:
 
 
 def base_offset_of(name: str) -> int:
-    """Return the base offset in a file's name; 0 for a snapshot of the cluster metadata."""
+    """Return the base offset at the beginning of a file's name; 0 for a snapshot of the cluster metadata."""
     match = _BASE.match(name)
     if match is None:
         raise NotALog(f"{name} does not begin with the 20 digits of an offset")
@@ -137,7 +140,7 @@ def _folder(path: str, logs: tuple[str, ...]) -> Folder:
 
 
 def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator[Batch | Damage]:
-    """Yield each batch from `position` on, verified, and the damaged ranges between them."""
+    """Yield each valid batch from `position` on, and the damaged ranges between them, in file order."""
     expected, ceiling = base_offset, base_offset + 0x7FFF_FFFF
     while position < size:
         chunk = memoryview(file.pread(min(CHUNK_BYTES, size - position), position))
@@ -180,12 +183,12 @@ def walk(file: File, size: int, base_offset: int, position: int = 0) -> Iterator
 
 
 def _without_place(error: CodecError, at: int) -> str:
-    """Return the error's message without its position, which is relative to the chunk."""
+    """Return the error's message without its position, which is relative to the chunk and not to the file."""
     return str(error).replace(f" at {at}", "", 1)
 
 
 def first_position(disk: Disk, log_path: str, base_offset: int, size: int, offset: int) -> int:
-    """Return the position to read from for `offset`: by the index if it is valid, else 0."""
+    """Return a position at or before the batch of `offset`, from the index; 0 if the index is invalid."""
     try:
         index = OffsetIndex.load(base_offset, disk.read(log_path[:-4] + ".index"), size)
     except (OSError, BadIndex):

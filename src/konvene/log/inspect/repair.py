@@ -1,13 +1,12 @@
-"""Repairs a damaged log on the operator's decision: removes everything from the first damage on and keeps a
-copy.
+"""Repairs a damaged log, when the operator decides so: truncates it at the first damage and keeps a copy.
 
 A broker rejects a log with damage in front of valid batches, because truncating there loses acknowledged
 records (see `recovery`). `plan` reads one partition from its first byte and finds the damage and what follows
 it; `repair` truncates there. The removed bytes are kept beside the log in files named after their first
 offset, `00000000000000000042.cut`, which brokers ignore and `konvene log dump` reads.
 
-If the log merely ends before an offset that was durable, there is nothing to truncate: the records are lost,
-and the recovery point is lowered. Indexes are removed; a start rebuilds them. The order is that of
+If a log is undamaged but ends before an offset that was durable, there is nothing to truncate: records are
+lost, and the recovery point is lowered. Indexes are removed; a start rebuilds them. The order is that of
 `LogDirectory.truncate`: the removed bytes are safe first, then the recovery point is lowered, then files are
 deleted from the last one backwards, so that a crash leaves a log that is either rejected or repaired.
 """
@@ -41,7 +40,7 @@ _DERIVED = (".index", ".timeindex")
 
 
 class LostBatches(NamedTuple):
-    """Valid batches among the removed bytes."""
+    """Totals of the valid batches that a repair removes."""
 
     batches: int
     records: int
@@ -73,13 +72,13 @@ class RepairPlan(NamedTuple):
 
     @property
     def offsets(self) -> tuple[int, int] | None:
-        """First and last offset that will be missing, as far as known."""
+        """First and last offset that will be missing; None if no lost offset is known."""
         last = max((self.durable or 0) - 1, -1 if self.lost.last_offset is None else self.lost.last_offset)
         return (self.end_offset, last) if self.is_needed and last >= self.end_offset else None
 
 
 def data_directory(disk: Disk, path: str) -> str | None:
-    """Return the data directory that a path is or lies in; None for a folder without one."""
+    """Return the data directory (`log.dir`) that `path` is or that directly contains it; else None."""
     for directory in (path, path.rpartition("/")[0] or "/"):
         if any(disk.exists(f"{directory}/{name}") for name in (META_NAME, RECOVERY_POINTS, LOCK_NAME)):
             return directory
@@ -87,7 +86,7 @@ def data_directory(disk: Disk, path: str) -> str | None:
 
 
 def lock_of(disk: Disk, path: str) -> str | None:
-    """Return the lock file of these logs' data directory; None for a folder without one."""
+    """Return the lock file of `path`'s data directory; None without one."""
     directory = data_directory(disk, path)
     return None if directory is None else f"{directory}/{LOCK_NAME}"
 
@@ -105,8 +104,9 @@ def plan(
 ) -> RepairPlan:
     """Read a partition from its first byte and plan its repair. Raises `OSError` if files cannot be read.
 
-    Compaction leaves gaps between segments. Above the recovery point and the compacted range, a gap is
-    accepted only if the previous segment has gaps too (see `opening`).
+    `durable` is the recovery point, and `on_read` is called with the size of each range that was read. A gap
+    between two segments is damage, unless it is below the recovery point or the cleaner's progress, or the
+    previous segment has gaps too (see `opening`). Without a recovery point no gap is damage.
     """
     expected = base_offset_of(folder.logs[0]) if folder.logs else 0
     known = durable if durable is None else max(durable, _compacted(disk, folder))
@@ -137,7 +137,7 @@ def plan(
 
 
 class _GapDetector:
-    """Detects missing offsets between the batches of a segment."""
+    """A reader of a segment's batches that detects missing offsets between them."""
 
     def __init__(self, base: int, on_read: OnBytesRead) -> None:
         self._next = base
@@ -151,7 +151,7 @@ class _GapDetector:
 
 
 def _compacted(disk: Disk, folder: Folder) -> int:
-    """Return the offset up to which a log is known to be compacted."""
+    """Return the cleaner's stored progress for a partition: the offset below which it is compacted, or 0."""
     path = f"{folder.path.rpartition('/')[0] or '.'}/{CLEANED_OFFSETS}"
     if folder.topic is None or folder.partition is None or not disk.exists(path):
         return 0
@@ -164,7 +164,7 @@ def _compacted(disk: Disk, folder: Folder) -> int:
 def _planned(
     disk: Disk, folder: Folder, at: int, position: int, end_offset: int, durable: int | None, why: str
 ) -> RepairPlan:
-    """Plan the truncation in segment `at`, counting the valid batches after it."""
+    """Plan the truncation of the segment with index `at`, counting the valid batches that it removes."""
     count = batches = records = 0
     first = last = None
     for number, name in enumerate(folder.logs[at:]):
@@ -187,11 +187,11 @@ def _planned(
 
 
 def repair(disk: Disk, planned: RepairPlan) -> list[str]:
-    """Truncate the log and keep the removed bytes; return the names of the files with them.
+    """Truncate the log and keep the removed bytes; return the names of the `.cut` files that hold them.
 
-    The caller has locked the data directory. A swap of cleaned segments in progress is completed first, or
-    the next start would do it and restore removed records. Raises `OSError`, and `DamagedLog` if it cannot be
-    completed; what was done until then is safe to repeat.
+    The caller has locked the data directory. An interrupted swap of cleaned segments is completed first;
+    otherwise the next start would complete it and restore removed records. Raises `OSError`, and `DamagedLog`
+    if the swap cannot be completed. A repair that failed can be repeated.
     """
     names = disk.listdir(planned.folder.path)
     if is_interrupted(names):
@@ -223,7 +223,7 @@ def repair(disk: Disk, planned: RepairPlan) -> list[str]:
 
 
 def _keep(disk: Disk, planned: RepairPlan, path: str) -> str:
-    """Copy the bytes after the truncation position, durably."""
+    """Copy the bytes after the truncation position to a `.cut` file, durably; return its name."""
     folder = planned.folder.path
     name = _free_name(disk, folder, planned.end_offset)
     draft = f"{folder}/{name}.tmp"
@@ -251,7 +251,7 @@ def _copy(source: File, target: File, position: int, size: int) -> None:
 
 
 def _free_name(disk: Disk, folder: str, offset: int) -> str:
-    """Return a name that no earlier repair has used."""
+    """Return the name of a `.cut` file that does not exist yet."""
     name, number = segment_name(offset, CUT), 0
     while disk.exists(f"{folder}/{name}"):
         number += 1
@@ -267,7 +267,7 @@ def _remove_derived(disk: Disk, log_path: str) -> None:
 
 
 def _lower_recovery_point(disk: Disk, planned: RepairPlan) -> None:
-    """Lower the stored recovery point to the repaired end."""
+    """Lower the stored recovery point to the end of the repaired log."""
     path = f"{planned.folder.path.rpartition('/')[0] or '.'}/{RECOVERY_POINTS}"
     if planned.folder.topic is None or planned.folder.partition is None or not disk.exists(path):
         return

@@ -1,11 +1,11 @@
 """Verifies a log's files against each other, without changing them.
 
-Segments: each batch's checksum, counts and offsets, its records, offsets that ascend from segment to segment,
-and leader epochs that never descend (neither they nor the base offset are covered by the checksum). Other
-files: an index must never lead past the requested offset, the epoch checkpoint must match each batch's epoch,
-a snapshot must be complete.
+In a segment, each batch's checksum, counts, offsets and records must be valid. Offsets ascend from segment to
+segment and leader epochs never descend, which no checksum protects. An index must never lead past the
+requested offset, the epoch checkpoint must match each batch's epoch, and a snapshot must be complete.
 
-Findings have types, because an operator must react differently:
+Each finding has one of these kinds, which call for different actions of the operator:
+
 `torn-tail`  the last bytes are no batch and no valid batch follows. A crash leaves this, and a broker
              truncates it at start; a broker that is writing has one for a moment.
 `damage`     valid batches follow: acknowledged records are lost. Use another replica, or a backup.
@@ -54,7 +54,7 @@ OnBytesRead = Callable[[int], None]
 
 
 class Finding(NamedTuple):
-    """One finding; a `note` is information, anything else is damage."""
+    """Something that the verification found; a `note` is information, every other kind is damage."""
 
     kind: str
     path: str
@@ -105,7 +105,7 @@ def verify(
 
 
 class _Verifying:
-    """One verification with its counts and findings so far."""
+    """A running verification of one partition, with its counts and findings so far."""
 
     def __init__(self, disk: Disk, folder: Folder, with_records: bool, on_read: OnBytesRead) -> None:
         self._disk = disk
@@ -253,7 +253,7 @@ class _Verifying:
     # other files --------------------------------------------------------------------------
 
     def _indexes(self, path: str, base_offset: int, at: int) -> list[_IndexCheck]:
-        """Load the indexes that exist and can be read; each then checks every batch."""
+        """Return a check for each index file of a segment; report those that cannot be decoded."""
         found: list[_IndexCheck] = []
         last = at == len(self._folder.logs) - 1
         stem = path.removesuffix(".log")
@@ -293,7 +293,7 @@ class _Verifying:
 
 
 class _Epochs(NamedTuple):
-    """The checkpoint's rows, as two ascending columns."""
+    """The rows of `leader-epoch-checkpoint`, as two ascending columns."""
 
     path: str
     offsets: list[int]
@@ -304,7 +304,7 @@ class _Epochs(NamedTuple):
 
 
 class _IndexCheck:
-    """Checks an index against each batch of its segment and keeps the first fault."""
+    """A check of an index against each batch of its segment, which keeps the first fault."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -322,7 +322,7 @@ class _IndexCheck:
 
 
 class _Offsets(_IndexCheck):
-    """Checks that an entry points to the start of a batch at or before the entry's offset."""
+    """Checks that each entry of an offset index points to a batch that begins at or before its offset."""
 
     def __init__(self, path: str, base_offset: int, data: bytes) -> None:
         super().__init__(path)
@@ -356,7 +356,7 @@ class _Offsets(_IndexCheck):
 
 
 class _Times(_IndexCheck):
-    """Checks that an entry has the largest timestamp up to its offset, and that the batch there has it."""
+    """Checks that each entry of a time index is the largest timestamp so far, and that of its batch."""
 
     def __init__(self, path: str, base_offset: int, data: bytes) -> None:
         super().__init__(path)
@@ -386,8 +386,10 @@ class _Times(_IndexCheck):
 
 
 class _Aborted(_IndexCheck):
-    """Checks that an entry ends at a marker that aborts this producer's transaction, unless compaction
-    removed it."""
+    """Checks that each entry of a transaction index ends at a marker that aborts this producer's transaction.
+
+    A marker that compaction has removed is no fault.
+    """
 
     def __init__(self, path: str, _base_offset: int, data: bytes) -> None:
         super().__init__(path)
