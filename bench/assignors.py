@@ -183,8 +183,10 @@ def _streams_group(size: TaskSize, lab: Lab) -> tuple[contract.GroupSpec, contra
 def _followed(
     spec: contract.GroupSpec, given: contract.GroupAssignment, *, keeps: bool = True
 ) -> contract.GroupSpec:
-    """Return the group after all assigned tasks have caught up, if it `keeps` them; otherwise with the
-    offsets of all state on disk."""
+    """Return the group after all tasks of the assignment `given` have caught up.
+
+    With `keeps` the members are assigned these tasks; otherwise they only have the tasks' state on disk.
+    """
     members = {}
     for name, of in spec.members.items():
         offsets = _offsets(given[name])

@@ -102,7 +102,7 @@ ROUNDS = 20
 
 
 def measure_us(work: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Return the microseconds of one call, the best of some rounds of 10 ms."""
+    """Return the microseconds of one call of `work`: the best of `rounds` rounds of 10 ms."""
     timer = timeit.Timer(work)
     once = max(timer.timeit(50) / 50, 1e-7)
     number = max(int(0.01 / once), 20)

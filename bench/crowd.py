@@ -9,8 +9,8 @@ A member is an object that sends prepared bytes, not a coroutine: ten thousand o
 measured broker. Each has a connection of its own unless the system has too few descriptors.
 
 Response times are measured twice: until this process reads the response, which may be late while it handles
-thousands of others, and until the kernel received it. The second is the time that the broker apply_response,
-the first what a client on this machine observes.
+thousands of others, and until the kernel received it. The second is the response time of the broker, the
+first what a client on this machine observes.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ UNNAMED = None
 
 
 class Settled(NamedTuple):
-    """When all partitions had their final owner, and when no member had anything left to report; monotonic
-    clock."""
+    """The times (monotonic clock) when all partitions had their final owner, and when no member had anything
+    left to report."""
 
     owned_at: float
     stable_at: float

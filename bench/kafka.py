@@ -1,13 +1,17 @@
-"""What Apache Kafka 4.4.0 reached on two cores: medians of three windows, on a JVM that was warm.
+"""Figures of Apache Kafka 4.4.0 on two cores: medians of three windows, on a warm JVM.
 
 One KRaft node with a heap of 1 GB (OpenJDK 17, G1), 4 partitions of `__consumer_offsets`,
-`group.initial.rebalance.delay.ms=0`, defaults otherwise. Kafka never waits for the disk; its figures stand
-beside ours with and without. The load came from a generator in Go, which costs less than ours, so rates per
-second of the wall clock are the less comparable ones. `--kafka` measures both with the same generator.
-Streams groups that join and change were measured by that, once, on a machine that did other things as well:
-so what CPU they took is left out. Transactions were measured by ours as well, after a warm-up of 30 seconds,
-and so were share groups: after 90 seconds, on a machine with a load of 4 to 20, which is why their rates per
-second of the wall clock are left out. In the first minute Kafka took twice the CPU for records in batches.
+`group.initial.rebalance.delay.ms=0`, defaults otherwise. Kafka never waits for the disk, so its figures are
+compared with konvene's with and without syncs.
+
+The load came from a generator in Go, which uses less CPU than the one in Python, so rates per wall-clock
+second are hard to compare. `--kafka` measures both brokers with the generator in Python. It was also used
+here for:
+
+- joins and changes of streams groups, measured once, while the machine was busy: their CPU is left out;
+- transactions, after a warm-up of 30 seconds;
+- share groups, after a warm-up of 90 seconds, on a machine with a load of 4 to 20: their rates per wall-clock
+  second are left out. In the first minute Kafka used twice the CPU for records in batches.
 """
 
 from __future__ import annotations

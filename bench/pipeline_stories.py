@@ -136,7 +136,7 @@ def _topic_id(n: int) -> Uuid:
 
 
 class _Out:
-    """Writes segments with their offset indexes."""
+    """A writer of segments with their offset indexes."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

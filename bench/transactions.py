@@ -303,7 +303,7 @@ def _ms(started: Sequence[float], ended: Sequence[float]) -> list[float]:
 
 
 async def _run_visibility(running: Running, topic: Topic, windows: Windows, times: Times) -> list[int]:
-    """Fill in the times; return the index at which each window begins, and the end of the last one."""
+    """Run transactions and fill in `times`; return the index of each window's first one, and the end."""
     cuts: list[int] = []
     producer = Producer(await asking(running.port), topic, 0, PROTOCOLS[2])
     reader = await asking(running.port)

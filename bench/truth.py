@@ -81,7 +81,7 @@ class Score:
 
 
 class _Listens(Invariant):
-    """Records each decision, including those that a crash keeps from the audit."""
+    """A recorder of each decision, including those that a crash keeps from the audit."""
 
     def __init__(self) -> None:
         self.decisions: list[tuple[Any, tuple[Any, ...]]] = []

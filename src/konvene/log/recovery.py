@@ -1,10 +1,10 @@
 """Recovers segments whose last bytes may not have reached the disk.
 
-A crash can damage the tail of a log: bytes that were written but not synced, and therefore never acknowledged.
-`scan` reads batch by batch with checksums and stops at the first invalid byte. If no
-valid batch follows, the rest is a torn tail: it is truncated and reported. If a valid batch follows, the
-invalid bytes may have been acknowledged, and truncating there would silently drop everything after it:
-`DamagedLog` is raised and the operator decides, with `konvene log repair`.
+A crash can damage the tail of a log: bytes that were written but not synced, and therefore never
+acknowledged. `scan` reads batch by batch with checksums and stops at the first invalid byte. If no valid
+batch follows, the rest is a torn tail: it is truncated and reported. If a valid batch follows, the invalid
+bytes may have been acknowledged, and truncating there would silently drop everything after it: `DamagedLog`
+is raised and the operator decides, with `konvene log repair`.
 
 The rule may reject too much: after a power cut, a file system that writes pages out of order may leave a hole
 in front of valid batches that were never acknowledged. That is rejected as well.
