@@ -247,7 +247,7 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
     }
 
 
-def _seconds(how: Callable[[], Any]) -> tuple[float, float]:
+def _seconds(how: Callable[[], object]) -> tuple[float, float]:
     """Return wall seconds, and CPU seconds of this process and its descendants, in whole ticks and at least
     one."""
     began, before = time.perf_counter(), _ticks()

@@ -335,7 +335,7 @@ async def _consume(running: Running, topic: Topic) -> None:
                 wanted = FetchPartition(
                     partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
                 )
-                answer: Any = await line.ask(
+                answer = await line.ask(
                     FetchRequest(
                         max_wait_ms=0,
                         min_bytes=1,

@@ -24,7 +24,10 @@ from konvene.groups.consumer import targets
 from konvene.groups.streams import targets as tasks
 from konvene.pipeline.sweeps.simulated_log import tables_of
 from konvene.records.audit import Cause
+from konvene.runtime.ports import ExplainedRebalance
+from konvene.shard.contract import Rebalance
 from konvene.sim.invariants.liveness import check_liveness
+from konvene.sim.journal import Batch
 from konvene.sim.runs.run import Run
 from konvene.sim.world.event import Event, Invariant
 from konvene.sim.world.world import MembershipListener, World
@@ -84,7 +87,7 @@ class _Listens(Invariant):
     """A recorder of each decision, including those that a crash keeps from the audit."""
 
     def __init__(self) -> None:
-        self.decisions: list[tuple[Any, tuple[Any, ...]]] = []
+        self.decisions: list[tuple[Batch, tuple[Rebalance, ...]]] = []
 
     def after(self, event: Event) -> None:
         if event.batch is not None and event.outcome is not None and event.outcome.why:
@@ -93,9 +96,9 @@ class _Listens(Invariant):
 
 class _Audits(MembershipListener):
     def __init__(self) -> None:
-        self.explanations: list[Any] = []
+        self.explanations: list[ExplainedRebalance] = []
 
-    def explained(self, explained: Any) -> None:
+    def explained(self, explained: ExplainedRebalance) -> None:
         self.explanations.append(explained)
 
 

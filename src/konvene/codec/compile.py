@@ -21,8 +21,8 @@ import struct as _struct
 from typing import TypeVar, cast
 
 from konvene.codec.errors import CannotEncode, CodecError, Malformed, Truncated
-from konvene.codec.generated import MOST_TEXT, Reader, Source, Writer, budget
-from konvene.codec.schema import Field, Primitive, Struct, default_of, setters
+from konvene.codec.generated import MOST_TEXT, Source, budget
+from konvene.codec.schema import Field, Primitive, Reader, Struct, Writer, default_of, setters
 
 S = TypeVar("S", bound=Struct)
 
@@ -126,7 +126,7 @@ def _struct_reader(cls: type[Struct], version: int, flexible: bool, *, counted: 
     else:
         _read_tag_section(out, tagged, version)
     out.add("return value, pos")
-    read = out.function("read(data, pos, end)", f"read {cls.__name__} v{version}")
+    read = out.reader(f"{cls.__name__} v{version}")
     cls.__readers__[version, flexible, counted] = read
     return read
 
@@ -159,7 +159,7 @@ def _field_reader(field: Field, version: int, counted: bool) -> Reader:
     else:
         _read_fields(out, [field], version, True)
     out.add(f"return v_{field.name}, pos")
-    return out.function("read(data, pos, end)", f"read tag {field.wire} v{version}")
+    return out.reader(f"tag {field.wire} v{version}")
 
 
 def _read_fields(out: Source, fields: list[Field], version: int, flexible: bool) -> None:
@@ -280,7 +280,7 @@ def _read_array(out: Source, target: str, f: Field, nullable: bool, version: int
     out.indent -= 1
 
 
-def _least_size(element: Primitive | type[Struct], version: int, flexible: bool) -> int:
+def _least_size(element: Primitive[object] | type[Struct], version: int, flexible: bool) -> int:
     """Return the smallest encoded size of one array element, in bytes."""
     if isinstance(element, Primitive):
         return _least_field(element.name, flexible)
@@ -307,7 +307,7 @@ _PLACE, _STRUCT_WEIGHT, _SLOT = 24, 64, 8
 _WEIGHTS = {"bool": 0, "int8": 0, "uuid": 128, "string": 80, "bytes": 48, "records": 208, "array": 56}
 
 
-def _weight(element: Primitive | type[Struct]) -> int:
+def _weight(element: Primitive[object] | type[Struct]) -> int:
     """Return the memory (bytes) of one array element, without the arrays in it: they are added when read."""
     if isinstance(element, Primitive):
         return _PLACE + _WEIGHTS.get(element.name, 32)
@@ -349,7 +349,7 @@ def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
     _write_fields(out, plain, version, flexible)
     if flexible:
         _write_tag_section(out, tagged, version)
-    write = out.function("write(value, w)", f"write {cls.__name__} v{version}")
+    write = out.writer(f"{cls.__name__} v{version}")
     cls.__writers__[version, flexible] = write
     return write
 
@@ -381,7 +381,7 @@ def _tag_writer(f: Field, version: int) -> Writer:
         out.add(f"    w(b'\\1'); {write}(x, w)")
     else:
         _write_fields(out, [f], version, True)
-    return out.function("write(value, w)", f"write tag {f.wire} v{version}")
+    return out.writer(f"tag {f.wire} v{version}")
 
 
 def _write_fields(out: Source, fields: list[Field], version: int, flexible: bool) -> None:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import struct as _struct
 import threading
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from konvene.codec.errors import CannotEncode, Malformed, Truncated
+from konvene.codec.schema import Reader, Writer
 from konvene.codec.uuid import Uuid
 from konvene.codec.varint import write_unsigned_varint
-
-Reader = Callable[[bytes | bytearray, int, int], tuple[Any, int]]
-Writer = Callable[[Any, Callable[[bytes], None]], None]
 
 MOST_TEXT = 0x7FFF
 """Maximum length of a string in bytes, also where its length is a varint, as in Kafka."""
@@ -97,7 +95,7 @@ def _no_place(name: str, version: int) -> NoReturn:
 
 def _read_counted_tags(
     data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
-) -> tuple[dict[str, Any], tuple[tuple[int, bytes], ...], int]:
+) -> tuple[dict[str, object], tuple[tuple[int, bytes], ...], int]:
     count = data[position]
     _spend(TAG_WEIGHT * (count if count < 0x80 else _uvarint_rest(data, position + 1, count)[0]))
     return _read_tags(data, position, end, known)
@@ -105,7 +103,7 @@ def _read_counted_tags(
 
 def _read_tags(
     data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
-) -> tuple[dict[str, Any], tuple[tuple[int, bytes], ...], int]:
+) -> tuple[dict[str, object], tuple[tuple[int, bytes], ...], int]:
     """Read a non-empty section of tagged fields.
 
     Returns `(values of declared fields by name, (tag, bytes) of unknown ones, position after the section)`.
@@ -116,7 +114,7 @@ def _read_tags(
         count, position = _uvarint_rest(data, position, count)
     if count * 2 > end - position:
         _bad_length("tagged fields", count, end - position)
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     unknown = []
     last = -1
     for _ in range(count):
@@ -167,7 +165,7 @@ class Source:
     def __init__(self, *, counted: bool = False) -> None:
         self.counted = counted
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {
+        self.space: dict[str, object] = {
             "_uvarint_rest": _uvarint_rest, "_bad_length": _bad_length, "_no_place": _no_place,
             "_read_tags": _read_tags, "_write_tags": _write_tags, "_length": _length, "_SHORT": _SHORT,
             "_Uuid": Uuid, "_unpack": _struct.unpack_from, "_pack": _struct.pack, "_Malformed": Malformed,
@@ -180,13 +178,21 @@ class Source:
     def add(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
 
-    def name(self, stem: str, value: Any) -> str:
+    def name(self, stem: str, value: object) -> str:
         """Make an object (a default, a `struct.Struct`, a class) available to the code; return its name."""
         name = f"_{stem}_{len(self.space)}"
         self.space[name] = value
         return name
 
-    def function(self, signature: str, where: str) -> Callable[..., Any]:
-        text = f"def {signature}:\n" + "\n".join(self.lines or ["    pass"])
-        exec(compile(text, f"<{where}>", "exec"), self.space)
-        return cast("Callable[..., Any]", self.space[signature.partition("(")[0]])
+    def reader(self, title: str) -> Reader:
+        """Compile the lines as the body of a reader."""
+        return cast("Reader", self._compile("read", "data, pos, end", title))
+
+    def writer(self, title: str) -> Writer:
+        """Compile the lines as the body of a writer."""
+        return cast("Writer", self._compile("write", "value, w", title))
+
+    def _compile(self, name: str, parameters: str, title: str) -> object:
+        text = f"def {name}({parameters}):\n" + "\n".join(self.lines or ["    pass"])
+        exec(compile(text, f"<{name} {title}>", "exec"), self.space)
+        return self.space[name]

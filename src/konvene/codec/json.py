@@ -17,9 +17,9 @@ from konvene.codec.uuid import Uuid
 S = TypeVar("S", bound=Struct)
 
 
-def to_json(value: Struct, version: int) -> dict[str, Any]:
+def to_json(value: Struct, version: int) -> dict[str, object]:
     """Convert a value to Kafka's JSON for one version: dicts, lists, numbers, strings, booleans and None."""
-    out: dict[str, Any] = {}
+    out: dict[str, object] = {}
     for f in type(value).__fields__:
         if version not in f.versions:
             continue
@@ -30,7 +30,7 @@ def to_json(value: Struct, version: int) -> dict[str, Any]:
     return out
 
 
-def _field_to_json(f: Field, content: Any, version: int) -> Any:
+def _field_to_json(f: Field, content: Any, version: int) -> object:
     if content is None:
         return None
     if f.kind == "array":
@@ -42,7 +42,7 @@ def _field_to_json(f: Field, content: Any, version: int) -> Any:
     return _primitive_to_json(f.kind, content)
 
 
-def _primitive_to_json(kind: str, content: Any) -> Any:
+def _primitive_to_json(kind: str, content: Any) -> object:
     if kind in ("bytes", "records"):
         return base64.b64encode(content).decode()
     if kind == "uuid":
@@ -52,7 +52,7 @@ def _primitive_to_json(kind: str, content: Any) -> Any:
     return content
 
 
-def from_json(cls: type[S], data: dict[str, Any], version: int) -> S:
+def from_json(cls: type[S], data: object, version: int) -> S:
     """Build a value from Kafka's JSON for one version; missing fields get their defaults.
 
     Raises `Malformed` for a field that the version lacks, and for invalid values.
@@ -69,7 +69,7 @@ def from_json(cls: type[S], data: dict[str, Any], version: int) -> S:
     return cls(**values)
 
 
-def _field_from_json(f: Field, content: Any, version: int) -> Any:
+def _field_from_json(f: Field, content: object, version: int) -> object:
     if content is None:
         return None
     if f.kind == "array":
@@ -83,7 +83,7 @@ def _field_from_json(f: Field, content: Any, version: int) -> Any:
     return _primitive_from_json(f.kind, content)
 
 
-def _primitive_from_json(kind: str, content: Any) -> Any:
+def _primitive_from_json(kind: str, content: Any) -> object:
     try:
         if kind in ("bytes", "records"):
             return base64.b64decode(content, validate=True)

@@ -16,11 +16,32 @@ Field names are Kafka's in snake case; `wire` is Kafka's spelling if it cannot b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
+from types import EllipsisType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    overload,
+)
 
 from konvene.codec.uuid import ZERO_UUID
 
 FOREVER = 32767
+
+T = TypeVar("T")
+S = TypeVar("S", bound="Struct")
+
+Reader = Callable[[bytes | bytearray, int, int], tuple[object, int]]
+"""A generated function: `(data, position, end)` to `(value, position after it)`."""
+
+Writer = Callable[["Struct", Callable[[bytes], None]], None]
+"""A generated function that passes the bytes of a value to a callback, piece by piece."""
 
 
 class Versions(NamedTuple):
@@ -70,7 +91,7 @@ class Field:
     )  # fmt: skip
 
     def __init__(
-        self, kind: str, element: Any, versions: str, nullable: str, default: Any, tag: int | None,
+        self, kind: str, element: Any, versions: str, nullable: str, default: object, tag: int | None,
         tagged: str | None, ignorable: bool, wire: str | None, flexible: str | None,
     ) -> None:  # fmt: skip
         self.kind = kind  # a primitive's name, "array" or "struct"
@@ -102,23 +123,28 @@ class Field:
         return version in self.tagged
 
 
-class Primitive:
-    """A primitive type of the protocol. Calling it declares a field of that type: `string("0+")`."""
+class Primitive(Generic[T]):
+    """A primitive type of the protocol. Calling it declares a field of that type: `string("0+")`.
+
+    The call returns a `Field`. It is typed as the value that the field will have in an instance, as with
+    `dataclasses.field`; so are `array` and `struct`.
+    """
 
     __slots__ = ("name", "zero")
 
-    def __init__(self, name: str, zero: Any) -> None:
+    def __init__(self, name: str, zero: T) -> None:
         self.name = name
         self.zero = zero
 
     def __call__(
-        self, versions: str, *, nullable: str = "none", default: Any = ..., tag: int | None = None,
-        tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
+        self, versions: str, *, nullable: str = "none", default: T | EllipsisType | None = ...,
+        tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
         flexible: str | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> T:  # fmt: skip
         if default is ...:
             default = self.zero
-        return Field(self.name, None, versions, nullable, default, tag, tagged, ignorable, wire, flexible)
+        field = Field(self.name, None, versions, nullable, default, tag, tagged, ignorable, wire, flexible)
+        return cast("T", field)
 
     def __repr__(self) -> str:
         return self.name
@@ -137,23 +163,34 @@ bytes_ = Primitive("bytes", b"")
 records = Primitive("records", b"")
 
 
+@overload
 def array(
-    element: Primitive | type[Struct], versions: str, *, nullable: str = "none", default: Any = (),
+    element: Primitive[T], versions: str, *, nullable: str = ..., default: tuple[T, ...] | None = ...,
+    tag: int | None = ..., tagged: str | None = ..., ignorable: bool = ..., wire: str | None = ...,
+) -> tuple[T, ...]: ...  # fmt: skip
+@overload
+def array(
+    element: type[S], versions: str, *, nullable: str = ..., default: tuple[S, ...] | None = ...,
+    tag: int | None = ..., tagged: str | None = ..., ignorable: bool = ..., wire: str | None = ...,
+) -> tuple[S, ...]: ...  # fmt: skip
+def array(
+    element: Primitive[Any] | type[Struct], versions: str, *, nullable: str = "none", default: object = (),
     tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
-) -> Any:  # fmt: skip
+) -> object:  # fmt: skip
     """Declare an array field. Its value is a tuple, or None if nullable."""
     return Field("array", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
 
 
 def struct(
-    element: type[Struct], versions: str, *, nullable: str = "none", default: Any = ...,
+    element: type[S], versions: str, *, nullable: str = "none", default: S | EllipsisType | None = ...,
     tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
-) -> Any:  # fmt: skip
+) -> S:  # fmt: skip
     """Declare a field with a struct type; its default is the struct with all defaults."""
-    return Field("struct", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
+    field = Field("struct", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
+    return cast("S", field)
 
 
-def default_of(field: Field) -> Any:
+def default_of(field: Field) -> object:
     """Return the value that a field has if it was not set, or if the version does not have it."""
     if field.default is ...:
         field.default = field.element()
@@ -165,7 +202,7 @@ class StructMeta(type):
     """Metaclass of `Struct`: makes a slotted class of the declared fields."""
 
     def __new__(
-        mcs, name: str, bases: tuple[type, ...], space: dict[str, Any], *, key: int = -1,
+        mcs, name: str, bases: tuple[type, ...], space: dict[str, object], *, key: int = -1,
         versions: str = "0+", flexible: str = "none",
     ) -> StructMeta:  # fmt: skip
         fields = [value.named(name) for name, value in space.items() if isinstance(value, Field)]
@@ -180,7 +217,7 @@ class StructMeta(type):
         space["__writers__"] = {}
         return super().__new__(mcs, name, bases, space)
 
-    def __init__(cls, name: str, bases: tuple[type, ...], space: dict[str, Any], **_: Any) -> None:
+    def __init__(cls, name: str, bases: tuple[type, ...], space: dict[str, object], **_: object) -> None:
         super().__init__(name, bases, space)
 
 
@@ -198,15 +235,15 @@ class Struct(metaclass=StructMeta):
     __versions__: ClassVar[Versions]
     __flexible__: ClassVar[Versions]
     # Compiled at first use; by version, and by (version, flexible, counted) for a struct inside another.
-    __readers__: ClassVar[dict[int | tuple[int, bool, bool], Callable[..., Any]]]
-    __writers__: ClassVar[dict[int | tuple[int, bool], Callable[..., Any]]]
+    __readers__: ClassVar[dict[int | tuple[int, bool, bool], Reader]]
+    __writers__: ClassVar[dict[int | tuple[int, bool], Writer]]
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         cls = type(self)
         cls.__init__ = _initialiser(cls)  # type: ignore[method-assign]
         cls.__init__(self, **values)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is a value: {name} cannot be set")
 
     def __delattr__(self, name: str) -> None:
@@ -236,30 +273,30 @@ class Struct(metaclass=StructMeta):
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _remade, (type(self), {name: _as_bytes(value) for name, value in self._values().items()})
 
-    def _values(self) -> dict[str, Any]:
+    def _values(self) -> dict[str, object]:
         return {f.name: getattr(self, f.name) for f in self.__fields__} | {"unknown_tags": self.unknown_tags}
 
     def _is_default(self, field: Field) -> bool:
         return bool(getattr(self, field.name) == default_of(field))
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: object) -> Self:
         """Return a copy with some fields changed."""
         return type(self)(**(self._values() | changes))
 
 
-def _as_bytes(value: Any) -> Any:
+def _as_bytes(value: object) -> object:
     """Copy a memoryview to bytes, which can be printed and pickled; return any other value unchanged."""
     return bytes(value) if isinstance(value, memoryview) else value
 
 
-def _remade(cls: type[Struct], values: dict[str, Any]) -> Struct:
+def _remade(cls: type[Struct], values: dict[str, object]) -> Struct:
     return cls(**values)
 
 
-def setters(cls: type[Struct]) -> dict[str, Callable[[Any, Any], None]]:
+def setters(cls: type[Struct]) -> dict[str, Callable[[Struct, object], None]]:
     """Return the setters of all slots, named `_set_<field>`, for generated code that fills new values."""
     names = [f.name for f in cls.__fields__] + ["unknown_tags"]
     return {f"_set_{name}": getattr(cls, name).__set__ for name in names}

@@ -20,7 +20,7 @@ def has_closing_files(log: PartitionLog) -> bool:
     """Return True if all data is durable and all closing files are up to date."""
     return (
         log.synced_offset == log.end_offset
-        and not (log._unsynced or log._made or log.epochs.dirty)
+        and not (log._unsynced or log._directory_unsynced or log.epochs.dirty)
         and log.active_segment.has_indexes
         and log.snapshot_offset == (log.end_offset or None)
     )

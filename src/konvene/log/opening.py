@@ -127,7 +127,7 @@ class Opening:
             log.segments, end = [], start_offset
         if not log.segments:
             fresh = Segment.create(self._disk, self._directory, start_offset, self._interval, now_ms)
-            log.segments, log._made, end = [fresh], True, start_offset
+            log.segments, log._directory_unsynced, end = [fresh], True, start_offset
         log._active = log.segments[-1]
         log.start_offset = max(start_offset, log.segments[0].base_offset)
         log.end_offset = log.synced_offset = end
@@ -228,7 +228,7 @@ class Opening:
         for segment in segments[first:-1]:
             segment.write_indexes()
         self._link_segments(segments[first:])
-        found = RecoveryResult(False, scanned, rebuilt_indexes=len(segments) - first)
+        found = RecoveryResult(False, scanned)
         if where is not None:
             offset, path, why = where
             found = found._replace(cut_bytes=cut, cut_at_offset=offset, cut_file=path, why=why)

@@ -117,8 +117,8 @@ class PartitionLog:
 
     __slots__ = (
         "_active",
+        "_directory_unsynced",
         "_disk",
-        "_made",
         "_sync_lock",
         "_unsynced",
         "aborted",
@@ -163,7 +163,7 @@ class PartitionLog:
         #: Finished segments whose data or indexes are not durable yet.
         self._unsynced: list[Segment] = []
         #: True if a file was created whose directory entry is not durable yet.
-        self._made = False
+        self._directory_unsynced = False
         self._sync_lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -417,7 +417,7 @@ class PartitionLog:
             )
         except OSError as error:
             self.health.fail(f"cannot roll {self.directory}", error)
-        self._made = True
+        self._directory_unsynced = True
         self._unsynced.append(old)
         self.segments.append(new)
         # Last: `sync` looks at the active segment first and at the finished ones after it.
@@ -438,7 +438,7 @@ class PartitionLog:
             active = self._active
             finished = list(self._unsynced)
             try:
-                if goal > self.synced_offset or finished or self._made:
+                if goal > self.synced_offset or finished or self._directory_unsynced:
                     self._sync_files(active, finished)
                 self._write_epochs()
             except OSError as error:
@@ -451,8 +451,8 @@ class PartitionLog:
             segment.file.sync()
             segment.write_indexes()
         active.file.sync()
-        if self._made:
-            self._made = False
+        if self._directory_unsynced:
+            self._directory_unsynced = False
             self._disk.sync_directory(self.directory)
         for segment in finished:
             self._unsynced.remove(segment)

@@ -31,7 +31,6 @@ class RecoveryResult(NamedTuple):
     cut_at_offset: int | None = None
     cut_file: str | None = None
     why: str | None = None
-    rebuilt_indexes: int = 0
 
     def __str__(self) -> str:
         if self.cut_bytes:

@@ -85,7 +85,7 @@ def test_a_log_with_finished_segments_is_synced_by_a_thread(tmp_path: Path, thre
         while len(log.segments) < 3:
             write(log)
         await threads.sync(log)
-        assert (log.synced_offset, log._unsynced, log._made) == (log.end_offset, [], False)
+        assert (log.synced_offset, log._unsynced, log._directory_unsynced) == (log.end_offset, [], False)
         assert len(list((tmp_path / "t-0").glob("*.index"))) == 2
         threads.shutdown()
 

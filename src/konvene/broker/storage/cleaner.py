@@ -454,7 +454,9 @@ class LogCleaner:
         from konvene.log.cleaner import segment_swap as swapping
 
         try:
-            await self._in_thread(partial(swapping.remove_cleaned_files, self._directory.disk, of.directory))
+            await self._in_thread(
+                partial(swapping.remove_unfinished_files, self._directory.disk, of.directory)
+            )
         except OSError as error:
             with contextlib.suppress(LogError):
                 of.health.fail(f"cannot remove the cleaner's files from {of.directory}", error)

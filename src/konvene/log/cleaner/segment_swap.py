@@ -39,8 +39,8 @@ __all__ = [
     "begin_cleaning",
     "finish_cleaning",
     "prepare_swap",
-    "remove_cleaned_files",
     "remove_deleted",
+    "remove_unfinished_files",
     "swap_durably",
     "swap_segments",
     "sync_swap",
@@ -78,18 +78,10 @@ def abort_cleaning(log: PartitionLog) -> None:
     """
     if log.health.failure is None:
         try:
-            remove_cleaned_files(log._disk, log.directory)
+            remove_unfinished_files(log._disk, log.directory)
         except OSError as error:
             log.health.fail(f"cannot tidy {log.directory}", error)
     log.cleaning = None
-
-
-def remove_cleaned_files(disk: Disk, directory: str) -> None:
-    """Delete the files of a cancelled cleaning.
-
-    Not to be used after `swap_segments` failed. Raises OSError.
-    """
-    remove_unfinished_files(disk, directory)
 
 
 def prepare_swap(disk: Disk, directory: str, group: CleanedSegment) -> None:
@@ -122,7 +114,7 @@ def swap_segments(log: PartitionLog, group: CleanedSegment) -> list[Segment]:
     at = _position(log, group)
     try:
         if at is None:
-            remove_cleaned_files(log._disk, log.directory)
+            remove_unfinished_files(log._disk, log.directory)
             return []
         old = log.segments[at : at + len(group.replaces)]
         following = log.segments[at + len(old)]

@@ -65,7 +65,7 @@ def encode_line(message: CleaningTask | Pause | CleanerResult | BaseException) -
     return json.dumps(_fields(message), separators=(",", ":")).encode() + b"\n"
 
 
-def _fields(message: CleaningTask | Pause | CleanerResult | BaseException) -> list[Any]:
+def _fields(message: CleaningTask | Pause | CleanerResult | BaseException) -> list[object]:
     if isinstance(message, CleanerProgress):
         return [PROGRESS, *message]
     if isinstance(message, CleanedSegment):

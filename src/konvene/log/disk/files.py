@@ -178,7 +178,40 @@ def _find_syncfs() -> Callable[[int], int] | None:
 _syncfs = _find_syncfs()
 
 
-class RealDisk:
+class LocalReads:
+    """The reading methods of `Disk`, for the operating system's files."""
+
+    __slots__ = ()
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def stamp(self, path: str) -> tuple[int, int]:
+        found = os.stat(path)
+        return found.st_size, found.st_mtime_ns
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def folders(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+
+class RealDisk(LocalReads):
     """The operating system's files, with at most `max_open` log files open at a time."""
 
     __slots__ = ("_guard", "_open_files", "max_open")
@@ -210,35 +243,8 @@ class RealDisk:
             raise FileNotFoundError(path)
         return file
 
-    def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
-
-    def exists(self, path: str) -> bool:
-        return os.path.exists(path)
-
-    def size(self, path: str) -> int:
-        return os.stat(path).st_size
-
-    def modified_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
-
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
-
-    def stamp(self, path: str) -> tuple[int, int]:
-        found = os.stat(path)
-        return found.st_size, found.st_mtime_ns
-
-    def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
-
-    def folders(self, path: str) -> list[str]:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
-
-    def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
 
     def mkdir(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

@@ -5,9 +5,6 @@ writing; this disk never does, takes no lock, and rejects every modification wit
 system does.
 """
 
-# Paths are strings on every disk:
-# ruff: noqa: PTH112, PTH116, PTH208
-
 from __future__ import annotations
 
 import errno
@@ -15,10 +12,10 @@ import os
 from typing import NoReturn
 
 from konvene.codec.compression import Buffer
-from konvene.log.disk.files import Lock
+from konvene.log.disk.files import LocalReads, Lock
 
 
-class ReadOnlyDisk:
+class ReadOnlyDisk(LocalReads):
     """A `Disk` for reading. Modifications raise `OSError`."""
 
     def __repr__(self) -> str:
@@ -28,33 +25,6 @@ class ReadOnlyDisk:
         if create:
             _refuse(path)
         return ReadOnlyFile(path)
-
-    def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
-
-    def exists(self, path: str) -> bool:
-        return os.path.exists(path)
-
-    def size(self, path: str) -> int:
-        return os.stat(path).st_size
-
-    def modified_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
-
-    def stamp(self, path: str) -> tuple[int, int]:
-        found = os.stat(path)
-        return found.st_size, found.st_mtime_ns
-
-    def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
-
-    def folders(self, path: str) -> list[str]:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
-
-    def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
 
     def mkdir(self, path: str) -> None:
         _refuse(path)

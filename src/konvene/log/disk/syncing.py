@@ -28,7 +28,7 @@ class PendingSync(NamedTuple):
 
 def begin_sync(log: PartitionLog) -> PendingSync | None:
     """Return the file to sync, open until `finish_sync`; None if `PartitionLog.sync` is needed."""
-    if log.health.failure is not None or log._unsynced or log._made or log.epochs.dirty:
+    if log.health.failure is not None or log._unsynced or log._directory_unsynced or log.epochs.dirty:
         return None
     file = log.active_segment.file
     try:

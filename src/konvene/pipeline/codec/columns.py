@@ -42,7 +42,7 @@ def type_of(f: Field) -> pa.DataType:
     return _TYPES[f.kind]
 
 
-def _element(element: Primitive | type[Struct]) -> pa.Field:
+def _element(element: Primitive[Any] | type[Struct]) -> pa.Field:
     if isinstance(element, Primitive):
         return pa.field("element", _TYPES[element.name], nullable=element.name == "uuid")
     return pa.field("element", pa.struct(fields(element)), nullable=False)
@@ -75,7 +75,7 @@ def _plain(kind: str, values: Sequence[Any]) -> pa.Array:
     return pa.array(values, _TYPES[kind])
 
 
-def _lists(element: Primitive | type[Struct], values: Sequence[Sequence[Any] | None]) -> pa.Array:
+def _lists(element: Primitive[Any] | type[Struct], values: Sequence[Sequence[Any] | None]) -> pa.Array:
     sizes = np.fromiter((len(v) if v is not None else 0 for v in values), np.int32, len(values))
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum(sizes, out=ends[1:])
@@ -94,7 +94,7 @@ def _structs(cls: type[Struct], values: Sequence[Any]) -> pa.Array:
 
 
 def list_of(
-    element: Primitive | type[Struct],
+    element: Primitive[Any] | type[Struct],
     ends: npt.NDArray[np.int32],
     inner: pa.Array,
     null: npt.NDArray[np.bool_],

@@ -242,7 +242,12 @@ def _run(kind: str, count: Ints, ends: Ints, cursor: _Cursor) -> pa.Array:
 
 
 def _steps(
-    element: Primitive | type[Struct], version: int, compact: bool, count: Ints, ends: Ints, cursor: _Cursor
+    element: Primitive[Any] | type[Struct],
+    version: int,
+    compact: bool,
+    count: Ints,
+    ends: Ints,
+    cursor: _Cursor,
 ) -> pa.Array:
     """Decode arrays element by element: the first elements of all rows, then the second ones of the rows that
     have one."""
