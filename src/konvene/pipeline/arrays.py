@@ -17,15 +17,17 @@ Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 def last_of_each(key: Ints) -> Ints:
-    """Return the last index of each key, in key order."""
+    """Return the index of the last occurrence of each distinct key, in ascending order of keys."""
     _, behind = np.unique(key[::-1], return_index=True)
     last: Ints = len(key) - 1 - behind
     return last
 
 
 def first_behind(producers: Ints, offsets: Ints, whose: Ints, since: Ints) -> Ints:
-    """Return the index of the first marker (sorted by producer and offset) of `whose` after `since`; -1 if
-    none."""
+    """Return for each row the first marker of its producer after its offset, as an index; -1 if there is
+    none.
+
+    `producers` and `offsets` describe the markers, sorted by both; `whose` and `since` the rows."""
     _, codes = np.unique(np.concatenate([producers, whose]), return_inverse=True)
     low = min(int(offsets.min()), int(since.min()))
     span = max(int(offsets.max()), int(since.max())) - low + 2
@@ -39,13 +41,16 @@ def first_behind(producers: Ints, offsets: Ints, whose: Ints, since: Ints) -> In
 
 
 def order_of(key: Ints, keys: int) -> Ints:
-    """Return the stable order by key. Small numbers are sorted faster, by radix sort."""
+    """Return the indices that sort `key` stably; its values are below `keys`. Values of 16 bits are sorted
+    faster, by radix sort."""
     order: Ints = np.argsort(key.astype(np.uint16) if keys <= 1 << 16 else key, kind="stable")
     return order
 
 
 def running_max(key: Ints, values: Ints, start: Ints) -> Ints:
-    """Return, for rows sorted by key, the largest value before each row within its key, at least `start`."""
+    """Return for each row the largest value before it among the rows of its key, but at least its `start`.
+
+    Rows are sorted by key."""
     heads = np.r_[True, key[1:] != key[:-1]]
     segment = np.cumsum(heads) - 1
     low = min(int(values.min()), int(start.min()))
@@ -58,7 +63,8 @@ def running_max(key: Ints, values: Ints, start: Ints) -> Ints:
 
 
 def grown(values: Ints, length: int, fill: int) -> Ints:
-    """Return the array, extended to at least `length`."""
+    """Return the array, extended with `fill` if it has fewer than `length` elements; its size at least
+    doubles then."""
     if len(values) >= length:
         return values
     more = np.full(max(length, 2 * len(values)), fill, np.int64)

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class Engine(Protocol):
-    """Runs tasks, each at least once."""
+    """Interface of the engines, which run each task at least once."""
 
     name: str
 
@@ -37,7 +37,7 @@ class Engine(Protocol):
 
 
 class Local:
-    """Runs tasks sequentially in this process."""
+    """Engine that runs tasks sequentially in this process."""
 
     name = "local"
 
@@ -49,7 +49,7 @@ class Local:
 
 
 class Processes:
-    """Runs tasks in several processes of this machine.
+    """Engine that runs tasks in several processes of this machine.
 
     They are spawned, not forked, because a fork does not have this process's threads. If one of them is
     killed, `BrokenProcessPool` is raised and the step has no effect."""
@@ -88,7 +88,7 @@ def _end_with_parent() -> None:
 
 
 class Spark:
-    """Runs each task as a Spark job of its own.
+    """Engine that runs each task as a Spark job of its own.
 
     Spark's Python API returns no results of a job before all are complete, hence one job per task. That costs
     some tens of milliseconds; a task should last seconds. More jobs are submitted than there are slots, so

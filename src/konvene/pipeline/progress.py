@@ -10,7 +10,7 @@ __all__ = ["Progress", "Watch", "Watched"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Completed tasks and input bytes, their totals, and rows written."""
+    """Progress of a step: completed tasks and input bytes, their totals, and rows written."""
 
     step: str
     """`ingest` or `build`."""

@@ -111,7 +111,7 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def ddl(schema: pa.Schema) -> str:
-    """Return the columns for a CREATE TABLE of Spark, or for the schema of a reader."""
+    """Return the columns in Spark SQL, for a CREATE TABLE statement or for the schema of a reader."""
     ends = ("" if field.nullable else " NOT NULL" for field in schema)
     return ", ".join(f"`{f.name}` {sql_type(f.type)}{end}" for f, end in zip(schema, ends, strict=True))
 

@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 
 
 class Facts(NamedTuple):
-    """The rows of one group."""
+    """Input of the rules: the rebalances of one group, and the rows of other tables that belong to them."""
 
     rebalances: Sequence[Rebalance]
     """Oldest first; not empty."""
@@ -50,7 +50,7 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A piece of advice for a group."""
+    """A recommendation for one group, with the numbers that it rests on."""
 
     group: str
     rule: str
@@ -70,7 +70,7 @@ class Advice:
 
 
 def advise(group: str, facts: Facts) -> list[Advice]:
-    """Return the advice for this group, the most valuable first."""
+    """Return the advice for this group; the one that would have spared the most comes first."""
     if not facts.rebalances:
         return []
     found = [each for rule in RULES.values() if (each := rule(group, facts)) is not None]
@@ -82,14 +82,16 @@ def _cost_ms(rebalances: Iterable[Rebalance]) -> int:
 
 
 def _cost_clause(rebalances: Iterable[Rebalance]) -> str:
-    """Return what the rebalances cost, if that is known."""
+    """Return a clause with the partition-seconds (task-seconds) that the rebalances cost; empty if none are
+    known."""
     chosen = list(rebalances)
     ms = _cost_ms(chosen)
     return f"; they cost {seconds(ms)} {chosen[0].unit}-seconds" if ms else ""
 
 
 def _names(found: Iterable[str | None]) -> str:
-    """List names with their counts, most frequent first."""
+    """Format at most `MAX_NAMES` names with their counts, most frequent first; None and empty names do not
+    count."""
     ranked = Counter(name for name in found if name).most_common()
     listed = [f"{name} ({count}×)" if count > 1 else name for name, count in ranked[:MAX_NAMES]]
     more = len(ranked) - len(listed)
@@ -101,7 +103,7 @@ def _epochs(rebalances: Iterable[Rebalance]) -> tuple[int, ...]:
 
 
 def _share(count: int, total: int) -> str:
-    """`14 of 20 rebalances`."""
+    """Return a phrase such as `14 of 20 rebalances`."""
     return f"{count:,} of {counted(total, 'rebalance')}"
 
 
@@ -109,7 +111,7 @@ def _share(count: int, total: int) -> str:
 
 
 def static_membership(group: str, facts: Facts) -> Advice | None:
-    """Members that are restarted lose their assignment and get it back."""
+    """Advise static membership if clients that restart within `BACK_WITHIN_MS` trigger rebalances."""
     found = find_restarts(facts.rebalances)
     spared = rebalances_of_restarts(facts.rebalances, found)
     if len(spared) < AT_LEAST or facts.rebalances[-1].group_type in ("share", "streams"):
@@ -128,7 +130,8 @@ def static_membership(group: str, facts: Facts) -> Advice | None:
 
 
 def protocol(group: str, facts: Facts) -> Advice | None:
-    """An eager classic group revokes partitions that keep their owner."""
+    """Advise a cooperative assignor if an eager group revokes partitions and assigns them to the same members
+    again."""
     if not facts.classic:
         return None
     idle = [
@@ -156,7 +159,7 @@ def protocol(group: str, facts: Facts) -> Advice | None:
 
 
 def session_timeout(group: str, facts: Facts) -> Advice | None:
-    """Members are removed although they are alive."""
+    """Advise a longer session timeout if members that a timeout removed join again within two minutes."""
     lost = [
         r for r in find_restarts(facts.rebalances, 120_000)
         if causes.SESSION_EXPIRED in r.kind.split("|") or causes.REBALANCE_TIMEOUT in r.kind.split("|")
@@ -181,7 +184,7 @@ FLAPPING = {causes.SUBSCRIPTION_CHANGED, causes.MEMBER_METADATA_CHANGED, causes.
 
 
 def subscriptions(group: str, facts: Facts) -> Advice | None:
-    """Members change their subscriptions again and again."""
+    """Advise constant subscriptions if a client changes its subscription or assignor repeatedly."""
     chosen = [r for r in facts.rebalances if any(c.kind in FLAPPING for c in r.all_causes)]
     named = [c.client_id for r in chosen for c in r.all_causes if c.kind in FLAPPING and c.client_id]
     if len(chosen) < AT_LEAST or not named or Counter(named).most_common(1)[0][1] < AT_LEAST:
@@ -199,7 +202,7 @@ def subscriptions(group: str, facts: Facts) -> Advice | None:
 
 
 def stuck_client(group: str, facts: Facts) -> Advice | None:
-    """The other members wait for one client again and again."""
+    """Advise more frequent polls if other members repeatedly wait for the same client."""
     waited: dict[str, list[tuple[Rebalance, int]]] = defaultdict(list)
     for r, rows in _converged_members(facts):
         for row, ms in _waited_for(r, rows):
@@ -223,10 +226,10 @@ def stuck_client(group: str, facts: Facts) -> Advice | None:
 
 
 def _waited_for(r: Rebalance, rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
-    """Yield the members that others waited for, and for how long.
+    """Yield the row of each member that others waited for, with the milliseconds.
 
-    In a classic group that is the member that rejoined last, for the time it was later than all others; in
-    the other groups, the members that had to revoke units first."""
+    In a classic group that is the member that rejoined last, with its delay after the second to last; in
+    other groups each member that had to revoke units first, with the time until it reached its target."""
     if r.group_type == "classic":
         ranked = sorted(rows, key=lambda row: (-row["acknowledged_ms"], row["member_id"]))
         if len(ranked) > 1 and ranked[0]["part"] == "stayed":
@@ -239,7 +242,8 @@ def _waited_for(r: Rebalance, rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
 
 
 def _converged_members(facts: Facts) -> Iterator[tuple[Rebalance, list[Row]]]:
-    """Yield each rebalance with the members that reached its end at a known time."""
+    """Yield each rebalance with the rows of its members that reached their target assignments at a known
+    time; rebalances without such members are skipped."""
     by_key: dict[tuple[int, int, int], list[Row]] = defaultdict(list)
     for row in facts.members:
         if row["acknowledged_ms"] is not None and row["part"] != "gone":
@@ -251,7 +255,8 @@ def _converged_members(facts: Facts) -> Iterator[tuple[Rebalance, list[Row]]]:
 
 
 def churn(group: str, facts: Facts) -> Advice | None:
-    """Report rebalances that moved more units than necessary."""
+    """Advise a sticky assignor if rebalances move at least twice as many units as the new balance
+    requires."""
     chosen = [r for r in facts.rebalances if r.moved > r.least_moves and r.converged]
     moved, least = sum(r.moved for r in chosen), sum(r.least_moves for r in chosen)
     if len(chosen) < AT_LEAST or moved < 2 * max(least, 1) or facts.rebalances[-1].group_type == "share":
@@ -268,7 +273,8 @@ def churn(group: str, facts: Facts) -> Advice | None:
 
 
 def slow_start(group: str, facts: Facts) -> Advice | None:
-    """A starting classic group rebalances for each member that joins."""
+    """Advise `group.initial.rebalance.delay.ms` if a starting classic group rebalances for each joining
+    member."""
     if not facts.classic:
         return None
     best: list[Rebalance] = []

@@ -22,7 +22,7 @@ Key = tuple[str, str, int, int, int]
 
 
 class Ends:
-    """End offsets of partitions over time."""
+    """End offsets of partitions over time, interpolated between the minutes that rows of `lag` have."""
 
     def __init__(self, lag: Iterable[Row]) -> None:
         """Index rows of `lag`, of any groups and in any order."""
@@ -50,7 +50,7 @@ class Ends:
 
 
 class Cost(NamedTuple):
-    """The cost of a rebalance, besides the duration in its row."""
+    """What a rebalance cost the partitions that it left without an owner."""
 
     stopped: int
     """Number of partitions (active tasks) that had no owner for a while."""
@@ -59,8 +59,9 @@ class Cost(NamedTuple):
 
 
 def costs(gaps: Iterable[Row], ends: Ends) -> dict[Key, Cost]:
-    """Return the cost by rebalance (`Rebalance.key`), from rows of `unavailability`; a rebalance without gaps
-    has none."""
+    """Return the cost of each rebalance, by `Rebalance.key`.
+
+    `gaps` are rows of `unavailability`; a rebalance without gaps is not in the result."""
     stopped: Counter[Key] = Counter()
     arrived: dict[Key, float] = {}
     for gap in gaps:

@@ -24,7 +24,7 @@ STUCK_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A row of `share_delivery`."""
+    """A share partition with its deliveries: a row of `share_delivery`, and figures derived from it."""
 
     row: dict[str, Any]
 
@@ -37,7 +37,7 @@ class Delivery:
 
     @property
     def stood_ms(self) -> int:
-        """Return how long the start offset had not moved when the last state was written."""
+        """Milliseconds for which the start offset had not moved when the last state was written."""
         return max(int(self.row["last_ms"]) - int(self.row["moved_ms"]), 0)
 
     @property
@@ -72,7 +72,8 @@ def minutes(gold: Gold, groups: Sequence[str] = ()) -> list[dict[str, Any]]:
 
 
 def problems(each: Delivery) -> list[str]:
-    """Return a sentence for each problem of a share partition."""
+    """Return a sentence for each problem of a share partition: redeliveries, archived records, being
+    stuck."""
     row = each.row
     found = []
     if row["redelivered"]:
@@ -99,7 +100,7 @@ def problems(each: Delivery) -> list[str]:
 
 
 def summary(partitions: Iterable[Delivery]) -> str:
-    """Return the totals of all problems; empty if there are none."""
+    """Return a phrase with the totals of all problems; empty if there are none."""
     rows = [each for each in partitions if problems(each)]
     again, archived = sum(e.row["redelivered"] for e in rows), sum(e.row["archived"] for e in rows)
     stuck = sum(each.stuck for each in rows)
@@ -112,5 +113,5 @@ def summary(partitions: Iterable[Delivery]) -> str:
 
 
 def document(each: Delivery) -> dict[str, Any]:
-    """Return everything known about a share partition as JSON."""
+    """Return the row of a share partition and the figures derived from it, for JSON output."""
     return {**each.row, "stood_ms": each.stood_ms, "stuck": each.stuck, "trouble": problems(each)}

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 class Gold:
-    """The tables that explanations read."""
+    """Read access to the gold tables, in memory or in a warehouse."""
 
     def __init__(self, tables: Mapping[str, pa.Table] | None = None, *, warehouse: Warehouse | None = None):
         self._tables = dict(tables or {})
@@ -55,7 +55,7 @@ class Gold:
 
     @cached_property
     def groups(self) -> list[str]:
-        """The ids of all groups in the tables."""
+        """Sorted ids of all groups that have rebalances, lag, transactional commits or share deliveries."""
         found: set[str] = set()
         for name in ("rebalance", "lag", "transactional_commit", "share_delivery"):
             for batch in self._batches(name, ["group_id"]):
@@ -63,7 +63,7 @@ class Gold:
         return sorted(found)
 
     def similar_groups(self, group: str) -> list[str]:
-        """Return groups with a similar id, best match first, for error hints."""
+        """Return up to five group ids that resemble `group`, best match first, for error messages."""
         folded = group.casefold()
         within = [each for each in self.groups if folded and folded in each.casefold()]
         close = difflib.get_close_matches(group, self.groups, n=5, cutoff=0.6)
@@ -76,7 +76,7 @@ class Gold:
         return self._of(table, groups, columns)
 
     def rows_by_group(self, table: str, groups: Sequence[str]) -> dict[tuple[str, str], list[Row]]:
-        """Return the rows of these groups by cluster and group id."""
+        """Return the rows of these groups, by pairs of cluster and group id."""
         found: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for row in self.rows(table, groups):
             found[row["cluster"], row["group_id"]].append(row)

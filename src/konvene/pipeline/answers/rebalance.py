@@ -15,7 +15,7 @@ __all__ = ["Cause", "Rebalance", "Selection", "document"]
 
 
 class Cause(NamedTuple):
-    """One event that triggered the rebalance, and the member concerned."""
+    """An event that triggered a rebalance, and the member concerned."""
 
     kind: str
     at_ms: int = -1
@@ -28,7 +28,8 @@ class Cause(NamedTuple):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The possible kinds; more than one where the log cannot distinguish them."""
+        """Possible kinds of the event (`konvene.shard.causes`); more than one where the log cannot
+        distinguish them."""
         return tuple(self.kind.split("|"))
 
 
@@ -79,7 +80,7 @@ class Rebalance:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Rebalance:
-        """Build a rebalance from a row as Arrow returns it."""
+        """Build a rebalance from a row of the table, converted to a dict."""
         columns = {field: column for column, field in _FIELDS.items()}
         values = {each.name: row[columns.get(each.name, each.name)] for each in fields(cls)}
         known = Cause._fields
@@ -93,7 +94,7 @@ class Rebalance:
 
     @property
     def at_ms(self) -> int:
-        """Time at which the rebalance began, or its first known time; -1 if none is known."""
+        """Time at which the rebalance began; if unknown, its first known time; -1 if it has none."""
         for each in (self.start_ms, self.target_ms, self.end_ms):
             if each is not None and each >= 0:
                 return each
@@ -106,13 +107,13 @@ class Rebalance:
 
     @property
     def key(self) -> tuple[str, str, int, int, int]:
-        """The key by which rows of other tables refer to it. A rebalance without records has no offset but an
-        epoch."""
+        """Key by which rows of other tables refer to the rebalance: cluster, group id, log partition, base
+        offset, epoch."""
         return (self.cluster, self.group_id, self.log_partition, self.base_offset, self.to_epoch)
 
     @property
     def all_causes(self) -> tuple[Cause, ...]:
-        """All causes, at least one: the row itself has the strongest."""
+        """All causes, at least one: if the list is empty, the cause in the row's own columns."""
         if self.causes:
             return self.causes
         return (
@@ -166,7 +167,7 @@ _COPIED = (
 
 
 def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "") -> dict[str, Any]:
-    """Return a rebalance as JSON; unknown values are null."""
+    """Return the rebalance as a dict for JSON output; unknown values are None."""
     r = rebalance
     values: dict[str, Any] = {
         "cluster": r.cluster,

@@ -57,7 +57,7 @@ COLUMNS = (
 
 
 def page(gold: Gold, wanted: Selection, *, title: str = "", source: str = "") -> str:
-    """Return the HTML page. `source` names the logs in the header."""
+    """Return the HTML page. `source` is shown in its header, and names the logs."""
     data = collect(gold, wanted)
     data["source"] = source
     shown = title or "Why groups rebalanced"
@@ -84,7 +84,7 @@ def _as_json(data: Any) -> str:
 
 
 def collect(gold: Gold, wanted: Selection) -> dict[str, Any]:
-    """Return the data of the page."""
+    """Return the data of the page, as `page.js` reads it."""
     rebalances = gold.select(wanted)
     summary = summarise(gold, wanted, rebalances)
     shown = summary.groups[:MAX_GROUPS]
@@ -121,7 +121,8 @@ def _group(g: Group) -> dict[str, Any]:
 
 
 def _deliveries(found: Sequence[Delivery]) -> dict[str, Any]:
-    """Return the share partitions, those with problems first, and their totals."""
+    """Return the share partitions in the given order, up to `MAX_PARTITIONS`, and the totals of all of
+    them."""
     return {
         "partitions": [_partition(each) for each in found[:MAX_PARTITIONS]],
         "left_out": max(len(found) - MAX_PARTITIONS, 0),
@@ -158,7 +159,8 @@ def _minute(row: Row) -> list[Any]:
 def _details(
     gold: Gold, summary: Summary, rebalances: Sequence[Rebalance], chosen: Sequence[Group]
 ) -> list[dict[str, Any]]:
-    """Return the details of the most expensive groups, as many as fit into `DETAIL_BYTES`."""
+    """Return rebalances, lanes and curves of the `chosen` groups, as many groups as fit into
+    `DETAIL_BYTES`."""
     names = sorted({g.group_id for g in chosen})
     if not names:
         return []
@@ -226,8 +228,8 @@ def _lanes(
 ) -> tuple[list[str], list[list[Any]], int]:
     """Return the names of members, a lane for each partition or task, and the number of lanes left out.
 
-    Units with several owners at a time have several lanes, side by side. A lane is [unit, [from, to, name,
-    from, to, name, …], [from, to, …] of gaps]."""
+    A unit with several owners at a time has several lanes. A lane is [unit, [from, to, owner, from, to,
+    owner, …], [from, to, …] of gaps]; an owner is an index into the names, or `SEVERAL`."""
     by_unit = _side_by_side(owned)
     gaps_by_unit: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
     for row in gaps:
@@ -253,7 +255,9 @@ def _lanes(
 
 
 def _side_by_side(owned: Sequence[Row]) -> dict[tuple[str, int, str, int], list[Row]]:
-    """Distribute ownership rows over lanes: topic, partition, role, and the first lane that is free."""
+    """Distribute ownership rows over lanes in which they do not overlap.
+
+    Lanes are numbered from 0 within a topic, partition and role; an active unit has lane 0 only."""
     found: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
     ends: dict[tuple[str, int, str], list[float]] = defaultdict(list)
     for row in sorted(owned, key=lambda row: row["from_ms"]):
@@ -294,7 +298,9 @@ def _names(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def _overlap(spans: Sequence[tuple[int, float, str]]) -> bool:
-    """Return True if two members are present at the same time, among spans sorted by start."""
+    """Return True if two different members are present at the same time.
+
+    A span has start, end and member id; spans are sorted by start."""
     ends: dict[str, float] = {}
     for from_ms, to_ms, member in spans:
         if any(end > from_ms for other, end in ends.items() if other != member):
@@ -304,7 +310,8 @@ def _overlap(spans: Sequence[tuple[int, float, str]]) -> bool:
 
 
 def _merged(spans: Iterable[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
-    """Return the spans in order; neighbours shorter than `least` are merged."""
+    """Sort spans of start, end and owner, and merge adjacent ones that have the same owner or are shorter
+    than `least`."""
     found: list[tuple[int, int, int]] = []
     for from_ms, to_ms, name in sorted(spans):
         if found and to_ms - from_ms < least and from_ms - found[-1][1] <= least:
@@ -331,7 +338,8 @@ def _pairs(spans: Iterable[tuple[int, int, int]]) -> list[int]:
 
 
 def _lag(rows: Sequence[Row], low: int, high: int) -> list[list[int]]:
-    """Return the total lag of the group over time; a partition keeps its last value until the next one."""
+    """Return the total lag of the group over time, as points [ms, lag]; each partition counts with its last
+    known lag."""
     changes = sorted(
         (row["minute_ms"], (row["topic"], row["partition"]), row["lag"])
         for row in rows
@@ -351,7 +359,8 @@ def _lag(rows: Sequence[Row], low: int, high: int) -> list[list[int]]:
 
 
 def _reduced(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any) -> list[list[int]]:
-    """Reduce points to `POINTS`, keeping the worst of each interval."""
+    """Reduce points of time and value to at most `POINTS`: of each interval the worst, which `worst` (`min`
+    or `max`) chooses."""
     if len(points) <= POINTS:
         return [list(point) for point in points]
     width = max((high - low) / POINTS, 1)
@@ -364,7 +373,8 @@ def _reduced(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any)
 
 
 def _redeliveries(rows: Sequence[Row], low: int, high: int) -> dict[str, Any]:
-    """Sum redelivered and archived records over intervals of whole minutes."""
+    """Sum redelivered and archived records over intervals of `stretch_ms`: `sums` has the start of each
+    interval and both sums."""
     stretch = max(-(-(high - low) // (POINTS * MINUTE_MS)), 1) * MINUTE_MS
     sums: dict[int, list[int]] = {}
     for row in rows:

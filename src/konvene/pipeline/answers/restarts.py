@@ -22,7 +22,7 @@ DEPARTURES = {causes.MEMBER_LEFT, causes.SESSION_EXPIRED, causes.MEMBER_DEPARTED
 
 
 class Restart(NamedTuple):
-    """A client that departed and came back."""
+    """A client that departed and joined again, with the rebalances in which it did."""
 
     client_id: str
     client_host: str
@@ -41,7 +41,9 @@ class _Departure(NamedTuple):
 
 
 def find_restarts(rebalances: Sequence[Rebalance], within_ms: int = BACK_WITHIN_MS) -> list[Restart]:
-    """Return the restarts of one group, given its rebalances, oldest first."""
+    """Find the restarts in one group's rebalances, which are sorted oldest first.
+
+    `within_ms` is the longest absence that counts as a restart."""
     departed: list[_Departure] = []
     found: list[Restart] = []
     for rebalance in rebalances:
@@ -74,7 +76,7 @@ def _match(departed: Sequence[_Departure], cause: Cause) -> _Departure | None:
 
 
 def rebalances_of_restarts(rebalances: Sequence[Rebalance], found: Sequence[Restart]) -> list[Rebalance]:
-    """Return the rebalances of which every cause belongs to one of these restarts."""
+    """Return the rebalances that only restarts triggered, including their cooperative follow-ups."""
     departures = {(r.left_in.key, r.client_id) for r in found}
     rejoins = {(r.rejoined_in.key, r.client_id) for r in found}
     chosen: list[Rebalance] = []

@@ -53,7 +53,7 @@ EVENTS = {
     "fenced": "fencing",
     "sync-timeout": "a SyncGroup timeout",
 }
-"""Nouns for the same kinds."""
+"""Nouns for the kinds in `ALTERNATIVES`."""
 
 PLURALS = {
     causes.MEMBER_JOINED: "joined",
@@ -124,7 +124,7 @@ def sentence(rebalance: Rebalance, cost: Cost | None = None) -> str:
 
 
 def cause_text(rebalance: Rebalance) -> str:
-    """Name each cause where they are few; otherwise count them by kind."""
+    """Describe up to `MAX_NAMED_CAUSES` causes one by one; if there are more, count them by kind."""
     known = rebalance.all_causes
     more = rebalance.causes_left_out
     if len(known) + more <= MAX_NAMED_CAUSES:
@@ -135,7 +135,7 @@ def cause_text(rebalance: Rebalance) -> str:
 
 
 def _each_cause(rebalance: Rebalance) -> Iterator[str]:
-    """Yield a clause per cause; a member's second cause does not repeat its name."""
+    """Yield a clause per cause; consecutive causes of one member name it once."""
     previous = ""
     for cause in dict.fromkeys(rebalance.all_causes):
         text = _cause(cause, rebalance)
@@ -182,7 +182,7 @@ def _alternatives(kinds: tuple[str, ...], member: str) -> str:
 
 
 def _result(r: Rebalance) -> str:
-    """Return how the rebalance ended, and after how long."""
+    """Return a clause on how the rebalance ended, and after how long."""
     if r.superseded_by is not None:
         after = "" if r.duration_ms is None else f" after {duration(r.duration_ms)}"
         return f"interrupted by {r.epoch_noun} {r.superseded_by}{after}"
@@ -265,7 +265,7 @@ def _cost(r: Rebalance, cost: Cost | None) -> str:
 
 
 def note(r: Rebalance) -> str:
-    """Return what the sentence rests on; empty where the coordinator's audit recorded it."""
+    """Return a remark on the evidence for a sentence; empty if the coordinator recorded the rebalance."""
     if r.evidence == "observed":
         return ""
     if r.evidence == "missing":
@@ -274,7 +274,7 @@ def note(r: Rebalance) -> str:
 
 
 def caveats(rebalances: Iterable[Rebalance]) -> list[str]:
-    """Return, once each, which facts about these rebalances Kafka's log does not contain."""
+    """Return a sentence for each kind of fact about these rebalances that Kafka's log does not contain."""
     inferred = [r for r in rebalances if r.evidence == "inferred"]
     alternatives = {kind for r in inferred for c in r.all_causes if len(c.kinds) > 1 for kind in c.kinds}
     if any(r.cause == causes.MEMBER_DEPARTED for r in inferred):

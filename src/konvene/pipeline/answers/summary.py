@@ -27,7 +27,7 @@ MAX_ADVISED_GROUPS = 50
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one group went through."""
+    """Totals of one group's rebalances."""
 
     cluster: str
     group_id: str
@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """A period with five or more rebalances in every ten minutes."""
+    """A period in which a group rebalanced five or more times within ten minutes."""
 
     cluster: str
     group_id: str
@@ -65,7 +65,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class TriggeringClient:
-    """A client that triggers rebalances."""
+    """A client of one group, with the number and causes of the rebalances that it triggered."""
 
     group_id: str
     name: str
@@ -103,7 +103,8 @@ class Summary:
 
 
 def summarise(gold: Gold, wanted: Selection, selected: Sequence[Rebalance] | None = None) -> Summary:
-    """Summarise the selected rebalances; `selected` may pass them if the caller has them already."""
+    """Summarise the rebalances that `wanted` selects; a caller that has read them already passes them as
+    `selected`."""
     selected = gold.select(wanted) if selected is None else selected
     by_group: dict[tuple[str, str], list[Rebalance]] = defaultdict(list)
     for each in reversed(selected):
@@ -127,8 +128,9 @@ def summarise(gold: Gold, wanted: Selection, selected: Sequence[Rebalance] | Non
 
 
 def storms(rebalances: Sequence[Rebalance]) -> list[Storm]:
-    """Return the storms of one group, given its rebalances, oldest first. A warm-up that caught up does not
-    count: it continues an older rebalance."""
+    """Find the storms in one group's rebalances, which are sorted oldest first.
+
+    Rebalances triggered by a warm-up that caught up do not count: they continue an older one."""
     rebalances = [r for r in rebalances if r.cause != WARMUP_CAUGHT_UP]
     found: list[Storm] = []
     current: list[Rebalance] = []

@@ -35,7 +35,7 @@ MAX_MEMBERS = 20
 
 
 class Step(NamedTuple):
-    """One event and its time."""
+    """An event of a rebalance: its time, and a sentence."""
 
     ms: int
     text: str
@@ -84,7 +84,9 @@ class RebalanceTrace:
 
 
 def find_rebalances(gold: Gold, group: str, epoch: int) -> list[Rebalance]:
-    """Return the group's rebalances to this epoch, newest first; several if the group was created anew."""
+    """Return the group's rebalances that led to this epoch, newest first.
+
+    There are several if the group was deleted and created again."""
     return [r for r in gold.select(Selection((group,))) if r.to_epoch == epoch]
 
 
@@ -177,7 +179,8 @@ def _end(r: Rebalance) -> Iterable[Step]:
 
 
 def _changes(owned: Iterable[Row], r: Rebalance, at: str) -> dict[tuple[int, str], list[Row]]:
-    """Return ownership rows that began or ended within the rebalance, by time and member."""
+    """Return the rows of `ownership` that began (`at` is `from_ms`) or ended (`to_ms`) within the rebalance,
+    by time and member."""
     found: dict[tuple[int, str], list[Row]] = defaultdict(list)
     if r.at_ms < 0:
         return found
@@ -199,7 +202,8 @@ def _ownership_steps(
 def _without_role_changes(
     changes: Mapping[tuple[int, str], list[Row]], others: Mapping[tuple[int, str], list[Row]]
 ) -> dict[tuple[int, str], list[Row]]:
-    """Leave out tasks that only changed their role at that moment."""
+    """Return `changes` without tasks that `others` has for the same time and member: only their role
+    changed."""
     found = {}
     for at, rows in changes.items():
         also = {(row["topic"], row["partition"]) for row in others.get(at, ())}
@@ -214,7 +218,8 @@ def _role_changes(
     got: Mapping[tuple[int, str], list[Row]],
     names: Mapping[str, str],
 ) -> Iterable[Step]:
-    """Yield tasks that stay with their member in another role, such as a warm-up that becomes active."""
+    """Yield a step for the tasks that stay with their member in another role, such as a warm-up that becomes
+    active."""
     for (ms, member_id), rows in sorted(got.items(), key=lambda item: item[0]):
         before = {
             _unit(row): row["role"] for row in lost.get((ms, member_id), ()) if row["group_type"] == "streams"
@@ -234,7 +239,8 @@ def _unit(row: Row) -> tuple[str, int]:
 
 
 def units(rows: Iterable[Row]) -> str:
-    """List units: `orders:0,2-4, payments:1`; tasks as Kafka writes them: `0_1,0_2, standby 1_0`."""
+    """Format units as text: `orders:0,2-4, payments:1`; tasks as Kafka writes them: `0_1,0_2, standby
+    1_0`."""
     by_topic: dict[tuple[str, str], list[int]] = defaultdict(list)
     tasks: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for row in rows:
@@ -260,7 +266,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _convergence(members: Iterable[Row], names: Mapping[str, str], r: Rebalance) -> Iterable[Step]:
-    """Yield when each member reached its target assignment; members of one moment share a step."""
+    """Yield a step for each time at which members reached their target assignments."""
     if r.start_ms is None:
         return
     by_ms: dict[int, list[Row]] = defaultdict(list)

@@ -18,7 +18,7 @@ __all__ = ["Commit", "Producer", "commits", "document", "producers"]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A row of `transactional_commit`."""
+    """An offset committed in a transaction: a row of `transactional_commit`, and what follows from it."""
 
     row: dict[str, Any]
 
@@ -60,7 +60,8 @@ class Producer:
 
 
 def commits(gold: Gold, groups: Sequence[str] = (), outcomes: Sequence[str] = ()) -> list[Commit]:
-    """Return the commits of these groups with these outcomes (empty: all), newest first."""
+    """Return the commits of these groups with these outcomes, newest first; empty means all groups or all
+    outcomes."""
     found = [Commit(row) for row in gold.rows("transactional_commit", groups)]
     chosen = [each for each in found if not outcomes or each.outcome in outcomes]
     chosen.sort(key=_position, reverse=True)
@@ -73,7 +74,7 @@ def _position(commit: Commit) -> tuple[int, str, str, int, int]:
 
 
 def producers(commits: Iterable[Commit]) -> list[Producer]:
-    """Return the producers of these commits, by group and name."""
+    """Return the totals of each producer and group, sorted by cluster, group and name."""
     found: dict[tuple[str, str, str], Producer] = {}
     for each in commits:
         key = (each.row["cluster"], each.row["group_id"], each.producer)
@@ -85,5 +86,5 @@ def producers(commits: Iterable[Commit]) -> list[Producer]:
 
 
 def document(commit: Commit) -> dict[str, Any]:
-    """Return everything known about a commit as JSON."""
+    """Return the row of a commit, its outcome and how long it was pending, for JSON output."""
     return {**commit.row, "outcome": commit.outcome, "open_ms": commit.open_ms}

@@ -23,8 +23,9 @@ _NAMES = {"audit_partition": "log_partition", "audit_offset": "offset", "group_i
 
 
 def events(records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Return rows of `coordinator_record` from the audit's log as rows of `audit_event`, and the unreadable
-    ones as rows of `quarantine`."""
+    """Decode rows of `coordinator_record` from the audit topic.
+
+    Returns rows of `audit_event`, and rows of `quarantine` for what cannot be decoded, or None."""
     chosen = pc.and_(
         pc.equal(pc.fill_null(records.column("key_type"), -1), _KIND.code), records.column("value").is_valid()
     )

@@ -77,7 +77,8 @@ _MAX_OFFSET = np.iinfo(np.int64).max
 
 
 class Bad(NamedTuple):
-    """Bytes that are not a valid batch. `offset` is -1 if even that is unknown."""
+    """A range of bytes that is no valid batch, with the reason. `offset` is its base offset, -1 if that is
+    unknown."""
 
     position: int
     length: int
@@ -112,7 +113,7 @@ class Block:
         return self.headers[name].astype(np.int64)
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Block:
-        """Return the block with only the selected batches."""
+        """Return the block with only the batches that the mask `kept` selects."""
         return Block(
             self.data, self.positions[kept], self.headers[kept], self.starts[kept], self.ends[kept],
             self.next_position, self.bad,
@@ -154,7 +155,7 @@ def headers(
 
 
 def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return the headers at these positions."""
+    """Return the headers at these positions, as an array of type `HEADER`."""
     if not len(positions):
         return np.empty(0, HEADER)
     every = np.ndarray((len(buf) - HEADER_SIZE + 1,), HEADER, buffer=buf, strides=(1,))
@@ -162,8 +163,10 @@ def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
 
 class _Walker:
-    """State of a walk. `work` is the remaining budget for searching, in bytes; `last` is the last offset of
-    the batches so far."""
+    """The state of a walk over a buffer.
+
+    `work` is the remaining budget for searching, in bytes; `last` is the last offset of the batches so
+    far."""
 
     def __init__(self, view: memoryview, position: int, end: int | None, limit: int) -> None:
         self.view = view
@@ -265,7 +268,8 @@ class _Walker:
         return self._sound(block)
 
     def _sound(self, block: Block) -> Block:
-        """Return the block without batches whose headers have impossible values."""
+        """Return the block without batches that have impossible header values or are out of order; they
+        become bad ones."""
         base, delta, count = (block.column(n) for n in ("base_offset", "last_offset_delta", "record_count"))
         size = block.ends - block.starts
         wrong = (base < 0) | (count < 0) | (count > delta + 1) | (base > _MAX_OFFSET - delta)
@@ -297,7 +301,7 @@ class _Walker:
         return block.only(~wrong)
 
     def strays(self, found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return which batches are out of offset order; the checksum does not cover the base offset.
+        """Return a mask of the batches that are out of offset order, which the checksum does not cover.
 
         If the batch after a jump continues the offsets before it, the batch that jumped ahead is out of
         order; otherwise the batch that goes back is."""
@@ -328,7 +332,8 @@ class _Walker:
     # what to do where there is no sound batch ----------------------------------------------------
 
     def _astray(self, pos: int, bad: list[Bad]) -> int:
-        """Record the invalid bytes at `pos`, and return where to continue; `done` if nowhere."""
+        """Add the invalid bytes at `pos` to `bad`, and return the position to continue from; sets `done` if
+        there is none."""
         length, magic, *_ = _FRONT.unpack_from(self.view, pos)
         after: int = pos + PREFIX_SIZE + length
         cut = after > self.total and magic == 2
@@ -372,7 +377,7 @@ class _Walker:
         return int.from_bytes(self.view[at + 8 : at + 12], "big") in range(14, 1 << 31)
 
     def _anything(self, pos: int) -> bool:
-        """Return True if any byte from `pos` on is not zero."""
+        """Return True if any byte from `pos` on is not zero: zeros are the rest of a preallocated file."""
         return any(
             np.frombuffer(self.view[at : at + _WINDOW], np.uint8).any()
             for at in range(pos, self.total, _WINDOW)
@@ -403,7 +408,7 @@ class _Walker:
 
 
 def _can_be(found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which headers have plausible values."""
+    """Return a mask of the headers whose values are plausible."""
     base, count = found["base_offset"], found["record_count"]
     delta = found["last_offset_delta"].astype(np.int64)
     may_be: npt.NDArray[np.bool_] = (
@@ -420,7 +425,7 @@ def _can_be(found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def bad_batch(buf: Source, pos: int, after: int, reason: str) -> Bad:
-    """Describe the bytes at `pos` for the quarantine."""
+    """Describe the invalid bytes from `pos` to `after`, with a copy of the first ones for the quarantine."""
     head = bytes(memoryview(buf)[pos : min(after, pos + MAX_QUARANTINED_BYTES)])
     offset = int.from_bytes(head[:8], "big", signed=True) if len(head) >= 8 else -1
     return Bad(pos, after - pos, max(offset, -1), reason, head)

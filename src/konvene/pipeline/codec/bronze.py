@@ -92,7 +92,7 @@ def blocks(
 
 
 def located(batch: pa.RecordBatch, cluster: str, topic: str, partition: int) -> pa.RecordBatch:
-    """Add the columns that identify the log."""
+    """Return the batch with the columns of the log in front: cluster, topic, partition."""
     n = len(batch)
     where = [pa.repeat(cluster, n), pa.repeat(topic, n), pa.repeat(pa.scalar(partition, pa.int32()), n)]
     schema = pa.schema([pa.field(c.name, c.type, nullable=False) for c in WHERE] + list(batch.schema))
@@ -175,7 +175,7 @@ def _keys_and_values(found: Records) -> tuple[pa.Array, pa.Array]:
 
 
 def _headers(found: Records) -> pa.Array:
-    """Return the bytes of the headers from their count on; null for records without headers."""
+    """Return the encoded headers of each record, from their count on; null for records without headers."""
     n = len(found)
     none = found.headers + 1 == found.end
     if none.all():
@@ -200,8 +200,10 @@ def _every(
 def texts(
     data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return strings at these positions of `data`, in order and disjoint; null unless `there` is set and the
-    bytes are UTF-8."""
+    """Return UTF-8 strings at these positions of `data`, and a mask of the valid ones.
+
+    The positions rise and do not overlap. A string is null where `there` is False or the bytes are not
+    UTF-8."""
     found = spans(data, at, length, there)
     try:
         return found.cast(pa.string()), there
@@ -213,7 +215,8 @@ def texts(
 def spans(
     data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
 ) -> pa.Array:
-    """Return binary values at these positions; null unless `there` is set."""
+    """Return binary values at these positions of `data`, which rise and do not overlap; null where `there` is
+    False."""
     end = at + length
     if not there.all():
         empty = np.maximum.accumulate(np.where(there, end, 0))
@@ -230,7 +233,7 @@ def _is_text(value: bytes | None) -> bool:
 
 
 def _group_ids(found: Records, typed: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the first string of the key, after its type; null if the key is too short for it."""
+    """Return the first string of each key, which follows its type; null if the key is too short for one."""
     length = int16_at(found.block.data, found.key + 2).astype(np.int64)
     there = typed & (found.key_length >= 4) & (length >= 0) & (length + 4 <= found.key_length)
     return texts(found.block.data, found.key + 4, length, there)[0]

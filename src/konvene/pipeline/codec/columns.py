@@ -30,7 +30,8 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 def fields(cls: type[Struct], *, nullable: bool = False) -> list[pa.Field]:
-    """Return the columns of a declaration; with `nullable`, a row may lack the whole struct."""
+    """Return the Arrow fields of a declared struct; with `nullable` each may be null, for rows without the
+    struct."""
     return [pa.field(f.name, type_of(f), nullable=nullable or _nullable(f)) for f in cls.__fields__]
 
 

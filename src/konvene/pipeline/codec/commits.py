@@ -31,7 +31,10 @@ _TAGGED = 27
 
 
 def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]]:
-    """Return which rows are plain, and for these the columns of key and value in declaration order."""
+    """Decode the regular rows of offset commits.
+
+    Returns a mask of these rows, and their columns of key and value in declaration order. `legacy` means that
+    the records are of type 0 (`LegacyOffsetCommitKey`)."""
     if not len(records):
         records = records.slice(0, 0)
     key, value = Raw(records.column("key")), Raw(records.column("value"))
@@ -47,7 +50,7 @@ def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]
 
 
 def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
-    """Return which keys are plain, and their topics and partitions."""
+    """Return a mask of the regular keys, and the topic and partition in each."""
     group = int16_at(key.data, key.at + 2).astype(np.int64)
     at = key.at + 4 + group
     topic = int16_at(key.data, at).astype(np.int64)
@@ -58,7 +61,7 @@ def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
 
 
 def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
-    """Return which values are plain, including tombstones, and their fields."""
+    """Return a mask of the regular values, which includes tombstones, and the columns of their fields."""
     data, there = value.data, ~value.null
     version = int16_at(data, value.at)
     known = version == 0 if legacy else (version >= 0) & (version <= 4)

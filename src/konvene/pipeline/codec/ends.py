@@ -32,8 +32,10 @@ _LOG_APPEND_TIME, _DELETE_HORIZON = 0x08, 0x40
 
 
 def log_ends(buf: Source, *, position: int = 0, end: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Return a row for each stretch of batches that begin in `buf[position:end]`: `log_end` without cluster,
-    topic and partition. No input raises an error."""
+    """Yield rows of `log_end`, without the columns of the log, for the batches that begin in
+    `buf[position:end]`.
+
+    A row is a stretch of batches of one minute, `MAX_BATCHES` at most. No input raises an error."""
     for found in headers(buf, position, end, most=_CHUNK):
         if len(found):
             yield _stretches(found)

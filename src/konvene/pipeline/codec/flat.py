@@ -45,7 +45,7 @@ _KINDS = {
 
 
 class Raw:
-    """A binary column as positions in its buffer."""
+    """A binary Arrow column as positions of its values in its data buffer."""
 
     __slots__ = ("at", "data", "end", "null")
 
@@ -77,17 +77,19 @@ class _Cursor:
         return f"<{len(self)} rows, {int(self.plain.sum())} plain>"
 
     def some(self, rows: Ints) -> _Cursor:
-        """Return a separate cursor for some of the rows."""
+        """Return a copy of the cursor for some of the rows."""
         return _Cursor(self.data, self.pos[rows], self.end[rows], self.plain[rows])
 
     def join(self, rows: Ints, other: _Cursor) -> None:
-        """Take over the positions and validity of a cursor for some of the rows."""
+        """Copy back positions and validity from a cursor that `some` returned for these rows."""
         self.pos[rows] = other.pos
         self.plain[rows] = other.plain
 
 
 def decode(records: pa.RecordBatch, kind: RecordType) -> tuple[Bools, list[pa.Array]]:
-    """Return which rows of `coordinator_record` are plain, and for these the columns of key and value."""
+    """Decode the regular rows of `coordinator_record`.
+
+    Returns a mask of these rows (`plain`), and their columns of key and value in declaration order."""
     key, value = Raw(records.column("key")), Raw(records.column("value"))
     cursor = _Cursor(key.data, key.at + 2, key.end, ~key.null)
     columns = _struct(kind.key, 0, False, cursor)
@@ -180,7 +182,7 @@ def _length(compact: bool, width: int, cursor: _Cursor) -> Ints:
 def _nullable_struct(
     cls: type[Struct], version: int, flexible: bool, cursor: _Cursor, absent: int
 ) -> pa.Array:
-    """Decode nullable structs: a byte 1 precedes a struct, any other byte means null."""
+    """Decode nullable structs: the byte 1 precedes a struct, the byte `absent` means null."""
     marker = _byte(cursor)
     cursor.plain &= (marker == 1) | (marker == absent)
     rows = np.flatnonzero(cursor.plain & (marker == 1))
@@ -197,7 +199,7 @@ def _nullable_struct(
 
 
 def column_of_none(cls: type[Struct]) -> list[pa.Array]:
-    """Return the one-row column that fills the place of an absent struct under its mask."""
+    """Return the columns of one struct of defaults, which fill the rows whose struct is null."""
     return [column(f, [getattr(cls(), f.name)]) for f in cls.__fields__]
 
 
@@ -300,7 +302,7 @@ def _tags(fields: Sequence[Field], version: int, cursor: _Cursor) -> dict[str, p
 
 
 def _tag(f: Field, version: int, cursor: _Cursor) -> pa.Array:
-    """Decode the value of a tagged field; for a null struct it is a byte 0."""
+    """Decode the value of a tagged field. A null struct is encoded as a byte 0."""
     if f.kind == "struct" and version in f.nullable:
         return _nullable_struct(f.element, version, True, cursor, absent=0)
     return _field(f, version, True, cursor)
@@ -334,7 +336,8 @@ def numbers_at(data: Bytes, at: Ints, layout: str) -> npt.NDArray[Any]:
 
 
 def ids_at(data: Bytes, at: Ints, there: Bools) -> pa.Array:
-    """Return ids as text, null unless `there` is set. Each distinct id is converted once."""
+    """Return ids of 16 bytes in Kafka's text form, null where `there` is False. Each distinct id is converted
+    once."""
     if not there.any():
         return pa.nulls(len(at), pa.string())
     raw = np.zeros((len(at), 16), np.uint8)

@@ -39,7 +39,8 @@ _ZIGZAG = np.array([n >> 1 ^ -(n & 1) for n in range(256)], np.int64)
 
 @dataclass(slots=True)
 class Records:
-    """Some records of a block, in order. Lengths are -1 where there is no key or value."""
+    """Some records of a block as parallel arrays, in log order. Lengths are -1 where there is no key or
+    value."""
 
     block: Block
     """The block, without batches that turned out to be bad."""
@@ -65,9 +66,10 @@ class Records:
 
 
 def parse(block: Block, buf: Source, *, most_records: int = MAX_RECORDS) -> Iterator[Records]:
-    """Yield the records of a block, in at least one piece; invalid batches are added to the block's bad ones.
+    """Yield the records of a block, in several pieces if they are many; at least one, which may be empty.
 
-    A block of few batches with many records is returned in several pieces."""
+    Batches with invalid records are moved to the block's `bad`. A block of few batches with many records is
+    returned in several pieces."""
     begin, end, fits = _boundaries(block)
     if not fits.all():
         block = _without(block, fits, buf)
@@ -89,7 +91,8 @@ def parse(block: Block, buf: Source, *, most_records: int = MAX_RECORDS) -> Iter
 def _read(
     block: Block, batch: Ints, begin: Ints, end: Ints, most: int
 ) -> Iterator[tuple[Records, npt.NDArray[np.bool_]]]:
-    """Yield the records, in one or several pieces, with a mask of the invalid ones."""
+    """Yield the records of the block in pieces of at most `2 * most`, each with a mask of the invalid
+    ones."""
     delta, before = -1, -1
     for piece in _pieces(len(begin), most):
         if piece.start and batch[piece.start] != before:
@@ -107,7 +110,8 @@ def _pieces(count: int, most: int) -> list[slice]:
 
 
 def _without(block: Block, right: npt.NDArray[np.bool_], buf: Source) -> Block:
-    """Return the block without its invalid batches, with the plain decoder's error messages."""
+    """Return the block with the batches that the mask `right` selects; the others become bad ones, with the
+    reason that the broker's decoder gives."""
     view = memoryview(buf)
     for i in np.flatnonzero(~right).tolist():
         position = int(block.positions[i])
@@ -132,7 +136,8 @@ def _reason(batch: memoryview) -> str:
 
 
 def _boundaries(block: Block) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return start (after the size) and end of each record, and which batches have valid sizes."""
+    """Return the begin (after its size) and end of each record, and a mask of the batches with valid
+    sizes."""
     counts = block.counts
     order = np.argsort(-counts, kind="stable")
     most = counts[order]
@@ -197,9 +202,10 @@ def _follow(data: Bytes, pos: int, begin: Ints, end: Ints) -> int:
 def _fields(
     block: Block, batch: Ints, begin: Ints, end: Ints, carry: int
 ) -> tuple[Records, npt.NDArray[np.bool_], int]:
-    """Return the records, a mask of the invalid ones, and the last offset delta.
+    """Decode the records between `begin` and `end`; return them, a mask of the invalid ones, and the last
+    offset delta.
 
-    `carry` is the offset delta before the first record, if that is not the first of its batch."""
+    `carry` is the offset delta before the first record, -1 if that begins its batch."""
     data = block.data
     pos = begin + 1  # attributes: none are defined for a record
     wrong = np.zeros(len(pos), bool)
@@ -234,7 +240,9 @@ def _fields(
 
 
 def _headers_hold(data: Bytes, begin: int, end: int) -> bool:
-    """Return True if the plain decoder accepts a record with headers. Coordinators' records have none."""
+    """Return True if the broker's decoder accepts the record.
+
+    Called only for records with headers, which coordinators do not write."""
     try:
         read_record(write_varint(end - begin) + data[begin:end].tobytes(), 0, 0, 0, None)
     except (CodecError, IndexError):
@@ -282,8 +290,9 @@ def unsigned(data: Bytes, pos: Ints, wrong: npt.NDArray[np.bool_]) -> Ints:
 def _rest(
     data: Bytes, pos: Ints, many: Ints, first: Bytes, most: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """Decode the remaining bytes of multi-byte varints, and return the values and which of them are
-    invalid."""
+    """Decode the bytes after the first one of varints at the indices `many`.
+
+    Returns the values, and a mask of the invalid ones."""
     raw = (first & 0x7F).astype(np.uint64)
     malformed = np.zeros(len(many), bool)
     live = np.arange(len(many))

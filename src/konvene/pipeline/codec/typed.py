@@ -58,7 +58,7 @@ _RENAMED: dict[tuple[type[Struct], str], str] = {(key, "offset"): "committed_off
 
 @dataclass(frozen=True)
 class SilverTable:
-    """The table of one record type of one log."""
+    """The silver table of one record type of one coordinator's log."""
 
     log_topic: str
     kind: RecordType
@@ -72,7 +72,7 @@ class SilverTable:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Columns of the record key."""
+        """Columns that identify a row of the table."""
         return ("cluster", "log_partition", "offset")
 
     @cached_property
@@ -133,8 +133,9 @@ def _column(f: Field, rows: Sequence[Struct | None]) -> pa.Array:
 
 
 def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.RecordBatch:
-    """Return rows of `quarantine` for these records and reasons. A record's bytes are its key and its
-    value."""
+    """Return rows of `quarantine` for records, given by pairs of row number and reason.
+
+    A record's bytes are its key and its value."""
     rows = records.take(pa.array([i for i, _ in bad], pa.int32()))
     pairs = zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
     contents = [(key or b"") + (value or b"") for key, value in pairs]

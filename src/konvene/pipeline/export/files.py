@@ -45,7 +45,7 @@ class MissingExtra(ExportError):
 
 
 class Exported(NamedTuple):
-    """The changes of one exported table."""
+    """The result of exporting one table: its size now, and the files that were added and removed."""
 
     table: str
     where: str
@@ -66,9 +66,10 @@ class File(NamedTuple):
 
 
 def chosen(warehouse: Warehouse, tables: Iterable[str] | None, exported: Iterable[str]) -> list[str]:
-    """Return the tables to export; if none are named, all that have rows or were exported before.
+    """Return the sorted names of the tables to export.
 
-    Raises `ExportError` for an unknown table."""
+    If `tables` is None these are all that have rows or were exported before. Raises `ExportError` for an
+    unknown table."""
     known = {*TABLES, *(silver.name for silver in TYPED.values())}
     there = {*warehouse.tables(), *({RUNS} if warehouse.snapshot.runs else ()), *(known & set(exported))}
     if tables is None:
@@ -81,7 +82,7 @@ def chosen(warehouse: Warehouse, tables: Iterable[str] | None, exported: Iterabl
 
 
 def wanted(warehouse: Warehouse, table: str, home: Path) -> dict[str, File]:
-    """Return the files that the exported table needs, by name."""
+    """Return the files that the exported table needs, by their names within it."""
     if table == RUNS:
         return {file.name: file for file in [_runs(warehouse, home)]}
     found = {}
@@ -119,7 +120,7 @@ def _link_or_copy(source: Path, draft: Path) -> None:
 
 
 def described(table: str, word: str) -> pa.Schema:
-    """Return a table's schema in which each column's metadata has its meaning under `word`."""
+    """Return a table's schema with the description of each column in its metadata, under the key `word`."""
     meanings: Mapping[str, str] = {}
     if table in TABLES:
         meanings = {column.name: column.meaning for column in TABLES[table].columns}
@@ -131,14 +132,14 @@ def described(table: str, word: str) -> pa.Schema:
 
 
 def meaning(table: str) -> str:
-    """Return the description of a table in one sentence."""
+    """Return one sentence that describes a table."""
     if table in TABLES:
         return TABLES[table].meaning
     return f"Records of type {table}, as the coordinator's log has them."
 
 
 def _runs(warehouse: Warehouse, home: Path) -> File:
-    """Write the rows of `pipeline_run` as a file whose name has the number of the manifest."""
+    """Write the rows of `pipeline_run` to a file of the export, whose name has the number of the manifest."""
     name = f"runs-{warehouse.snapshot.number:020}.parquet"
     rows = read.table(warehouse, RUNS)
     home.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,9 @@ _ROWS = 1000
 def audit_rows(
     records: pa.RecordBatch, of: Partition
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-    """Yield the audit rows of bronze records, a thousand at a time (one row can list many members), with the
-    unreadable ones as rows of `quarantine`."""
+    """Decode bronze rows of the audit topic, a thousand at a time, since one row can list many members.
+
+    Yields pairs: rows of `audit_event`, and rows of `quarantine` for what cannot be decoded, or None. `of` is
+    the partition of the audit topic."""
     for at in range(0, records.num_rows, _ROWS):
         yield events(located(records.slice(at, _ROWS), of.cluster, of.topic, of.partition))

@@ -49,8 +49,9 @@ def build(
 ) -> Report:
     """Bring gold up to date with bronze and silver. Raises `Conflict` if another process is writing.
 
-    `kinds`: run only these tasks. With `goes_on` reducer state is stored and resumed from
-    (`konvene.pipeline.gold.resume`), for frequent small builds. The files are the same."""
+    `kinds` limits the build to tasks of these kinds. With `goes_on` reducers resume from the state that the
+    last build stored, and store it again (`konvene.pipeline.gold.resume`): faster for frequent small builds,
+    with the same files as a result."""
     with warehouse.writing():
         started_ms = time.time_ns() // 1_000_000
         watched = Watched("build", progress)
@@ -122,7 +123,7 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
 
 
 def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
-    """Return the files that the previous task of this kind wrote."""
+    """Return the files that the previous run of this task wrote."""
     of = task.of
     return tuple(
         file
@@ -132,19 +133,22 @@ def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
 
 
 def _audits(warehouse: Warehouse) -> list[tuple[DataFile, frozenset[int]]]:
-    """Return the audit files, and the partitions that their rows explain."""
+    """Return each audit file with the partitions of `__consumer_offsets` that its rows are about; -1 for
+    unknown ones."""
     return [(file, _explained(warehouse.where(file))) for file in warehouse.files("audit_event")]
 
 
 @functools.lru_cache(maxsize=100_000)
 def _explained(path: str) -> frozenset[int]:
-    """Return the partitions; cached, since the contents of a file never change under its name."""
+    """Return the partitions that the rows of an audit file are about.
+
+    The result is cached: the contents of a file never change under its name."""
     column = pq.read_table(path, columns=["partition"]).column(0)
     return frozenset(column.unique().to_pylist())
 
 
 def _in_doubt(files: Sequence[DataFile], covered: Covered) -> tuple[DataFile, ...]:
-    """Return the files in whose offsets there may be holes."""
+    """Return the files that overlap a span in which offsets are missing."""
     doubtful = [span for span in covered.spans if span.kind != WHOLE]
     return tuple(
         f for f in files if any(s.first <= f.last_offset and f.first_offset <= s.last for s in doubtful)

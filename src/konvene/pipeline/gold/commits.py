@@ -68,7 +68,7 @@ class Key(NamedTuple):
 
 
 class Keys:
-    """Numbers for keys, in order of first appearance."""
+    """A numbering of commit keys (group, topic, partition), in order of first appearance."""
 
     def __init__(self) -> None:
         self.all: list[Key] = []
@@ -105,7 +105,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """Commits and tombstones that took effect, in that order; all columns have the same length."""
+    """Commits and tombstones that took effect, in that order, as columns of the same length."""
 
     cluster: str
     keys: Keys
@@ -125,9 +125,10 @@ class Effects:
 
 
 class Ended(NamedTuple):
-    """Transactional commits with a known outcome, in the order of their ends and of the log.
+    """Commits of transactions that ended, as columns; ordered by the end of the transaction, then by their
+    offsets.
 
-    Or those that are pending where the log ends: for these `offset` and `ms` are -1."""
+    The same class reports commits that are pending where the log ends: their `offset` and `ms` are -1."""
 
     rows: pa.Table
     """Rows of silver, as many as the other columns have."""
@@ -143,7 +144,7 @@ class Ended(NamedTuple):
 
 
 class _Marks(NamedTuple):
-    """Rows of transactional batches; `kind` is -1 for a commit, else the type of the marker."""
+    """Rows of transactional batches as columns; `kind` is -1 for a commit, else the type of the marker."""
 
     offset: Ints
     producer: Ints
@@ -177,8 +178,7 @@ _MARKS = ("offset", "timestamp_ms", "attributes", "producer_id", "producer_epoch
 def of_files(
     home: Any, files: Iterable[DataFile]
 ) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-    """Return the two arguments of `effects`, from files of one log partition: its commits and its
-    transactions.
+    """Return the two arguments of `effects`: the commits of one log partition, and its transactional rows.
 
     Of `files` those of `offset_commit`, `legacy_offset_commit` and `coordinator_record` are read."""
     by_table: dict[str, list[DataFile]] = {}
@@ -203,7 +203,7 @@ _LEGACY = [name for name in _COLUMNS.names if name not in ("leader_epoch", "expi
 
 
 def _aligned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Bring rows of either table to the columns that are read."""
+    """Convert rows of `offset_commit` or `legacy_offset_commit` to `_COLUMNS`; missing columns are null."""
     for batch in batches:
         names = set(batch.schema.names)
         columns = [batch[f.name] if f.name in names else pa.nulls(batch.num_rows, f.type) for f in _COLUMNS]
@@ -211,7 +211,7 @@ def _aligned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _with_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add a null key where keys were not read, because there are no markers among commits."""
+    """Add a null column `key` to batches of commits, of which no keys are read: they contain no markers."""
     for batch in batches:
         key = batch["key"] if "key" in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
         yield pa.RecordBatch.from_arrays([*(batch[name] for name in _MARKS), key], [*_MARKS, "key"])
@@ -243,7 +243,7 @@ _NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 class _Pull:
-    """The rows of transactions, read on demand."""
+    """A reader of transactional rows up to an offset; it holds rows beyond that until they are requested."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
@@ -306,8 +306,9 @@ class _Over(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Rows that take effect at a position and time; late ones have offsets before others that took effect
-    already."""
+    """Rows that take effect at the same call, each with its position and time.
+
+    `late` rows are commits of transactions: rows with larger offsets may have taken effect already."""
 
     rows: pa.Table
     key: Ints
@@ -326,7 +327,9 @@ class _State:
     waiting: _Waiting | None = None
 
     def take(self, rows: pa.Table | None, marks: _Marks) -> Iterator[Effects]:
-        """Yield what takes effect between the previous rows and the last one of these."""
+        """Yield what takes effect between the last row of the previous call and that of `rows`.
+
+        `marks` are the transactional rows up to there. At the end of the log `rows` is None."""
         parts: list[_Part] = []
         if rows is not None:
             self.cluster = rows["cluster"][0].as_py()
@@ -353,7 +356,7 @@ class _State:
             yield made
 
     def finish(self) -> None:
-        """Report all waiting commits as pending."""
+        """Report the commits of transactions that are still open as pending."""
         held = self.waiting
         if held is not None and len(held.key) and self.watch is not None:
             no_marker = np.full(len(held.key), -1, np.int64)
@@ -373,7 +376,8 @@ class _State:
         )
 
     def _ended(self, marks: _Marks) -> _Over | None:
-        """Return the commits that waited for one of these markers, in their order."""
+        """Return the waiting commits whose transactions one of these markers ends, in their order; None if
+        there are none."""
         held, ends = self.waiting, marks.kind >= 0
         if held is None or not len(held.key) or not ends.any():
             return None
@@ -404,7 +408,7 @@ class _State:
         return Effects(self.cluster, self.keys, key, offset, ms, tombstone, log_offset, rows)
 
     def _winning(self, key: Ints, log_offset: Ints) -> Bools:
-        """Return which effects do not precede one of the same key that took effect."""
+        """Return a mask of the effects that no effect on the same key with a larger offset precedes."""
         by_key = order_of(key, len(self.keys.all))
         keys, offsets = key[by_key], log_offset[by_key]
         before = running_max(keys, offsets, self.last[keys])
@@ -424,7 +428,7 @@ def _ended_commits(over: _Over, took_effect: Ints) -> Ended:
 
 
 def _last_of_its_end(over: _Over, offsets: Ints) -> Bools:
-    """Return, of several commits for a key that one marker ended, the last one."""
+    """Return a mask that selects, of several commits for a key that one marker ended, the last one."""
     by_key = np.lexsort((offsets, over.offset, over.held.key))
     key, offset = over.held.key[by_key], over.offset[by_key]
     last = np.empty(len(offsets), np.bool_)
@@ -462,7 +466,7 @@ def _values(some: Effects, at: int) -> tuple[Any, ...]:
 
 
 def _times(rows: pa.Table) -> Ints:
-    """Return when the rows were written; the commit's own timestamp if the batch has none."""
+    """Return when the rows were written; for a batch without timestamps, the commit's own timestamp."""
     ms = ints(rows["timestamp_ms"])
     if (ms < 0).any():
         ms = np.where(ms < 0, ints(rows["commit_timestamp"], null=-1), ms)

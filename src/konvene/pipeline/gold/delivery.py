@@ -53,7 +53,7 @@ class _Record(NamedTuple):
 
 @dataclass(slots=True)
 class _Minute:
-    """A minute of a share partition that is not over."""
+    """The minute of a share partition to which its last record belongs."""
 
     minute_ms: int
     before: Counts
@@ -71,7 +71,7 @@ class _Partition:
 
 @dataclass(slots=True)
 class _Progress:
-    """Rows of minutes that are over."""
+    """Buffer of the rows of minutes that are over, which are passed to `watch` in batches."""
 
     watch: Callable[[pa.RecordBatch], None] | None
     names: Mapping[str, str]
@@ -174,13 +174,13 @@ def _updates(rows: pa.RecordBatch) -> Iterator[Value]:
 
 
 def _column(rows: pa.RecordBatch, name: str) -> list[int]:
-    """Return numbers; a null stands in a tombstone and is not read."""
+    """Return a column of numbers, with -1 for nulls: these occur in tombstones only and are not used."""
     values: list[int] = pc.fill_null(rows[name], -1).to_pylist()
     return values
 
 
 def _batches(column: pa.ListArray) -> Iterator[Any]:
-    """Return the state batches of each row."""
+    """Yield the state batches of each row, as a tuple."""
     fields = column.flatten().flatten()
     all_batches = list(map(StateBatch, *(values.to_pylist() for values in fields)))
     at = 0
@@ -225,7 +225,8 @@ def _minute_row(key: Key, history: SharePartitionHistory, minute: _Minute, names
 
 
 def _complete(history: SharePartitionHistory) -> int | None:
-    """Return the coordinator's own count of completed records after the start offset."""
+    """Return the number of completed records after the start offset, as the coordinator counted; None if
+    unknown."""
     if history.state is None or history.state.delivery_complete_count < 0:
         return None
     return history.state.delivery_complete_count

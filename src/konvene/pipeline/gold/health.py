@@ -60,7 +60,8 @@ _MEMBER = ("log_partition", "base_offset", "member_id", "part", "acknowledged_ms
 
 
 class _Run(NamedTuple):
-    """A rebalance from its first known time; `over_ms` is its end, or that of the log."""
+    """A rebalance as an interval, from its first known time to its end; while it is open, to the end of the
+    log."""
 
     start_ms: int
     target_ms: int | None
@@ -144,7 +145,7 @@ def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Mapping[str, Any]
 
 
 def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a group, from its type on."""
+    """Yield the rows of a group, without the first two columns: cluster and group id."""
     runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
     gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.from_ms, gap.unit))
     by_start = _Starts([run.start_ms for run in runs])
@@ -187,7 +188,8 @@ def _gaps(gaps: Iterable[Mapping[str, Any]], until_ms: int) -> Iterator[_Gap]:
 
 
 def _minutes(runs: Sequence[_Run], gaps: Sequence[_Gap]) -> list[int]:
-    """Return the minutes with a change."""
+    """Return the start times of the minutes in which a rebalance or gap begins, ends or (for rebalances)
+    continues."""
     found: set[int] = set()
     for run in runs:
         over_ms = min(run.over_ms, run.start_ms + DAY_MS)
@@ -202,7 +204,7 @@ def _minutes(runs: Sequence[_Run], gaps: Sequence[_Gap]) -> list[int]:
 
 
 class _Starts:
-    """When rebalances began."""
+    """Sorted times at which rebalances began."""
 
     def __init__(self, times: list[int]) -> None:
         self._times = times
@@ -217,19 +219,20 @@ class _Starts:
         return bisect_left(self._times, to_ms) - bisect_left(self._times, from_ms)
 
     def storm(self, minute_ms: int) -> bool:
-        """Return True if `STORM_REBALANCES` rebalances began within ten minutes that end in this minute."""
+        """Return True if at some moment of the minute `STORM_REBALANCES` rebalances had begun within ten
+        minutes."""
         first = bisect_left(self._times, minute_ms)
         behind = bisect_left(self._times, minute_ms + MINUTE_MS)
         moments = [minute_ms, *self._times[first:behind]]
         return any(self._within(ms) >= STORM_REBALANCES for ms in moments)
 
     def _within(self, ms: int) -> int:
-        """Return how many began in the ten minutes that end at this moment."""
+        """Return the number of rebalances that began in the ten minutes up to this moment."""
         return bisect_right(self._times, ms) - bisect_right(self._times, ms - STORM_MS)
 
 
 class _Ends:
-    """When rebalances ended, and their durations."""
+    """Rebalances that ended, sorted by that time."""
 
     def __init__(self, runs: Iterable[_Run]) -> None:
         ended = (run for run in runs if run.ended)
@@ -244,7 +247,8 @@ class _Ends:
         return self._runs[at - 1] if at else None
 
     def p99(self, from_ms: int, to_ms: int) -> int | None:
-        """Return the 99th percentile of the known durations (nearest rank)."""
+        """Return the 99th percentile (nearest rank) of the durations of rebalances that ended in this
+        interval; None if none is known."""
         runs = self._runs[bisect_left(self._times, from_ms) : bisect_left(self._times, to_ms)]
         known = (run.row["duration_ms"] for run in runs)
         durations = sorted(ms for ms in known if ms is not None and ms >= 0)  # Clocks may be set back.
@@ -252,7 +256,8 @@ class _Ends:
 
 
 class _Open:
-    """Which of some intervals, sorted by start, overlap a minute; minutes are queried in order."""
+    """Those of some intervals, sorted by start, that overlap a minute; minutes are queried in ascending
+    order."""
 
     def __init__(self, intervals: Sequence[Any]) -> None:
         self._intervals = intervals
@@ -279,7 +284,7 @@ def _to(one: _Run | _Gap) -> int:
 
 
 def _state(kind: str, latest: _Run | None, over: _Run | None, end_ms: int) -> tuple[str, int]:
-    """Return the state of a group at the end of a minute, and its number of members."""
+    """Return the state of a group at the end of a minute, and its number of members then."""
     if latest is None:
         return "Unknown", 0
     if latest.ended and latest.over_ms < end_ms:
@@ -304,7 +309,7 @@ def _unavailable(gaps: Sequence[_Gap], units: int, minute_ms: int) -> float | No
 
 
 def _stuck(running: Sequence[_Run], members: Members, minute_ms: int) -> str | None:
-    """Return the member that kept the group from being stable for the whole minute."""
+    """Return the member that kept the group from being stable for the whole minute; None if there is none."""
     at = minute_ms
     blockers: dict[str, int] | None = None
     for run in running:

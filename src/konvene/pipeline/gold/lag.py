@@ -58,7 +58,8 @@ the number of tombstones before the last one, and whether some of them may be lo
 
 
 class _Rows(NamedTuple):
-    """Rows of the table before the log ends are known: `fields` has a line for each of `_FIELDS`."""
+    """Minutes of keys, which become rows when the log ends are joined; row `i` of `fields` is the i-th of
+    `_FIELDS`."""
 
     key: Ints
     fields: Ints
@@ -94,7 +95,7 @@ def lag_rows(
 
 
 class _Minutes:
-    """The last, still open minute of each key, and the row before it."""
+    """The latest minute of each key, which later commits may still extend, and the row before it."""
 
     def __init__(self, compacted: Sequence[tuple[int, int]]) -> None:
         self._compacted = np.array(sorted(compacted), np.int64).reshape(-1, 2)
@@ -109,7 +110,7 @@ class _Minutes:
         return f"<open minutes of {len(self._lives)} keys>"
 
     def take(self, some: Effects) -> _Rows:
-        """Return the rows that are complete after these effects."""
+        """Apply these effects, and return the minutes that are over."""
         self._grow(len(some.keys.all))
         lost = self._lost(some)
         by_key = order_of(some.key, len(some.keys.all))
@@ -126,7 +127,8 @@ class _Minutes:
         return self._cut(key, fields, by_key)
 
     def _lost(self, some: Effects) -> Ints:
-        """Return whether commits may be lost beside each: at its offset, or later in the same minute."""
+        """Return 1 for each effect in a compacted range, and for later ones of the same minute, since commits
+        beside them may be lost; otherwise 0."""
         if not len(self._compacted):
             return np.zeros(len(some.key), np.int64)
         at = np.searchsorted(self._compacted[:, 0], some.log_offset, "right") - 1
@@ -138,7 +140,9 @@ class _Minutes:
         return lost
 
     def _count(self, key: Ints, tombstone: Bools) -> Ints:
-        """Return, for rows sorted by key, how many tombstones their keys had before."""
+        """Return for each row the number of tombstones of its key so far.
+
+        Rows are sorted by key."""
         dead = np.cumsum(tombstone)
         heads = _heads(key)
         lengths = np.diff(np.r_[heads, len(key)])
@@ -149,7 +153,10 @@ class _Minutes:
         return life
 
     def _cut(self, key: Ints, fields: Ints, came: Ints) -> _Rows:
-        """Cut commits, sorted by key, into minutes; the last one of each key stays open."""
+        """Combine commits, sorted by key, into minutes; return those that are over, in the order of the
+        commits that ended them.
+
+        `came` is the position of each commit among the effects."""
         keys = key[_heads(key)]
         opened = keys[self._open[COMMITS, keys] > 0]
         merged = np.argsort(np.r_[opened, key], kind="stable")
@@ -193,7 +200,7 @@ _NOTHING: Ints = np.zeros(0, np.int64)
 
 
 def _heads(key: Ints) -> Ints:
-    """Return where each key begins, in rows sorted by key."""
+    """Return the index of the first row of each key, in rows sorted by key."""
     heads: Ints = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else _NOTHING
     return heads
 
@@ -206,7 +213,9 @@ def _advanced(rows: Ints, before: Ints) -> Ints:
 
 
 class Stretches(NamedTuple):
-    """The stretches of a partition's log, sorted by offset; `over_ms` never decreases."""
+    """The stretches of one partition's log as columns, sorted by offset.
+
+    `over_ms` is the time at which a stretch and all before it are over; it never decreases."""
 
     base: Ints
     end: Ints
@@ -216,7 +225,7 @@ class Stretches(NamedTuple):
 
 
 class Ends:
-    """How far the logs of partitions had grown, and when; all in memory."""
+    """Index of log ends in memory: how far the log of each partition had grown, and when."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch] = ()) -> None:
         parts: dict[tuple[str, int], list[Ints]] = {}
@@ -236,7 +245,8 @@ class Ends:
 
 
 class StoredEnds:
-    """The same from files of `log_end`, read per partition on demand, with a bounded LRU cache."""
+    """Index of log ends that reads files of `log_end` when a partition is requested, with a bounded LRU
+    cache."""
 
     def __init__(self, home: Any, files: Iterable[DataFile], most: int = 5_000_000) -> None:
         self._home, self._most = home, most
@@ -278,7 +288,8 @@ def _stretches(parts: Sequence[Ints]) -> Stretches:
 
 
 class Behind(NamedTuple):
-    """For rows of one partition: log end, lag and its age (`UNKNOWN` if unknown), and the evidence."""
+    """Log end, lag, age of the lag and evidence for each row, as columns; `UNKNOWN` where a number is
+    unknown."""
 
     end: Ints
     lag: Ints
@@ -287,7 +298,7 @@ class Behind(NamedTuple):
 
 
 def behind_of(log: Stretches, minute: Ints, committed: Ints) -> Behind:
-    """Return for each offset how far the log had grown at the end of its minute."""
+    """Return how far each committed offset was behind the log's end at the end of its minute."""
     at_ms = (minute + 1) * MINUTE_MS
     last = np.searchsorted(log.over_ms, at_ms, "left") - 1
     end, evidence = _end(log, last, at_ms)
@@ -302,8 +313,9 @@ def behind_of(log: Stretches, minute: Ints, committed: Ints) -> Behind:
 
 
 def _end(log: Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
-    """Return the ends that are known by these times, given the last stretches that are over; and the
-    evidence."""
+    """Return the log ends known at these times, and the evidence for them.
+
+    `last` is the index of the last stretch that was over by then, -1 if none was."""
     following = np.minimum(last + 1, len(log.base) - 1)
     open_end = (last + 1 == len(log.base)) | (log.first_ms[following] < at_ms)
     end = np.where(last >= 0, log.end[np.maximum(last, 0)], log.base[0])
@@ -332,7 +344,7 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.Reco
 
 
 def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> Behind:
-    """Return for each row how far its partition's log had grown."""
+    """Return how far each row was behind the end of its partition's log."""
     count = len(keys)
     found = Behind(*(np.full(count, fill) for fill in (UNKNOWN, UNKNOWN, UNKNOWN, _OBSERVED)))
     by_key = np.argsort(keys, kind="stable")

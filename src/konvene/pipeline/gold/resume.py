@@ -46,7 +46,7 @@ _CODE = ("codec", "groups", "pipeline", "records", "shard")
 
 @dataclass(slots=True)
 class Reached:
-    """How far a reducer was fed."""
+    """The position in the log up to which a reducer was fed."""
 
     begins: int = -1
     ends: int = -1
@@ -57,7 +57,8 @@ class Reached:
 
 @dataclass(slots=True)
 class StoredState:
-    """Stored state; files are identified by their paths, which name their contents."""
+    """A reducer's state and what it was made from. Files are identified by paths, which name their
+    contents."""
 
     pickled: bytes
     """The pickled reducer."""
@@ -79,14 +80,16 @@ class StoredState:
         return f"<state up to offset {self.reached.ends}>"
 
     def reducer(self, names: Mapping[str, str], audit: Iterable[Any]) -> PartitionReducer | None:
-        """Return the reducer with the new audit rows and names, or None if they change what it has
+        """Unpickle the reducer and add new audit rows and names; return None if they change rows that it has
         emitted."""
         reducer: PartitionReducer = unpickled(self.pickled)
         return reducer if reducer.learn(audit, names, self.reached.ends, self.reached.ms) else None
 
 
 def pickled(task: Task, reducer: PartitionReducer, reached: Reached, rows: Mapping[str, int]) -> StoredState:
-    """Store a reducer before the last file of a task."""
+    """Return the state of a reducer that has read all but the last file of a task.
+
+    `rows` is the number of rows that it has emitted for each table."""
     groups, end = task.inputs["groups"], reached.ends
     return StoredState(
         pickle.dumps(reducer, pickle.HIGHEST_PROTOCOL), replace(reached), dict(rows),
@@ -96,7 +99,9 @@ def pickled(task: Task, reducer: PartitionReducer, reached: Reached, rows: Mappi
 
 
 def store(task: Task, state: StoredState) -> None:
-    """Write the state for the task after `found.gold`. Failures to write are ignored."""
+    """Write a state to disk and delete older ones. Failures to write are ignored.
+
+    The next task finds it by the gold files `state.gold`, which this task wrote."""
     folder = _folder(task)
     with contextlib.suppress(OSError):
         os.makedirs(folder, exist_ok=True)
@@ -121,13 +126,13 @@ def load(task: Task) -> StoredState | None:
 
 
 def before_last(groups: Sequence[DataFile]) -> int:
-    """Return the number of files before the last one if none of them overlaps it; otherwise 0."""
+    """Return the number of files before the last one; 0 if one of them overlaps it."""
     count = max(len(groups) - 1, 0)
     return count if all(file.last_offset < groups[-1].first_offset for file in groups[:count]) else 0
 
 
 def _can_resume(task: Task, state: StoredState) -> bool:
-    """Return True if what was read is still the beginning of the task's inputs."""
+    """Return True if the inputs that the stored reducer read are unchanged."""
     groups, count, end = task.inputs["groups"], len(state.groups), state.reached.ends
     return (
         [file.path for file in groups[:count]] == state.groups
@@ -139,12 +144,12 @@ def _can_resume(task: Task, state: StoredState) -> bool:
 
 
 def _commits_before(task: Task, end: int) -> list[str]:
-    """Return files in which offsets of commits were looked up."""
+    """Return the paths of the commit files with offsets up to `end`, in which offsets were looked up."""
     return [file.path for file in task.inputs["commits"] if file.first_offset <= end]
 
 
 def _spans_before(task: Task, end: int) -> list[tuple[int, int, str]]:
-    """Return what was known of the log's holes."""
+    """Return the spans of the log up to offset `end`, as the reducer saw them."""
     return [(s.first, min(s.last, end), s.kind) for s in task.spans if s.first <= end]
 
 
@@ -160,7 +165,8 @@ def _name(gold: Sequence[DataFile]) -> str:
 
 @functools.cache
 def _code_digest() -> str:
-    """Return a digest of this code: other code may interpret the pickle differently."""
+    """Return a digest of the code that reducers consist of: other code may interpret the pickle
+    differently."""
     home = Path(konvene.__file__).parent
     digest = hashlib.sha256(konvene.__version__.encode())
     for package in _CODE:

@@ -57,7 +57,7 @@ def share_lag(progress: pa.RecordBatch, ends: Ends | StoredEnds) -> pa.RecordBat
 
 
 def _logs(rows: pa.RecordBatch, ends: Ends | StoredEnds) -> Iterator[tuple[Ints, Stretches]]:
-    """Yield the rows of each partition whose log end is known."""
+    """Yield for each partition with known log ends the indices of its rows, and the stretches of its log."""
     rows_of: dict[tuple[str, int], list[int]] = {}
     for at, partition in enumerate(
         zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)

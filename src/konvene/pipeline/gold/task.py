@@ -16,7 +16,7 @@ __all__ = ["Task"]
 
 
 class Task(NamedTuple):
-    """A log to build tables from, and the files that it needs, by purpose."""
+    """A task of a build: a log, the kind of tables to build from it, and its input files by purpose."""
 
     kind: str
     warehouse: str
@@ -36,5 +36,5 @@ class Task(NamedTuple):
     def read(
         self, word: str, columns: Sequence[str] | None = None, filter: Any = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of an input, in log order."""
+        """Yield the rows of the input files for a purpose (a key of `inputs`), in log order."""
         return of_files(self.warehouse, self.inputs[word], columns, filter)

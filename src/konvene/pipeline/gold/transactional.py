@@ -25,7 +25,7 @@ _OUTCOME = pa.array(["pending", "aborted", "committed"], pa.string())
 
 
 def names_of(transactions: Iterable[pa.RecordBatch]) -> dict[int, str]:
-    """Return the names of producers by id, from rows of silver's `transaction_log`."""
+    """Return transactional ids by producer id, from rows of silver's `transaction_log`."""
     found: dict[int, str] = {}
     for batch in transactions:
         names, producers = (batch[name].to_pylist() for name in NAMED)
@@ -38,7 +38,7 @@ def names_of(transactions: Iterable[pa.RecordBatch]) -> dict[int, str]:
 
 
 def rows_of(ended: Ended, log_partition: int, names: Mapping[int, str]) -> pa.RecordBatch:
-    """Return the rows about commits that ended together."""
+    """Return rows of `transactional_commit`; `names` are transactional ids by producer id."""
     count = len(ended.producer)
     pending = ended.outcome == PENDING
     columns = {

@@ -66,7 +66,7 @@ class Made(NamedTuple):
 
 
 def make(task: Task) -> Made:
-    """Run a task."""
+    """Run a task of a build and return the files that it wrote."""
     return Made(task.kind, task.of, _MAKERS[task.kind](task))
 
 
@@ -100,7 +100,10 @@ def _groups(task: Task) -> list[DataFile]:
 def _reduced(
     task: Task, reducer: PartitionReducer, known: StoredState | None, out: _Out
 ) -> StoredState | None:
-    """Write the rows of `_REDUCED`; return the state to store, if any."""
+    """Reduce the task's records and write the rows of `_REDUCED`; return the state to store for the next
+    task, or None.
+
+    `known` is the stored state that `reducer` was restored from, if any."""
     groups, holes, to_store = task.inputs["groups"], Holes(task), known
     done, reached = 0, Reached()
     if known is not None:
@@ -121,7 +124,10 @@ def _reduced(
 def _feed(
     task: Task, reducer: PartitionReducer, files: Sequence[DataFile], holes: Holes, reached: Reached
 ) -> Iterator[None]:
-    """Feed the reducer these files, pausing now and then so that its rows can be drained."""
+    """Feed the records of these files to the reducer; yields after each batch, so that its rows can be
+    drained.
+
+    `reached` is updated to the last batch."""
     columns = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
     for batch in of_files(task.warehouse, files, columns):
         rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
@@ -140,7 +146,7 @@ def _feed(
 
 
 class Holes:
-    """Counts the offsets of a range that have a record. Ranges are queried in rising order."""
+    """Counter of the offsets in a range that have a record. Ranges must be queried in ascending order."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -181,8 +187,9 @@ class Holes:
 
 
 def _audit(task: Task, files: Sequence[DataFile]) -> Iterator[dict[str, Any]]:
-    """Yield the audit rows about this log in the order written, and those about generations without records,
-    whose log partition is unknown."""
+    """Yield the audit rows about this log, in the order written.
+
+    Those about generations without records are included, since their log partition is unknown."""
     wanted = (ds.field("partition") == task.of.partition) | (ds.field("partition") == -1)
     for batch in of_files(task.warehouse, files, None, wanted):
         yield from batch.to_pylist()
@@ -209,7 +216,7 @@ def _health(task: Task, files: list[DataFile], until_ms: int | None) -> list[Dat
 
 
 def _some_groups(task: Task, files: list[DataFile]) -> Iterator[tuple[str, str]]:
-    """Yield first and last group of ranges with about `HEALTH_ROWS_AT_A_TIME` rows; at least one group
+    """Yield the first and last group id of ranges with about `HEALTH_ROWS_AT_A_TIME` rows, at least one group
     each."""
     rows: Counter[str] = Counter()
     for name in _OF_HEALTH:
@@ -307,7 +314,7 @@ def _table(task: Task, name: str, batches: Iterator[pa.RecordBatch]) -> list[Dat
 
 
 class _Out:
-    """The output files of a task."""
+    """The output files of a task, one per table."""
 
     def __init__(self, task: Task, tables: Sequence[str]) -> None:
         self._task = task
@@ -337,7 +344,7 @@ class _Out:
         self.counts[name] += rows.num_rows
 
     def copy(self, files: Sequence[DataFile], counts: Mapping[str, int]) -> None:
-        """Write the first rows of the files that the previous task wrote."""
+        """Write the first rows of the files that the previous task wrote, `counts[table]` of each table."""
         for file in files:
             left = counts.get(file.table, 0)
             for batch in of_files(self._task.warehouse, [file] if left else []):

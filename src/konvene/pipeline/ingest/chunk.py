@@ -83,7 +83,7 @@ class Done(NamedTuple):
 
 
 def do(task: Chunk) -> Done:
-    """Read a part of a log and write its tables."""
+    """Run a task: read its part of a log and write the tables that follow from it."""
     if task.servers:
         return _read_by(task, _fetched(task))
     try:
@@ -113,7 +113,7 @@ def _fetched(task: Chunk) -> Iterator[Decoded]:
 
 
 class _Coordinator:
-    """Bronze and silver of a coordinator's log."""
+    """Writer of the bronze and silver files of one part of a coordinator's log."""
 
     def __init__(self, task: Chunk, found: Iterator[Decoded]) -> None:
         self.task = task
@@ -267,7 +267,7 @@ def _ends(task: Chunk, buf: memoryview) -> Done:
 
 
 def _between(buf: memoryview, size: int, within: Range) -> tuple[int, int]:
-    """Return where the first batch of a range begins, and where the first one after it does."""
+    """Return the position of the first batch of a range, and that of the first batch after it."""
     at = begin = 0
     while at < size:
         try:
@@ -283,7 +283,8 @@ def _between(buf: memoryview, size: int, within: Range) -> tuple[int, int]:
 
 
 def _all(within: Range) -> list[Span]:
-    """Return the span of a log whose records are not counted: another copy has nothing to add."""
+    """Return one whole span for the range: records of this log are not counted, so no other copy is
+    searched."""
     return [Span(within.first, within.last, WHOLE, within.last - within.first + 1)]
 
 

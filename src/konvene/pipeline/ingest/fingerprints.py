@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 def agreeing(sources: Iterable[Source], messages: list[str]) -> list[Source]:
-    """Return the segments without those whose first batch differs from an earlier one at the same offset.
+    """Return the segments, without those whose first batch differs from another one's at the same offset.
 
     Messages about the omitted ones are appended to `messages`."""
     begins: dict[int, tuple[int, str]] = {}
@@ -57,7 +57,8 @@ def agreeing(sources: Iterable[Source], messages: list[str]) -> list[Source]:
 
 
 def fingerprint(segment: Segment, found: Extent) -> tuple[str, tuple[int, int] | None]:
-    """Return a segment's fingerprint (extent, first and last bytes), and how it begins.
+    """Return a segment's fingerprint (extent and digest of both ends), and offset and checksum of its first
+    batch.
 
     The second value is None if the segment may have been compacted."""
     with open(segment.path, "rb") as file:

@@ -58,7 +58,8 @@ MAX_REMEMBERED_SEGMENTS = 500
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a step. `number` is that of its manifest, None if there was nothing to do."""
+    """The result of an ingest or a build. `number` is that of its manifest, None if there was nothing to
+    do."""
 
     step: str
     number: int | None
@@ -189,8 +190,9 @@ class _Ingest:
         return self._commit(started_ms, tables_row)
 
     def _same_tables(self) -> dict[str, Any]:
-        """Return the ledger's row about tables, if it is to be written; raises `WrongTables` if it
-        differs."""
+        """Return the ledger's entry about tables, or nothing if it has one already.
+
+        Raises `WrongTables` if that differs, or for an unknown table."""
         tables_row = None if self.tables is None else sorted(self.tables)
         unknown = sorted(
             (self.tables or frozenset()) - TABLES.keys() - {each.name for each in TYPED.values()}
@@ -217,7 +219,7 @@ class _Ingest:
         return covered
 
     def _sources(self, of: Partition, copies: Sequence[Copy]) -> Iterator[Source]:
-        """Return the segments that may have new records, first copy first."""
+        """Yield the segments that may have new records, first copy first."""
         covered = self._covered(of)
         for copy in copies:
             for i, segment in enumerate(copy.segments):
@@ -234,7 +236,7 @@ class _Ingest:
                     self.state.left.append(f"{segment.path} went away before it was read")
 
     def _new(self, of: Partition, sources: Sequence[Source]) -> Iterator[_Job]:
-        """Return what no span covers, each range from the first segment that has it."""
+        """Yield tasks for the ranges that no span covers, each from the first segment that has it."""
         covered = self._covered(of)
         planned: list[Range] = []
         for source in sources:
@@ -246,7 +248,7 @@ class _Ingest:
                         yield _Job(self._chunk(of, split, within), within, source.fingerprint)
 
     def _snapshots(self, of: Partition, copies: Sequence[Copy]) -> Iterator[_Job]:
-        """Return the newest snapshot of the cluster metadata."""
+        """Yield a task for the newest snapshot of the cluster metadata log, unless it was read already."""
         newest = max((s for copy in copies for s in copy.snapshots), default=None)
         covered = self._covered(of)
         if newest is None or of.topic != CLUSTER_METADATA_TOPIC or Path(newest.path).name in covered.seen:
@@ -332,7 +334,7 @@ class _Ingest:
         self._remember(sources)
 
     def _stretches(self, source: Source) -> list[Range]:
-        """Return compacted spans that a segment may fill, adjacent ones together."""
+        """Return the compacted spans that a segment may fill; adjacent ones are joined."""
         covered = self._covered(source.of)
         stretches: list[Range] = []
         for span in covered.doubtful(source.offsets):
@@ -348,7 +350,8 @@ class _Ingest:
         return stretches
 
     def _filling(self, source: Source, whole: Range) -> Iterator[_Job]:
-        """Return the tasks that search for the missing records of a stretch: their ranges add up to it."""
+        """Yield tasks that search a segment for the missing records of a stretch; their ranges add up to
+        it."""
         first, last = max(whole.first, source.offsets.first), min(whole.last, source.offsets.last)
         splits = list(cut(source.segment, source.extent, first, last, self.task_bytes))
         for n, split in enumerate(splits):
@@ -366,7 +369,7 @@ class _Ingest:
                 yield file
 
     def _remember(self, sources: Sequence[Source]) -> None:
-        """Record which segments were searched for what is still missing."""
+        """Record the segments that were searched and overlap spans that still lack records."""
         prints: dict[Partition, set[str]] = {}
         for source in sources:
             if source.fingerprint in self.state.unsure:
@@ -402,7 +405,7 @@ class _Ingest:
         )
 
     def _names(self, cluster: str, removed: list[DataFile]) -> None:
-        """Rewrite `topic_name` of a cluster, if there are new names."""
+        """Rewrite a cluster's `topic_name`, if there are new names."""
         before: list[Named] = []
         for file in self.warehouse.files("topic_name", cluster=cluster):
             rows = pq.read_table(self.warehouse.where(file)).to_pylist()
@@ -412,7 +415,7 @@ class _Ingest:
             self._replace("topic_name", Partition(cluster, "", -1), named_table(names), removed)
 
     def _replace(self, table: str, of: Partition, rows: pa.RecordBatch, removed: list[DataFile]) -> None:
-        """Rewrite a small table of a log, or a cluster, when it changes."""
+        """Write the only file of a small table about a log or a cluster, and remove its former one."""
         if self.tables is not None and table not in self.tables:
             return
         folder = folder_of("bronze", table, of)

@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 def spans_of(offsets: np.ndarray[Any, Any], within: Range) -> list[Span]:
-    """Return the spans of a range with records at these offsets (rising, unique)."""
+    """Return the spans that cover a range with records at these offsets, which rise and are unique."""
     first, last = within
     if not len(offsets):
         return [Span(first, last, COMPACTED, 0)]
@@ -65,7 +65,7 @@ def _compacted(offsets: np.ndarray[Any, Any], first: int, last: int) -> Span:
 
 @dataclass(slots=True)
 class Covered:
-    """The ledger of one partition."""
+    """The ledger of one partition: the spans that were read, and the segments that were searched."""
 
     spans: list[Span] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Covered:
         ]
 
     def within(self, wanted: Range) -> tuple[Range, ...]:
-        """Return the parts into which spans divide a range."""
+        """Return the overlaps of a range with the spans."""
         parts = (Range(max(s.first, wanted.first), min(s.last, wanted.last)) for s in self.spans)
         return tuple(part for part in parts if part.first <= part.last)
 

@@ -49,7 +49,7 @@ class Extent(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A part of a segment: bytes, and the offsets `[first, last]` that they may contain."""
+    """A part of a segment: a range of bytes, and the offsets `[first, last]` to read from it."""
 
     path: str
     segment_base: int
@@ -122,7 +122,7 @@ def cut(
 
 
 def _indexed(file: ReadOnlyFile, segment: Segment, size: int) -> Iterator[Cut]:
-    """Return the valid entries of the index, a megabyte or more apart, and the last valid one."""
+    """Yield the valid entries of the index, a megabyte or more apart, and the last valid one."""
     try:
         data = ReadOnlyDisk().read(segment.path.removesuffix(".log") + ".index")
         rows = OffsetIndex.load(segment.base_offset, data, 1 << 62).data
@@ -155,7 +155,8 @@ def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut |
 
 
 def _first(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
-    """Return the position of the first batch, or of an invalid one that is followed by valid batches."""
+    """Return the first batch; if it is invalid but followed by valid ones, the begin of the file; else
+    None."""
     found = _sound(file, size, 0, base_offset)
     if found is None and size >= HEADER_SIZE and find_batch_after(file, size, 0, base_offset) is not None:
         return Cut(0, base_offset)
@@ -163,7 +164,7 @@ def _first(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
 
 
 def _any(file: ReadOnlyFile, size: int, position: int) -> bool:
-    """Return True if any byte after `position` is not zero."""
+    """Return True if any byte from `position` on is not zero."""
     while position < size:
         chunk = file.pread(min(_AHEAD, size - position), position)
         if chunk.count(0) != len(chunk):

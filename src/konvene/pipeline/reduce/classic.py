@@ -55,7 +55,10 @@ def apply_generation(
     audit: Audit,
     at: Position, put: Put,
 ) -> None:  # fmt: skip
-    """Apply a record of a classic group; `before` is the group before it, `row` the history's row."""
+    """Apply a record of a classic group, with the rebalance that it ends.
+
+    `before` is the group before the record, `now` the record's value (None for a tombstone), and `row` the
+    rebalance that `groups.history` found in it, None if there is none."""
     previous = before if isinstance(before, GroupMetadataValue) else None
     if now is None:
         end_group(track, at, put)
@@ -92,8 +95,9 @@ def apply_generation(
 
 
 def _switch_to_partitions(track: GroupTracker, at: Position) -> None:
-    """Switch from tasks to partitions. Partitions without an owner were last owned by the owner of the
-    task."""
+    """Continue with partitions instead of tasks, after a streams group became a classic one.
+
+    Partitions without an owner were last owned by the owner of the task."""
     left = list(track.released)
     track.switch_units()
     for (name, partition, role), tenure in left:
@@ -111,7 +115,7 @@ def _emit_skipped(
     at: Position,
     put: Put,
 ) -> None:
-    """Emit the generations before the reported one; and this one, if it is not reported."""
+    """Emit rows for the generations before this record that left none; without `row`, also for its own."""
     known = now.generation if row is None else row.epoch - 1
     unwritten = audit.unwritten(track.group_id, at.ms)
     is_behind = track.epoch > known > 0 and row is None  # It was deleted and created again.
@@ -129,7 +133,7 @@ def _rebalance(
     track: GroupTracker, previous: GroupMetadataValue | None, now: GroupMetadataValue, row: RebalanceValue,
     audit_row: Mapping[str, Any] | None,
 ) -> OpenRebalance:  # fmt: skip
-    """Return the rebalance that a record ends, with its causes."""
+    """Return the rebalance that a record ends, with its causes and times."""
     target_ms = row.joined_ms if row.joined_ms >= 0 else row.ended_ms
     start_ms: int | None = None
     if audit_row is not None:
@@ -190,7 +194,7 @@ def _emit_eager_gaps(
     owners_before: Mapping[Unit, Tenure],
     audit_row: Mapping[str, Any] | None, at: Position, put: Put,
 ) -> None:  # fmt: skip
-    """Emit the gaps of an eager group during its rebalance."""
+    """Emit a gap for each partition that an eager group revoked and assigned again in a rebalance."""
     protocol = previous.protocol if previous is not None else ""
     if previous is None or protocol in COOPERATIVE or not owners_before:
         return
@@ -214,8 +218,10 @@ def _emit_eager_gaps(
 
 
 def _forget_gaps(track: GroupTracker, now: GroupMetadataValue) -> None:
-    """Forget gaps of units that are not assigned: all remaining ones of an eager group; of a cooperative
-    group those that the generation after their revocation does not assign."""
+    """Drop gaps of units that are not assigned.
+
+    For an eager group these are all that are still open; for a cooperative one, those that the generation
+    after their revocation does not assign."""
     if not now.members:
         return
     gaps = track.ownership.gaps
@@ -229,7 +235,7 @@ def _forget_gaps(track: GroupTracker, now: GroupMetadataValue) -> None:
 
 
 def _record_rejoins(rebalance: OpenRebalance, audit_row: Mapping[str, Any] | None) -> None:
-    """Record when members rejoined."""
+    """Record when members sent JoinGroup, from the audit row."""
     for m in audit_row["members"] if audit_row is not None else ():
         identity = identity_of(m["member_id"], m["instance_id"], m["client_id"], m["client_host"])
         if m["joined_ms"] >= 0 and identity.member_key in rebalance.progress_by_member:

@@ -39,7 +39,7 @@ _last_offset = attrgetter("last_offset")
 
 @dataclass(slots=True)
 class Counts:
-    """Numbers of deliveries and acknowledgements; each time counts."""
+    """Totals of deliveries and of their results; a record counts each time."""
 
     delivered: int = 0
     redelivered: int = 0
@@ -62,7 +62,8 @@ class Counts:
         return self.since(Counts())
 
     def add(self, batch: StateBatch, records: int, before: int) -> None:
-        """Count `records` records of a batch with new state; `before`: how often they had been delivered."""
+        """Count `records` records that reached the state of `batch`; `before` is their delivery count until
+        then."""
         times = batch.delivery_count
         self.delivered += records * (times - before)
         self.redelivered += records * (max(times - 1, 0) - max(before - 1, 0))
@@ -75,7 +76,7 @@ class Counts:
 
 
 class InFlight(NamedTuple):
-    """What a state has about the offsets from its start on."""
+    """Numbers of offsets from a state's start offset on, by what the state has about them."""
 
     available: int
     """Records that were delivered and can be again."""
@@ -89,7 +90,7 @@ class InFlight(NamedTuple):
 
 @dataclass(slots=True)
 class SharePartitionHistory:
-    """The history of a share partition so far."""
+    """What the records so far show about a share partition: its state, totals and times."""
 
     first_ms: int
     last_ms: int = 0
@@ -118,7 +119,7 @@ class SharePartitionHistory:
         return None if self.deleted_ms is not None else self.state
 
     def take(self, ms: int, value: Value | None) -> None:
-        """Apply a record; None if the state is deleted."""
+        """Apply a record: a snapshot, an update, or None for a tombstone, which deletes the state."""
         self.last_ms = ms
         if value is None:
             self.deleted_ms, self.snapshot_epoch, self.restarted = ms, -1, True
@@ -197,8 +198,8 @@ def _batches(value: Value) -> Batches:
 
 
 def _count_one(counts: Counts, known: Batches, batch: StateBatch) -> None:
-    """Count the parts of a batch that are newer than the known state: the larger delivery count wins, then
-    the larger state."""
+    """Count the parts of a batch that are newer than the known batches: a larger delivery count, or the same
+    count and a larger state."""
     at = batch.first_offset
     for old in _touched(known, batch):
         if old.first_offset > at:

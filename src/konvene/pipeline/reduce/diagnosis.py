@@ -54,7 +54,7 @@ _FIELDS = ("kind", "at_ms", "member_id", "instance_id", "client_id", "client_hos
 
 
 class Diagnosis(NamedTuple):
-    """The causes of a rebalance, strongest first."""
+    """The causes of a rebalance, strongest first, and the evidence for them."""
 
     causes: tuple[CauseRow, ...]
     left_out: int
@@ -71,13 +71,16 @@ UNKNOWN_DIAGNOSIS = Diagnosis((), 0, MISSING)
 
 
 def observed(row: Mapping[str, Any]) -> Diagnosis:
-    """Return the causes of an audit row."""
+    """Return the diagnosis that an audit row contains."""
     found = tuple({name: each[name] for name in _FIELDS} for each in row["causes"])
     return Diagnosis(found, row["causes_left_out"], OBSERVED, row["audit_offset"])
 
 
 def inferred(row: RebalanceValue, departures: Mapping[str, str]) -> Diagnosis:
-    """Return the causes that the log implies; `departures` are the possible departure causes by member id."""
+    """Return the diagnosis that the log implies.
+
+    `departures` are the possible departure causes by member id, as `possible_departure_causes` returns
+    them."""
     return Diagnosis(tuple(_as_row(c, departures) for c in row.causes), row.causes_left_out, INFERRED)
 
 
@@ -92,7 +95,9 @@ def _as_row(cause: Cause, departures: Mapping[str, str]) -> CauseRow:
 
 
 class Audit:
-    """The audit rows of one log partition that were not inferred from its log. Each is found once."""
+    """Index of the audit rows of one log partition that were not inferred from its log.
+
+    Each lookup removes the rows that it returns."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         self._rows: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
@@ -102,7 +107,7 @@ class Audit:
         return f"<audit of {len(self._rows)} groups>"
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows that stand behind the known ones."""
+        """Add rows that follow the known ones in the audit topic; rows inferred from the log are ignored."""
         for row in rows:
             if not row["inferred"]:
                 self._rows.setdefault(row["group_id"], {}).setdefault(row["epoch"], []).append(row)
@@ -110,8 +115,9 @@ class Audit:
     def of(
         self, group_id: str, epoch: int, offset: int, *, completed: bool = False
     ) -> Mapping[str, Any] | None:
-        """Return the row that explains a record; with `completed` the one that reports the end of the
-        rebalance."""
+        """Remove and return the row that explains a record, or None.
+
+        With `completed` it is the row that reports the end of the rebalance."""
         epochs = self._rows.get(group_id)
         if epochs is None:
             return None
@@ -124,7 +130,8 @@ class Audit:
         return None
 
     def lost(self, group_id: str, first: int, last: int, offset: int) -> list[Mapping[str, Any]]:
-        """Return rows about epochs up to this record whose records are lost, or that left none.
+        """Remove and return the rows about these epochs, up to `offset`, whose records are lost or were never
+        written.
 
         A decision that ends two generations leaves a record of the last one only, and two audit rows."""
         epochs = self._rows.get(group_id, {})
@@ -139,8 +146,9 @@ class Audit:
         return found
 
     def unwritten(self, group_id: str, ms: int) -> list[Mapping[str, Any]]:
-        """Return rows up to `ms` about generations that left no record: each was superseded before it was
-        stored, and its number may be reused after a crash."""
+        """Remove and return the rows up to `ms` about generations that left no record.
+
+        Each was superseded before it was stored, and its number may be reused after a crash."""
         epochs = self._rows.get(group_id, {})
         found = [
             (row["audit_offset"], epoch, row)
@@ -163,7 +171,7 @@ class Audit:
 
 
 def _reports_completion(row: Mapping[str, Any]) -> bool:
-    """Return True for the second row of an epoch, which reports that all members have converged."""
+    """Return True for the second audit row of an epoch, which reports that all members have converged."""
     return row["group_type"] != "classic" and row["state"] not in ("Assigning", "Empty")
 
 
@@ -174,9 +182,11 @@ def possible_departure_causes(
     *, session_timeout_ms: int = NOT_KNOWN, rebalance_timeout_ms: int = NOT_KNOWN, seen_ms: int = NOT_KNOWN,
     absent_ms: int, may_time_out: bool, may_miss_sync: bool,
 ) -> str:  # fmt: skip
-    """Causes that can explain a member last seen at `seen_ms` and absent at `absent_ms`.
+    """Return the causes, joined by `|`, that can explain a member last seen at `seen_ms` and absent at
+    `absent_ms`.
 
-    `may_time_out`, `may_miss_sync`: whether a rebalance waits for the member at all."""
+    `may_time_out` and `may_miss_sync`: whether a rebalance waited for the member to revoke or rejoin, and for
+    its SyncGroup."""
     since_ms = absent_ms - seen_ms if seen_ms >= 0 else None
     found = [LEFT]
     if session_timeout_ms < 0 or since_ms is None or since_ms >= session_timeout_ms:
@@ -212,7 +222,8 @@ def departure_causes_of_generation(
 
 
 def _rebalance_timeout_ms(member: MemberMetadata) -> int:
-    """Return the rebalance timeout. Version 0 of the record has none: the session timeout stands for it."""
+    """Return the rebalance timeout; version 0 of the record has none, and its session timeout is used
+    instead."""
     return member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout
 
 
@@ -238,7 +249,7 @@ MISSING_EVIDENCE = {
 
 
 def missing_evidence(cause: str) -> str | None:
-    """Return what a cause leaves open and which source has it; None if it leaves nothing open."""
+    """Return a text on what a cause leaves open and which source has it; None if it leaves nothing open."""
     if "|" in cause or cause == causes.MEMBER_DEPARTED:
         return MISSING_EVIDENCE[causes.MEMBER_DEPARTED]
     return MISSING_EVIDENCE.get(cause)

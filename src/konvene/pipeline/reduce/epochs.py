@@ -107,7 +107,10 @@ def apply_current(
     at: Position,
     put: Put,
 ) -> None:
-    """Apply a member's current assignment record."""
+    """Apply a record of a member's current assignment: what it gained and lost, its state, the members it
+    waits for.
+
+    `before` and `after` are the member before and after the record."""
     if is_tombstone:
         if before is not None:
             _release_all(track, before, names, at, put)
@@ -142,7 +145,7 @@ def apply_current(
 
 
 def _inherits_classic_assignment(track: GroupTracker, group: Group, member: Any) -> bool:
-    """Return True if the assignment is the one of the classic group, expressed as tasks, before the first
+    """Return True if the assignment is that of the former classic group, expressed as tasks, before the first
     epoch."""
     return (
         track.switched_in_batch == track.batch
@@ -173,7 +176,9 @@ def apply_target(track: GroupTracker, group: Group, at: Position) -> None:
 def apply_epoch(
     track: GroupTracker, group: Group, row: RebalanceValue | None, audit: Audit, at: Position, put: Put
 ) -> None:
-    """Apply the record of an epoch; `row` is the history's row, if the record bumps it."""
+    """Apply the record of an epoch.
+
+    `row` is the rebalance that `groups.history` found in it, None if the record does not bump the epoch."""
     if row is None:
         if isinstance(group, StreamsGroup) and group.members and track.ended_as("classic"):
             track.switch_units()
@@ -202,7 +207,7 @@ def apply_epoch(
 def apply_convergence(
     track: GroupTracker, row: RebalanceValue, audit: Audit, member_id: str, at: Position, put: Put
 ) -> None:
-    """Apply that all members have reached their target assignment."""
+    """End the rebalance, because all members have reached their targets; `member_id` did so last."""
     audit.of(track.group_id, row.epoch, at.offset, completed=True)
     rebalance = track.open
     if rebalance is None or rebalance.epoch != row.epoch:
@@ -221,7 +226,8 @@ def source_topics_of(group: Any) -> Mapping[str, tuple[str, ...]]:
 
 
 def end_group(track: GroupTracker, at: Position, put: Put) -> None:
-    """Handle that the group is deleted, or continues with another type."""
+    """End the rebalance in progress and release all members, because the group was deleted or changed its
+    type."""
     track.supersede(None, (), _state_of_rebalance(track), at, put)
     for identity in sorted(track.present.values()):  # In a compacted log their own tombstones may be missing.
         track.release(identity, track.ownership.units_of(identity), at, put)
@@ -257,7 +263,8 @@ def _departure_causes(track: GroupTracker, member: Any, at: Position) -> str:
 
 
 def _unconverged(track: GroupTracker, group: Group) -> list[MemberIdentity]:
-    """Return members that have not reached a target, if they are few."""
+    """Return the members that have not reached their target; none if they are more than
+    `MAX_UNCONVERGED_REPORTED`."""
     rebalance = track.open
     if rebalance is None or rebalance.target_ms is None or len(group.behind) > MAX_UNCONVERGED_REPORTED:
         return []
@@ -278,7 +285,7 @@ def emit_skipped_epochs(
     put: Put,
     unwritten: Iterable[Mapping[str, Any]] = (),
 ) -> None:
-    """Emit rows for the epochs between the tracker's last one and `epoch`, which left no record.
+    """Emit rows for the epochs after the tracker's last one up to `epoch`, which left no record.
 
     `unwritten` are audit rows about generations that left no record."""
     first = track.epoch + 1 if 0 <= track.epoch < epoch else NOT_KNOWN

@@ -88,7 +88,7 @@ class OpenRebalance:
 
 
 class End(NamedTuple):
-    """How a rebalance ended, or that it did not."""
+    """How a rebalance ended; without `ms` it has not ended, or the time is unknown."""
 
     state: str
     ms: int | None
@@ -99,7 +99,7 @@ class End(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What changed hands."""
+    """Numbers of units that changed hands between start and end of a rebalance."""
 
     units: int
     before: int
@@ -165,7 +165,8 @@ class _Shared(NamedTuple):
 def _shared(
     ownership: Ownership, got: dict[str, int], lost: dict[str, int], regained: dict[str, int]
 ) -> _Shared:
-    """Count shared units; adds the units that members gained and lost to `got` and `lost`."""
+    """Count the shared units that moved and that were added; adds what members gained and lost to `got` and
+    `lost`."""
     gained: dict[Unit, int] = {}
     for (unit, member_key), was in ownership.copied.items():
         if unit[2] != SHARED:
@@ -212,7 +213,7 @@ def rebalance_row(
 def row_without_records(
     log: LogPartition, group_id: str, rebalance: OpenRebalance, end: End, evidence: str
 ) -> Row:
-    """Return a row for epochs of which the log has no records: the changes are unknown and counted as
+    """Return a row of `rebalance` for epochs of which the log has no records: all counts of changes are
     zero."""
     rebalance.unavailable_ms = None
     rebalance.joined, rebalance.departed = {}, {}
@@ -230,7 +231,10 @@ def member_row(
     role: str,
     evidence: str,
 ) -> Row:
-    """Return a row of `rebalance_member`; `after` is the number of units it owns, `role` its part."""
+    """Return a row of `rebalance_member`.
+
+    `after` is the number of units that the member owns at the end, `role` its part (`stayed`, `joined`,
+    `gone`)."""
     identity = progress.identity
     got, lost = counts.got.get(identity.member_key, 0), counts.lost.get(identity.member_key, 0)
     since_ms = None
@@ -245,7 +249,7 @@ def member_row(
 
 
 def open_gap_ms(ownership: Ownership, start_ms: int | None, end_ms: int) -> int:
-    """Return the total time since the start for which units without an owner have had none."""
+    """Return the total time until `end_ms` for which units have had no owner, counted from `start_ms` on."""
     return sum(
         max(end_ms - max(gap.at.ms, start_ms if start_ms is not None else gap.at.ms), 0)
         for unit, gap in ownership.gaps.items()

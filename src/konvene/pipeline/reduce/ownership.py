@@ -113,7 +113,7 @@ class Ownership:
     def gain(
         self, unit: Unit, identity: MemberIdentity, group_type: str, epoch: int, at: Position
     ) -> Tenure | None:
-        """Assign a unit to a member; return the previous ownership, if another member had it."""
+        """Assign a unit to a member; return the tenure that this replaces, if there was one."""
         tenure = Tenure(identity, group_type, epoch, at)
         if unit[2] != ACTIVE:
             key = (unit, identity.member_key)
@@ -134,7 +134,7 @@ class Ownership:
         return before
 
     def lose(self, unit: Unit, identity: MemberIdentity) -> Tenure | None:
-        """Take a unit from a member; return None if it already belonged to another one."""
+        """Take a unit from a member and return its tenure; None if the unit belongs to another one by now."""
         if unit[2] != ACTIVE:
             key = (unit, identity.member_key)
             copy = self.copies.get(key)
@@ -157,7 +157,7 @@ class Ownership:
         return unit in self.owners if unit[2] == ACTIVE else (unit, tenure.identity.member_key) in self.copies
 
     def units_of(self, identity: MemberIdentity) -> list[Unit]:
-        """Return all units of a member, in order. Scans everything: only for groups that end."""
+        """Return all units of a member, sorted. Scans the whole group, so call it rarely."""
         owned = [
             unit for unit, tenure in self.owners.items() if tenure.identity.member_id == identity.member_id
         ]
@@ -189,18 +189,18 @@ class Ownership:
         _step(self.counts, member_key, step)
 
     def has_reader(self, unit: Unit) -> bool:
-        """Return True if any member reads the unit."""
+        """Return True if any member owns the unit in a role that reads it."""
         return unit in self.owners or unit in self.holders
 
     def rename(self, old: MemberIdentity, new: MemberIdentity) -> None:
-        """Transfer the units of a member whose identity became known later."""
+        """Transfer the units of a member to the identity that a later record showed."""
         for unit in self.units_of(old):
             tenure = self.lose(unit, old)
             if tenure is not None:
                 self.gain(unit, new, tenure.group_type, tenure.epoch, tenure.at)
 
     def reset(self) -> None:
-        """Count changes from here on."""
+        """Forget the recorded changes: from here on, changes are relative to the current owners."""
         self.changed = {}
         self.previous_owners = {}
         self.copied = {}
@@ -217,7 +217,10 @@ class Ownership:
         epoch: int,
         stretch: int = NOT_KNOWN,
     ) -> Row:
-        """Return a row of `ownership`; without `end` the member still owns the unit, in this stretch."""
+        """Return a row of `ownership`.
+
+        Without `end` the member still owns the unit, and `stretch` is the log's current one
+        (`Position.stretch`)."""
         identity = tenure.identity
         sure = tenure.at.whole and (stretch if end is None else end.stretch) == tenure.at.stretch
         return (
@@ -228,7 +231,8 @@ class Ownership:
         )  # fmt: skip
 
     def gap_row(self, log: LogPartition, unit: Unit, gap: Gap, end: Position | None, to: str | None) -> Row:
-        """Return a row of `unavailability`; without `end` the gap is open."""
+        """Return a row of `unavailability`; `to` is the id of the next owner. Without `end` the gap is still
+        open."""
         sure = gap.at.whole and (end is None or end.stretch == gap.at.stretch)
         rebalance = gap.rebalance or RebalanceRef()
         sure = sure and rebalance.is_sure

@@ -30,7 +30,7 @@ class LogPartition(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The position of a record."""
+    """Time and offset of a record, and how complete the log is up to it."""
 
     ms: int
     offset: int
@@ -42,7 +42,7 @@ class Position(NamedTuple):
 
 
 class MemberIdentity(NamedTuple):
-    """A member as rows name it. A static member is the same under each of its member ids."""
+    """A member as rows name it. A static member has the same key under each of its member ids."""
 
     member_key: str
     """The key by which it is recognised: the instance id, else the member id."""

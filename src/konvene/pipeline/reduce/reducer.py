@@ -87,9 +87,10 @@ _READ = {code: kind for code, kind in GROUP_RECORDS.items() if kind.key in _KIND
 
 
 class PartitionReducer:
-    """Reduces one partition, record by record in log order. May be pickled at any point.
+    """Reducer of one partition: takes records in log order, and returns rows of tables from `drain`.
 
-    `audit`: rows of `audit_event` about this partition. `names`: topic names by id in Kafka's text form."""
+    `audit`: rows of `audit_event` about this partition. `names`: topic names by id in Kafka's text form. A
+    reducer may be pickled between any two records."""
 
     def __init__(
         self,
@@ -130,10 +131,10 @@ class PartitionReducer:
     def learn(
         self, audit: Iterable[Mapping[str, Any]], names: Mapping[str, str], offset: int, ms: int
     ) -> bool:
-        """Add what was not known when the log was read up to this offset and time.
+        """Add audit rows and topic names that became known after the log was read up to this offset and time.
 
-        `audit` are rows behind the known ones, `names` all names. Returns False if the rows reduced so far
-        would have been different: the log then has to be reduced again by a new reducer."""
+        `audit` are rows that follow the known ones, `names` all names. Returns False if the rows reduced so
+        far would have been different: the log then has to be reduced again by a new reducer."""
         rows = [row for row in audit if not row["inferred"]]
         self._audit.add(rows)
         late = any(
@@ -144,12 +145,12 @@ class PartitionReducer:
     # --- input ---
 
     def batch(self, base_offset: int, last_offset: int, count: int) -> None:
-        """Begin a batch that ends with `last_offset` and of which `count` records are left."""
+        """Begin a batch of the log, of which `count` records are left after compaction."""
         self._history.batch(base_offset, last_offset, count)
         self._detect_batch()
 
     def gap(self) -> None:
-        """Handle records that are missing or could not be read."""
+        """Mark the history as incomplete, because records are missing here or could not be read."""
         self._history.gap()
         self._update_completeness()
 
@@ -170,7 +171,7 @@ class PartitionReducer:
         self.take_record(offset, timestamp_ms, record)
 
     def _read_key(self, kind: RecordType, key: bytes) -> Struct:
-        """Decode a key. Recent ones are cached, since most recur."""
+        """Decode a key and cache it, since most keys recur."""
         if len(self._keys) >= MAX_CACHED_KEYS:
             self._keys.clear()
         decoded = self._keys[bytes(key)] = decode(kind.key, 0, key, 2)
@@ -231,7 +232,7 @@ class PartitionReducer:
         self, kind: int, track: GroupTracker, group: Any, member: Any, member_id: str, record: Record,
         row: RebalanceValue | None, at: Position,
     ) -> None:  # fmt: skip
-        """Apply a record of a group that assigns, given the member before it."""
+        """Apply a record of a consumer, share or streams group, given the member before it."""
         if kind == _CURRENT:
             after = group.members.get(member_id)
             is_tombstone = record.value is None
@@ -270,12 +271,13 @@ class PartitionReducer:
         classic.apply_generation(track, before, value, row, self._audit, at, self._put)
 
     def finish(self) -> None:
-        """Emit rows of what is not over at the end of the log. More records may follow."""
+        """Emit rows for rebalances, intervals and gaps that are open at the end of the log. More records may
+        follow."""
         for group_id in sorted(self._tracks):
             self._tracks[group_id].finish(self._stretch, self._put)
 
     def drain(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Return the rows by table since the last call, in the order of the tables' columns."""
+        """Return the rows emitted since the last call, by table, in the order of the table's columns."""
         rows, self._rows = self._rows, {name: [] for name in TABLES}
         return rows
 
@@ -289,7 +291,8 @@ class PartitionReducer:
         self._rows[table].append(row)
 
     def _track(self, group_id: str, group: Any) -> GroupTracker:
-        """Return the group's tracker; `group` is the group before the record."""
+        """Return the group's tracker, created or reset if necessary; `group` is the group before the
+        record."""
         track = self._tracks.get(group_id)
         if track is None:
             track = self._tracks[group_id] = GroupTracker(group_id, self._log, Ownership(group_id))
@@ -311,7 +314,8 @@ class PartitionReducer:
         track.group_type = group_type
 
     def _detect_batch(self) -> None:
-        """Detect the start of another batch."""
+        """Count a new batch if the history is in another one, and drop the trackers of groups that ended
+        before it."""
         if self._history.begins == self._begins:
             return
         self._begins = self._history.begins

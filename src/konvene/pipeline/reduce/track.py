@@ -45,7 +45,7 @@ Put = Callable[[str, Row], None]
 
 @dataclass(slots=True)
 class GroupTracker:
-    """See the module docstring."""
+    """The state of one group while its log is read; see the module docstring."""
 
     group_id: str
     log: LogPartition
@@ -116,14 +116,14 @@ class GroupTracker:
     def transfer(
         self, identity: MemberIdentity, lost: Iterable[Unit], gained: Iterable[Unit], at: Position, put: Put
     ) -> None:
-        """Apply a changed assignment of a member."""
+        """Apply a changed assignment of a member: end and begin intervals of ownership, and gaps."""
         for unit in lost:
             self._lose(unit, identity, at, put)
         for unit in gained:
             self._gain(unit, identity, at, put)
 
     def release(self, identity: MemberIdentity, units: Iterable[Unit], at: Position, put: Put) -> None:
-        """Take all units from a departing member."""
+        """Take units from a departing member, and remember them until the batch ends."""
         for unit in units:
             tenure = self._lose(unit, identity, at, put, named=False)
             if tenure is not None:
@@ -159,11 +159,12 @@ class GroupTracker:
         put("ownership", self.ownership.interval(self.log, unit, tenure, at, self.epoch))
 
     def ended_as(self, group_type: str) -> bool:
-        """Return True if the group had this type until this batch."""
+        """Return True if the group had this type and ended in the current batch."""
         return self.last_end == (self.batch, group_type)
 
     def switch_units(self) -> None:
-        """Switch between partitions and tasks, which is no change of ownership."""
+        """Forget changes and gaps, because the group's units become tasks instead of partitions or vice
+        versa."""
         self.switched_in_batch = self.batch
         self.released.clear()
         self.ownership.gaps.clear()
@@ -172,7 +173,8 @@ class GroupTracker:
     # --- batches and gaps in the log ---
 
     def begin_batch(self, batch: int) -> None:
-        """Handle the group's first record of a batch."""
+        """Begin a batch with a record of this group; units released in its previous batch get their
+        rebalance."""
         self.batch = batch
         self.size = len(self.present)
         if self.released:
@@ -192,7 +194,7 @@ class GroupTracker:
             self.begin_unknown(epoch)
 
     def begin_unknown(self, epoch: int) -> None:
-        """Begin a rebalance whose start is not known."""
+        """Begin a rebalance whose start is unknown; it yields no row."""
         self.joined.clear()
         self.departed.clear()
         self.open = OpenRebalance(
@@ -202,7 +204,8 @@ class GroupTracker:
         self.last = RebalanceRef(epoch)
 
     def lose_history(self, put: Put) -> None:
-        """Handle possibly missing records: the rebalance in progress cannot be followed to its end."""
+        """Report the rebalance and the gaps in progress as missing and forget them, because records may be
+        missing here."""
         rebalance, self.open = self.open, None
         if rebalance is not None and rebalance.is_reported:
             put(
@@ -292,7 +295,11 @@ class GroupTracker:
     def supersede(
         self, epoch: int | None, unconverged: Iterable[MemberIdentity], state: str, at: Position, put: Put
     ) -> None:
-        """End the rebalance in progress because the next epoch came first, or the group ended."""
+        """End the rebalance in progress, because the next epoch came first or the group ended (`epoch` is
+        None).
+
+        `unconverged` are the members that had not reached their target, `state` is the rebalance's last
+        state."""
         rebalance = self.open
         if rebalance is None:
             return
@@ -308,7 +315,9 @@ class GroupTracker:
             self.ownership.lose(unit, tenure.identity)
 
     def close(self, end: End, at: Position, put: Put, evidence: str = OBSERVED) -> None:
-        """End the rebalance in progress."""
+        """End the rebalance in progress and emit its rows.
+
+        `evidence` is that of the rows about members."""
         rebalance, self.open = self.open, None
         if rebalance is not None:
             rebalance.last_offset = at.offset
@@ -322,7 +331,9 @@ class GroupTracker:
                 self.ownership.detach_gaps()
 
     def emit(self, rebalance: OpenRebalance, end: End, put: Put, evidence: str = OBSERVED) -> None:
-        """Emit its rows; `evidence` is that of the member rows."""
+        """Emit the rows of a rebalance.
+
+        `evidence` is that of the rows about members."""
         counts = count_changes(self.ownership)
         if self.is_first and rebalance.group_type == "classic" and counts.added:
             rebalance.diagnosis = rebalance.diagnosis._replace(
@@ -369,7 +380,7 @@ class GroupTracker:
     # --- the end of the log ---
 
     def finish(self, stretch: int, put: Put) -> None:
-        """Emit what is not over at the end of the log, without changing any state."""
+        """Emit the rows of what is open at the end of the log, without changing any state."""
         rebalance = self.open
         if rebalance is not None and rebalance.is_reported:
             self.emit(

@@ -26,7 +26,7 @@ _ROLES = (ACTIVE, "standby", "warmup")
 
 
 class Names:
-    """Topic names by id. A topic without a known name goes by its id."""
+    """Topic names by id. A topic whose name is unknown is named by its id."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = dict(names)
@@ -51,7 +51,9 @@ class Names:
 
 
 def changes(before: Any, after: Any, names: Names) -> tuple[list[Unit], list[Unit]]:
-    """Return the units that a member lost and gained, in order. None means that it was, or is, no member."""
+    """Return the units that a member lost and gained, sorted.
+
+    `before` and `after` are its current assignments; None if it was, or is, no member."""
     if (
         before is not None
         and after is not None
@@ -107,7 +109,7 @@ def classic_units(group: GroupMetadataValue, member: MemberMetadata) -> set[Unit
 
 
 def owners_of_missing(group: ConsumerGroup | StreamsGroup, member_id: str) -> Iterator[str]:
-    """Yield the member ids that own units of a member's target which it has not received."""
+    """Yield the ids of members that own units of a member's target that it does not have yet."""
     if isinstance(group, ConsumerGroup):
         assigned = group.members[member_id].current.assigned
         for topic, partitions in group.targets.get(member_id, {}).items():
@@ -133,7 +135,8 @@ def owners_of_missing(group: ConsumerGroup | StreamsGroup, member_id: str) -> It
 
 
 def _on_its_process(group: StreamsGroup, process_id: str, subtopology: str, partition: int) -> Iterator[str]:
-    """Yield members of a process that own a task in any role: no other member of it may have the task."""
+    """Yield the members of this process that own the task in any role; no other member of it may have it
+    then."""
     owner = group.active.get(subtopology, {}).get(partition)
     holders = [] if owner is None else [owner]
     for copies in (group.standby, group.warmup):

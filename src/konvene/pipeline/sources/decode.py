@@ -37,7 +37,7 @@ _USERS = re.compile(r"(?!__).*")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a table is decoded from logs."""
+    """A table that can be read from logs: its schema, the topics that contain it, and its decoder."""
 
     table: str
     schema: pa.Schema
@@ -66,7 +66,8 @@ class Reading:
 
 
 def reading(table: str) -> Reading:
-    """Return how a table is read. Raises ValueError for a table that is not derived from one log."""
+    """Return how a table is read from logs. Raises ValueError for a table that does not follow from one
+    log."""
     if table in TABLES_OF_LOGS:
         return TABLES_OF_LOGS[table]
     raise ValueError(f"konvene-log has no table {table}; it has {', '.join(sorted(TABLES_OF_LOGS))}")
@@ -172,8 +173,8 @@ def _decoded(part: Slice) -> Iterator[Decoded]:
 
 
 def fetched(servers: str, of: Partition, first: int, last: int) -> Iterator[Decoded]:
-    """Yield the batches that a broker has of a range of offsets; the first and last batch may contain
-    others."""
+    """Fetch a range of offsets from a broker and yield the decoded batches; the first and last may exceed the
+    range."""
     with asyncio.Runner() as runner:
         cluster = Cluster(servers)
         try:

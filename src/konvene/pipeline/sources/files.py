@@ -84,7 +84,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Found:
-    """The logs below the paths, ordered by cluster, topic and partition."""
+    """The logs found below some paths, ordered by cluster, topic and partition."""
 
     copies: list[Copy] = field(default_factory=list)
 
@@ -135,7 +135,7 @@ def find(paths: Iterable[str | Path], cluster: str = "") -> Found:
 
 
 def _folders(path: str, deep: int) -> Iterator[str]:
-    """Return the partition directories at `path` and below."""
+    """Yield the partition directories at `path`, and at most `deep` levels below."""
     name = os.path.basename(path)
     if _LEAVING.match(name):
         return
@@ -153,7 +153,7 @@ def _folders(path: str, deep: int) -> Iterator[str]:
 
 
 def _names(folder: str) -> list[str]:
-    """Return the segment files of a partition directory."""
+    """Return the names of the segments and snapshots in a partition directory."""
     return [name for name in os.listdir(folder) if _SEGMENT.match(name) or _SNAPSHOT.match(name)]
 
 
@@ -176,7 +176,7 @@ def _copy(folder: str, names: set[str], cluster: str, *, kept: bool = False) -> 
 
 
 def _kept_homes(folders: Iterable[str]) -> set[str]:
-    """Return the data directories that belong to no broker."""
+    """Return those parents of these directories that belong to no broker (node id -1)."""
     homes = {os.path.dirname(folder) for folder in folders}
     return {home for home in homes if (whose := _identity(home)) is not None and whose.node_id == NO_BROKER}
 

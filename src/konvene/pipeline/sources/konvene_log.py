@@ -75,7 +75,7 @@ _KNOWN = {name.lower() for name in OPTIONS} | {"paths"}
 
 
 class KonveneLog(DataSource):
-    """The data source; see the module docstring."""
+    """Spark data source; see the module docstring."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -117,14 +117,14 @@ class KonveneLog(DataSource):
 
 
 class Part(InputPartition):
-    """The part of the logs that one task reads."""
+    """The part of a log that one task of Spark reads."""
 
     def __init__(self, part: Slice) -> None:
         super().__init__(part)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what exists when the query is planned."""
+    """Reader of a batch query: the offsets that exist when the query is planned."""
 
     def __init__(self, what: Reading, wanted: Wanted, source: Source, schema: StructType) -> None:
         self._reading = what
@@ -143,7 +143,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads continuously; its progress is in Spark's checkpoint only."""
+    """Reader of a streaming query; its progress is kept only in Spark's checkpoint."""
 
     def __init__(
         self, what: Reading, wanted: Wanted, source: Source, schema: StructType, options: Mapping[str, str]

@@ -22,7 +22,7 @@ _CHUNK = 1 << 18
 
 
 class Limit(NamedTuple):
-    """Limits of a micro-batch; None means no limit."""
+    """Limits of a micro-batch; None means unlimited."""
 
     records: int | None = None
     bytes: int | None = None
@@ -54,8 +54,9 @@ class _Taken(NamedTuple):
 
 
 def limited(ahead: Mapping[P, Sequence[Part]], start: Mapping[P, int], limit: Limit) -> dict[P, int]:
-    """Return the offset up to which each partition may be read from `start` on, given the available parts
-    `ahead`."""
+    """Return the offsets up to which the next micro-batch reads each partition.
+
+    `ahead` are the parts available from `start` on."""
     reached = dict(start)
     behind = [of for of, parts in ahead.items() if parts]
     turn = sum(start.values()) % len(behind) if behind else 0
@@ -76,8 +77,9 @@ def _share(limit: Limit, taken: _Taken, among: int) -> Limit:
 
 
 def _go(parts: Sequence[Part], at: int, share: Limit, must: bool) -> tuple[int, _Taken]:
-    """Return the offset reached with a share of the limit, and the amount used; with `must` at least one
-    batch."""
+    """Return the offset reached with a share of the limit, and the amount used.
+
+    With `must` at least one batch is taken, even if it exceeds the share."""
     taken = _Taken()
     for part in parts:
         if taken.plus(files=1).exceeds(share) and not (must and taken == _Taken()):

@@ -69,7 +69,7 @@ class Appended(NamedTuple):
 
 
 class LiveReader:
-    """Copies a cluster's coordinator logs into a directory, which it locks."""
+    """Copies the coordinator logs of a live cluster into a directory, which it locks."""
 
     def __init__(
         self, bootstrap: str, directory: str | Path, *, topics: Sequence[str] = SPOOLED_TOPICS,
@@ -149,7 +149,9 @@ class LiveReader:
         return sorted(appended)
 
     async def _refused(self, got: FetchedBatches) -> None:
-        """Handle a partition's error: refresh the leader, or follow the new log start."""
+        """Handle an error for a partition: wait for a new leader, or move to the log's new start.
+
+        Raises `KafkaError` for other errors."""
         tp = got.partition
         if got.error_code in LEADER_MOVED:
             self._cluster.forget_topic(tp.topic)
@@ -162,7 +164,7 @@ class LiveReader:
     # what there is to read
 
     async def _refresh_metadata(self) -> None:
-        """Request topics and the ends of users' logs, each when it is due."""
+        """Refresh the metadata, and the ends of users' logs, if their intervals have passed."""
         if self._is_due("metadata", METADATA_MS):
             metadata = await self._cluster.refresh()
             self.spool.adopt(metadata.cluster_id)
@@ -182,8 +184,9 @@ class LiveReader:
         return True
 
     async def _begin(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where to continue: after the spooled end, unless the log starts later. Raises
-        `LogWentBack`."""
+        """Return the offsets to continue from: the end of what is stored, or the log start if that is later.
+
+        Raises `LogWentBack` if a log ends before what is stored."""
         if not partitions:
             return {}
         first = await list_offsets(self._cluster, dict.fromkeys(partitions, EARLIEST))
@@ -202,7 +205,7 @@ class LiveReader:
         return begun
 
     async def _read_ends(self) -> None:
-        """Read the last batch header of each users' log that has grown."""
+        """Fetch the last batch header of each users' log that has grown."""
         users = [
             topic.name
             for topic in self._cluster.metadata.topics.values()
@@ -248,7 +251,7 @@ async def ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[T
 
 
 async def ranges(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the first and end offset of each partition of those topics that the cluster has."""
+    """Return start and end offset of each partition of these topics that has a leader."""
     partitions = _partitions(await cluster.refresh(), topics)
     if not partitions:
         return {}
@@ -287,7 +290,7 @@ async def read_range(
 
 
 def _partitions(metadata: Metadata, topics: Sequence[str]) -> list[TopicPartition]:
-    """Return those of these topics with an available leader."""
+    """Return the partitions of these topics that have a leader."""
     return [
         TopicPartition(topic, each.partition)
         for topic in topics

@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Filter for partitions and offsets."""
+    """Filter for the topics, partitions and offsets to read."""
 
     topics: re.Pattern[str]
     """Allowed topic names."""
@@ -67,7 +67,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Files:
-    """Segments below some paths, which may be growing."""
+    """Log segments below some paths, which may be growing, as a source of a query."""
 
     paths: tuple[str, ...]
     cluster: str = ""
@@ -97,7 +97,7 @@ class Files:
     def limited(
         self, wanted: Wanted, start: Mapping[Partition, int], target: Mapping[Partition, int], limit: Limit
     ) -> dict[Partition, int]:
-        """Return the end offsets of the next batch: from `start` towards `target`, within `limit`."""
+        """Return the end offsets of the next micro-batch: from `start` towards `target`, within `limit`."""
         ahead = {
             of: [
                 Part(segment.path, extent, begin, until)
@@ -135,7 +135,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The logs of a cluster, read over Fetch."""
+    """The logs of a live cluster, read over Fetch, as a source of a query."""
 
     bootstrap: str
     cluster: str = ""

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Named(NamedTuple):
-    """A row of `topic_name`. Without a name it only has a number of partitions."""
+    """A row of `topic_name`. With an empty name it only says how many partitions a topic id has at least."""
 
     cluster: str
     topic_id: str
@@ -38,14 +38,14 @@ class Named(NamedTuple):
 
 
 def names_in_folders(copies: Iterable[Copy]) -> Iterator[Named]:
-    """Return the names in `partition.metadata` files."""
+    """Yield the names that `partition.metadata` files imply."""
     for copy in copies:
         if copy.topic_id is not None:
             yield Named(copy.of.cluster, copy.topic_id, copy.of.topic, copy.of.partition + 1)
 
 
 def names_in_commits(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]:
-    """Return the names in commits whose version has id and name; `rows` are silver's."""
+    """Yield the names in rows of silver's `offset_commit` whose version has both id and name."""
     ids = rows.schema.get_field_index("topic_id")
     if ids < 0 or rows.column(ids).null_count == rows.num_rows:
         return
@@ -58,7 +58,7 @@ def names_in_commits(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]:
 
 
 def names_in_share_groups(rows: pa.RecordBatch, cluster: str) -> Iterator[Named]:
-    """Return the names in share groups' state metadata; `rows` are silver's."""
+    """Yield the names in rows of silver's `share_group_state_partition_metadata`."""
     for column in ("initializing_topics", "initialized_topics", "deleting_topics"):
         for topics in rows.column(column).to_pylist():
             for topic in topics or ():
@@ -96,7 +96,7 @@ def _in_batch(batch: memoryview, cluster: str) -> Iterator[Named]:
 
 
 def merged(names: Iterable[Named]) -> list[Named]:
-    """Merge rows into one per topic id that has a name."""
+    """Merge rows into one per topic id, without ids that have no name."""
     called: dict[tuple[str, str], str] = {}
     counted: dict[tuple[str, str], int] = {}
     for each in sorted(names):
@@ -107,7 +107,7 @@ def merged(names: Iterable[Named]) -> list[Named]:
 
 
 def named_table(names: Iterable[Named]) -> pa.RecordBatch:
-    """Return the rows as the table `topic_name`."""
+    """Return the rows as a batch of the table `topic_name`."""
     rows = list(names)
     schema = TABLES["topic_name"].schema
     columns = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(schema)]

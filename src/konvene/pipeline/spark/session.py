@@ -37,7 +37,7 @@ TASK_FAILURES = 4
 
 
 class Conf(NamedTuple):
-    """A Spark setting and its reason."""
+    """A Spark setting with the reason for it."""
 
     key: str
     value: str
@@ -61,7 +61,7 @@ CONF = (
 
 
 def build(master: str = "local[*]", *, app_name: str = "konvene", **conf: str) -> SparkSession:
-    """Return a session on this machine, or on the cluster that `master` names.
+    """Return a Spark session on this machine, or on the cluster that `master` names.
 
     `conf` has further settings, with underscores for dots, or verbatim with `**{"spark.x": ...}`. Raises
     RuntimeError if Java is missing, with a message that names what to install."""
@@ -82,7 +82,7 @@ def build(master: str = "local[*]", *, app_name: str = "konvene", **conf: str) -
 
 
 def settings(master: str = "local[*]", **conf: str) -> dict[str, str]:
-    """Return all settings of a session. Given settings override `CONF`."""
+    """Return all settings of a session; those in `conf` override `CONF`."""
     found = {row.key: row.value for row in CONF}
     found["spark.master"] = master = retrying(master)
     found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_quiet().as_uri()} {JIT}"

@@ -62,7 +62,7 @@ def gold(
 ) -> StreamingQuery:
     """Start a query that keeps a warehouse up to date with logs, up to gold.
 
-    `logs` are paths, or None if `options` name a live cluster (`kafka.bootstrap.servers`); other options are
+    `logs` are paths; none if `options` name a live cluster (`kafka.bootstrap.servers`). Other options are
     those of the data source. `kinds` limits gold to the tables of these tasks, such as `("groups",)`. No
     other process may write to the warehouse meanwhile; any may read it."""
     paths = [logs] if isinstance(logs, str) else list(logs)

@@ -26,8 +26,10 @@ def tables_of(
     explained: Iterable[tuple[Rebalance, int, int]],
     names: Mapping[str, str] = {},
 ) -> dict[str, pa.Table]:
-    """Return the gold tables of a log. `explained` is the coordinator's audit, with the first and last batch
-    of each entry; -1 if it left no record. `names` are topic names by id."""
+    """Return the gold tables of a simulated log.
+
+    `explained` is the coordinator's audit: each entry with the indices of its first and last batch, -1 if it
+    left no record. `names` are topic names by id."""
     first = [0, *accumulate(batch.size for batch in batches)]
     reducer = PartitionReducer(cluster, 0, audit_rows(cluster, explained, first), names)
     for batch, base in zip(batches, first, strict=False):
@@ -50,8 +52,9 @@ def tables_of(
 def audit_rows(
     cluster: str, explained: Iterable[tuple[Rebalance, int, int]], first: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return rows of `audit_event`; `first` has the first offset of each batch, and the end of the last
-    one."""
+    """Return rows of `audit_event`.
+
+    `first` has the first offset of each batch, and at its end the offset after the last one."""
     return [
         {
             "cluster": cluster,

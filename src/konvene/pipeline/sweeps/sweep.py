@@ -43,7 +43,7 @@ TABLES = (SIM_REBALANCE, SIM_METRIC, SIM_RUN)
 
 
 class NotThisSweep(ValueError):
-    """The folder contains another sweep."""
+    """The folder belongs to a sweep of other plans, or of another version of konvene."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Done(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A metric of a plan over its runs: nearest-rank quantiles and the mean."""
+    """Statistics of a metric over the runs of a plan: the mean, nearest-rank quantiles and the maximum."""
 
     plan: str
     metric: str
@@ -81,7 +81,9 @@ class Figure(NamedTuple):
 
 
 def open_sweep(folder: Path, plans: Mapping[str, Plan]) -> None:
-    """Create the folder of a sweep, or check that an existing one belongs to it. Raises NotThisSweep."""
+    """Create the folder of a sweep, or add plans to an existing one.
+
+    Raises NotThisSweep if the folder has other plans by the same titles, or is of another version."""
     values: dict[str, Any] = {"version": __version__}
     values["plans"] = {title: plan.as_dict() for title, plan in plans.items()}
     file = folder / "sweep.json"
@@ -108,7 +110,10 @@ def sweep(
     slots: int,
     progress: Callable[[int], None] = lambda runs: None,
 ) -> int:
-    """Run all seeds of all plans that are not complete yet, and return their number. Raises NotThisSweep."""
+    """Run the seeds of all plans that are not complete yet, and return their number.
+
+    Raises NotThisSweep. `slots` is the number of tasks that run at a time; `progress` receives numbers of
+    completed runs."""
     open_sweep(folder, plans)
     missing = {title: _missing(folder, title, seeds) for title in plans}
     progress(sum(len(seeds) - len(each) for each in missing.values()))
@@ -150,7 +155,7 @@ def _cut(seeds: Sequence[int], most: int) -> Iterator[Sequence[int]]:
 
 
 def play(task: Task) -> Done:
-    """Run the task's seeds and write their results."""
+    """Run the task's seeds and write their results to files."""
     began_s = time.perf_counter()
     rows: dict[str, list[dict[str, Any]]] = {SIM_RUN.name: [], SIM_METRIC.name: []}
     rebalances = []
@@ -230,7 +235,7 @@ def _metrics(plan: Plan, outcome: Outcome) -> Iterator[dict[str, Any]]:
 
 
 def read(folder: Path, table: Table) -> pa.Table:
-    """Return all rows of a table of the sweep, by plan and seed, without those of incomplete seeds."""
+    """Return all rows of a table of the sweep, by plan and seed; results of incomplete seeds are left out."""
     found = [table.schema.empty_table()]
     for title in json.loads((folder / "sweep.json").read_text("utf-8"))["plans"]:
         for first, last in sorted(_ranges(folder, title)):
@@ -240,14 +245,14 @@ def read(folder: Path, table: Table) -> pa.Table:
 
 
 def _ranges(folder: Path, title: str) -> Iterator[tuple[int, int]]:
-    """Return the first and last seed of each file of runs."""
+    """Yield the first and last seed of each file of runs."""
     for file in _folder(folder, SIM_RUN, title).glob("*.parquet"):
         first, _, last = file.stem.partition("-")
         yield int(first), int(last)
 
 
 def figures(metrics: pa.Table) -> list[Figure]:
-    """Return the figures of each metric of each plan, in the order of the rows."""
+    """Return the statistics of each metric of each plan, in the order of the rows."""
     values: dict[tuple[str, str, str], list[float]] = {}
     for row in metrics.select(["plan", "metric", "unit", "value"]).to_pylist():
         values.setdefault((row["plan"], row["metric"], row["unit"]), []).append(row["value"])
@@ -262,7 +267,9 @@ def _ranks(met: Counter[float]) -> tuple[float, float, float]:
 
 
 def grid(plan: Plan, vary: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Plan]:
-    """Return every combination, by a title that names the differences. Raises ValueError for invalid ones."""
+    """Return a plan for each combination of the values to vary, by a title that names them.
+
+    `vary` has names of fields with their values. Raises ValueError for invalid plans."""
     plans = {"": plan}
     for name, values in vary:
         plans = {

@@ -26,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A row of `TABLES`."""
+    """The definition of a table of the pipeline."""
 
     name: str
     layer: str

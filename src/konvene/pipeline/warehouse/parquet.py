@@ -34,7 +34,7 @@ _PART = ".part"
 
 
 class Written(NamedTuple):
-    """A complete file."""
+    """A file that is complete: its name, size and checksum."""
 
     name: str
     rows: int
@@ -43,7 +43,7 @@ class Written(NamedTuple):
 
 
 class _Hashing:
-    """A sequentially written file, with the checksum of its contents."""
+    """A sequentially written file that computes the checksum of its contents."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -105,7 +105,8 @@ class Sink:
                 self._flush()
 
     def close(self, name_of: Callable[[str], str]) -> Written | None:
-        """Complete the file and rename it to what `name_of` returns for the beginning of its checksum."""
+        """Complete the file under the name that `name_of` returns for the beginning of its checksum; None
+        without rows."""
         if self._rows:
             self._flush()
         if self._file is None:
@@ -139,8 +140,8 @@ class Sink:
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """Return the encoding options of the columns: dictionaries for repetitive ones, statistics for those used
-    in filters."""
+    """Return the writer's options: dictionaries for repetitive columns, statistics for those used in
+    filters."""
     plain = [f.name for f in schema if not pa.types.is_binary(f.type) and not pa.types.is_nested(f.type)]
     return {
         "compression": "zstd",

@@ -143,7 +143,7 @@ def _listed(columns: Sequence[str] | None) -> list[str] | None:
 
 
 def _offset_of(name: str) -> str | None:
-    """Return the column that sorts a table by log position."""
+    """Return the column by which a table is sorted in log order; None if it has none."""
     names = schema_of(name).names
     return next((by for by in ("offset", "audit_offset", "base_offset") if by in names), None)
 
@@ -164,10 +164,10 @@ def validity(
     partition: int | None = None,
     cluster: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of silver with `VALIDITY`, log by log, the newest batch of a log first (rows within a batch
-    oldest first).
+    """Yield rows of silver with the columns `VALIDITY`, log by log.
 
-    Memory holds one entry per key of a log, and its largest batch."""
+    The newest batch of a log comes first; rows within a batch are in log order. Memory holds one entry per
+    key of a log, and its largest batch."""
     key = key_of(name)
     shown = [f.name for f in schema_of(name)] if columns is None else list(columns)
     wanted = list(dict.fromkeys([*shown, *key, "offset", "timestamp_ms"]))

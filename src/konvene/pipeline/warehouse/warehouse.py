@@ -92,7 +92,7 @@ class DataFile(NamedTuple):
 
 @dataclass(slots=True)
 class Snapshot:
-    """State of the warehouse after the manifests up to `number`."""
+    """The state of a warehouse after the manifests up to `number`."""
 
     number: int = 0
     files: dict[str, DataFile] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Snapshot:
         return f"<snapshot {self.number} with {len(self.files)} files>"
 
     def apply(self, manifest: dict[str, Any]) -> None:
-        """Apply the next manifest."""
+        """Apply the manifest that follows `number`."""
         for path in manifest["removed"]:
             del self.files[path]
         for row in manifest["added"]:
@@ -119,7 +119,7 @@ class Snapshot:
 
 
 class Warehouse:
-    """A directory of tables, as of its creation or the last `refresh`."""
+    """A directory of tables, as its newest manifest described it at creation or the last `refresh`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -150,7 +150,7 @@ class Warehouse:
         cluster: str | None = None,
         family: str | None = None,
     ) -> list[DataFile]:
-        """Return a table's files, or those of one log, ordered by log and offset."""
+        """Return the files of a table that match all given arguments, ordered by log and offset."""
         found = (
             f
             for f in self.snapshot.files.values()
@@ -174,8 +174,10 @@ class Warehouse:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Snapshot]:
-        """Take the write lock for the block: refresh, and delete leftovers of earlier steps. Raises
-        `Conflict` if another process has the lock."""
+        """Hold the write lock within the block.
+
+        Refreshes, and deletes leftovers of earlier steps. Raises `Conflict` if another process has the
+        lock."""
         self._manifests.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._manifests / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -235,7 +237,9 @@ class Warehouse:
                 _sync(folder)
 
     def _place(self, name: str, value: dict[str, Any], *, anew: bool) -> None:
-        """Write a manifest atomically; with `anew` it must not exist yet."""
+        """Write a manifest atomically.
+
+        With `anew` it must not exist yet: raises `Conflict`."""
         handle, draft = tempfile.mkstemp(".part", ".", self._manifests)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
