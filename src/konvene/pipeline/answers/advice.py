@@ -1,8 +1,8 @@
 """Advice on how to avoid rebalances or make them cheaper, with the numbers that it rests on.
 
 A rule is a row of `RULES`: a function that examines one group and returns a piece of advice or None. A rule
-applies only if it counts at least `AT_LEAST` rebalances; it reports how many of how many they are, which
-clients caused them, and what they cost. Its text has "would have" for consequences of the protocol, and "may"
+applies only if it counts at least `AT_LEAST` rebalances; it reports their number and share, the clients that
+caused them, and what they cost. Its text has "would have" for consequences of the protocol, and "may"
 for facts that the log does not record, such as the time that a client needs between two polls.
 """
 
@@ -58,7 +58,7 @@ class Advice:
     weight_ms: int
     """Partition-milliseconds that it would have spared; used for ranking only."""
     epochs: tuple[int, ...] = ()
-    """The rebalances that it counts."""
+    """Epochs of the rebalances that it counts."""
     clients: tuple[str, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
 

@@ -36,8 +36,8 @@ __all__ = [
     "Bytes",
     "Source",
     "headers",
+    "headers_at",
     "walk",
-    "whole",
 ]
 
 Source = bytes | bytearray | memoryview | mmap.mmap
@@ -149,12 +149,12 @@ def headers(
     the end."""
     walker = _Walker(memoryview(buf), position, end, DEFAULT_LIMIT)
     while not walker.done:
-        found = whole(walker.view, np.array(walker.leaps(most), np.int64))
+        found = headers_at(walker.view, np.array(walker.leaps(most), np.int64))
         found = found[_can_be(found)]
         yield found[~walker.strays(found)]
 
 
-def whole(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def headers_at(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Return the headers at these positions, as an array of type `HEADER`."""
     if not len(positions):
         return np.empty(0, HEADER)
@@ -247,7 +247,7 @@ class _Walker:
 
     def _made(self, positions: list[int], bodies: dict[int, bytes], bad: list[Bad]) -> Block:
         at = np.array(positions, np.int64)
-        headers = whole(self.view, at)
+        headers = headers_at(self.view, at)
         starts = at + HEADER_SIZE
         ends = at + PREFIX_SIZE + headers["batch_length"]
         if bodies:
@@ -389,7 +389,7 @@ class _Walker:
             until = min(at + _WINDOW, self.stop, self.total - HEADER_SIZE + 1)
             here = np.frombuffer(self.view[at + _MAGIC_AT : until + _MAGIC_AT], np.uint8)
             candidates = np.flatnonzero(here == 2) + at
-            found = whole(self.view, candidates)
+            found = headers_at(self.view, candidates)
             length = found["batch_length"]
             may_be = _can_be(found) & (length <= self.total - candidates - PREFIX_SIZE)
             for i in np.flatnonzero(may_be).tolist():

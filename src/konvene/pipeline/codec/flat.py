@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 MAX_STRUCTS = 64
-"""Maximum number of structs or strings of an array; rows with longer arrays are left to the plain decoder."""
+"""Maximum number of structs or strings in an array; the broker's decoder reads rows with longer arrays."""
 
 MAX_TAGS = 8
 

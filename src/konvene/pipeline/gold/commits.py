@@ -44,7 +44,7 @@ TRANSACTIONAL, CONTROL = 0x10, 0x20
 COMMIT_MARKER = b"\x00\x00\x00\x01"
 """The key of a control record that commits: its version and type."""
 PENDING, _ABORT, _COMMIT = -1, 0, 1
-"""What became of a transaction."""
+"""Outcomes of a transaction."""
 
 COMMITTED_SCHEMA = pa.schema(
     [
@@ -118,7 +118,7 @@ class Effects:
     log_offset: Ints
     """Offset of the record."""
     rows: pa.Table
-    """The same rows of silver, for other columns."""
+    """The rows of silver with these effects, for their other columns."""
 
     def __repr__(self) -> str:
         return f"<{len(self.key)} effects, {int(self.tombstone.sum())} tombstones>"
@@ -131,7 +131,7 @@ class Ended(NamedTuple):
     The same class reports commits that are pending where the log ends: their `offset` and `ms` are -1."""
 
     rows: pa.Table
-    """Rows of silver, as many as the other columns have."""
+    """Rows of silver with these commits."""
     producer: Ints
     epoch: Ints
     outcome: Ints
@@ -140,7 +140,7 @@ class Ended(NamedTuple):
     ms: Ints
     """Timestamp of the marker."""
     counted: Bools
-    """Whether the commit's effect outlasted its marker."""
+    """Whether the group's offset was the committed one after the marker, as no later commit won."""
 
 
 class _Marks(NamedTuple):
@@ -169,9 +169,7 @@ _COLUMNS = pa.schema(
         pa.field("expire_timestamp", pa.int64()),
     ]
 )
-"""The columns of silver that are read, of today's commits or of those before 2013, which have no leader
-epoch.
-"""
+"""The columns of silver that are read; `legacy_offset_commit` lacks leader epoch and expiry."""
 _MARKS = ("offset", "timestamp_ms", "attributes", "producer_id", "producer_epoch")
 
 

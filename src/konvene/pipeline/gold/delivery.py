@@ -58,7 +58,7 @@ class _Minute:
     minute_ms: int
     before: Counts
     start_offset: int | None = None
-    """The start offset before it; None if the partition was unknown or restarted since."""
+    """Start offset before the minute; None if the partition was unknown, or its history restarted since."""
     records: int = 0
     follows_snapshot: bool = True
 

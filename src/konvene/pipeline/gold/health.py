@@ -80,7 +80,7 @@ class _Gap(NamedTuple):
 @dataclass(slots=True)
 class _Group:
     type: str
-    """Its type before its first rebalance."""
+    """The group's type before its first rebalance."""
     rebalances: list[Mapping[str, Any]] = field(default_factory=list)
     gaps: list[Mapping[str, Any]] = field(default_factory=list)
 

@@ -64,7 +64,7 @@ class _Rows(NamedTuple):
     key: Ints
     fields: Ints
     advanced: Ints
-    """`UNKNOWN` if there is no previous row, or the key ended since."""
+    """Increase of the offset since the previous row; `UNKNOWN` if there is none, or a tombstone since."""
 
 
 def lag_rows(
@@ -102,9 +102,9 @@ class _Minutes:
         self._lost_minute = -1
         self._open = np.zeros((len(_FIELDS), 0), np.int64)
         self._before = np.zeros((2, 0), np.int64)
-        """The offset of the row before, and how many tombstones there were by then."""
+        """For each key, the committed offset of its previous row, and its number of tombstones until then."""
         self._lives = np.zeros(0, np.int64)
-        """How many tombstones there are by now."""
+        """Number of tombstones of each key so far."""
 
     def __repr__(self) -> str:
         return f"<open minutes of {len(self._lives)} keys>"

@@ -68,13 +68,13 @@ class StoredState:
     groups: list[str]
     commits: list[str]
     audit: list[str]
-    """Files that were read."""
+    """Paths of the files that were read; of `commits`, only offsets were looked up."""
     spans: list[tuple[int, int, str]]
     gold: list[DataFile] = field(default_factory=list)
-    """The files that begin with these rows."""
+    """The gold files, which begin with the rows that the reducer had emitted."""
     times: frozenset[str] = frozenset()
     until_ms: int | None = None
-    """The largest timestamp in some files."""
+    """The largest timestamp in the files `times`."""
 
     def __repr__(self) -> str:
         return f"<state up to offset {self.reached.ends}>"

@@ -59,7 +59,7 @@ class Chunk(NamedTuple):
     """Bronze files with some of the offsets already, which are left out. None if all of them are known to be
     new."""
     pieces: tuple[Range, ...] = ()
-    """Parts of the range whose spans are reported separately, as before; empty for the range as a whole."""
+    """Existing spans within the range, which are kept apart in the result; empty for the range as a whole."""
     servers: str = ""
     """Bootstrap servers to fetch the range from; the split is then ignored."""
 

@@ -27,10 +27,10 @@ from konvene.share_state.state import SharePartitionState, after_snapshot, after
 __all__ = ["ARCHIVING", "AVAILABLE", "Counts", "InFlight", "SharePartitionHistory", "Value"]
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4
-"""Delivery states, as records have them."""
+"""Delivery states of offsets in share-state records."""
 
 UPDATES_PER_SNAPSHOT = 500
-"""Updates per snapshot: no figure here depends on it."""
+"""Limit of updates per snapshot that the state functions require; no figure here depends on it."""
 
 Value = ShareSnapshotValue | ShareUpdateValue
 Batches = tuple[StateBatch, ...]
@@ -83,9 +83,9 @@ class InFlight(NamedTuple):
     archiving: int
     """Records that are being copied to a dead-letter queue before they are archived."""
     unknown: int
-    """Offsets between others without an entry."""
+    """Offsets that the state has no entry for, although later ones have."""
     most_deliveries: int
-    """Among those available or archiving."""
+    """Largest delivery count among available and archiving records."""
 
 
 @dataclass(slots=True)
@@ -95,10 +95,10 @@ class SharePartitionHistory:
     first_ms: int
     last_ms: int = 0
     moved_ms: int = 0
-    """When its start offset moved last, or its state began."""
+    """When the start offset moved last, or the state began."""
     deleted_ms: int | None = None
     state: SharePartitionState | None = None
-    """As a share coordinator has it; for a deleted one, the state before."""
+    """The state as a share coordinator has it; after a tombstone, the state before that."""
     knows_epoch: bool = False
     """Whether a snapshot contained the state's epoch."""
     whole: bool = True

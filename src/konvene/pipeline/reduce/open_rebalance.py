@@ -50,7 +50,7 @@ class MemberProgress:
     identity: MemberIdentity
     states: list[str] = field(default_factory=list)
     acknowledged_ms: int | None = None
-    """When it reached its target assignment."""
+    """Time at which the member reached its target assignment."""
     waited_for: dict[str, None] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class OpenRebalance:
     start_ms: int | None
     target_ms: int | None = None
     unavailable_ms: int | None = 0
-    """Sum over the gaps that have ended."""
+    """Total time without an owner, of the gaps that have ended; None if unknown."""
     is_reported: bool = True
     """Whether it yields a row: not if the log has lost its start."""
     joined: dict[str, MemberIdentity] = field(default_factory=dict)
@@ -233,8 +233,8 @@ def member_row(
 ) -> Row:
     """Return a row of `rebalance_member`.
 
-    `after` is the number of units that the member owns at the end, `role` its part (`stayed`, `joined`,
-    `gone`)."""
+    `after` is the number of units that the member owns at the end, `role` its part in the
+    rebalance."""
     identity = progress.identity
     got, lost = counts.got.get(identity.member_key, 0), counts.lost.get(identity.member_key, 0)
     since_ms = None

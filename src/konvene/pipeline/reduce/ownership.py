@@ -88,7 +88,7 @@ class Ownership:
     group_id: str
     owners: dict[Unit, Tenure] = field(default_factory=dict)
     copies: dict[tuple[Unit, str], Tenure] = field(default_factory=dict)
-    """By unit and member key."""
+    """Tenures of copies and shared units, by unit and member key."""
     counts: dict[str, int] = field(default_factory=dict)
     """Number of active and shared units by member key, without zeros."""
     holders: dict[Unit, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Ownership:
     pairs: int = 0
     """The sum of `holders`."""
     changed: dict[Unit, str | None] = field(default_factory=dict)
-    """The previous owner; None if there was none."""
+    """For each unit that changed hands since the last reset, its owner then; None if it had none."""
     previous_owners: dict[Unit, str] = field(default_factory=dict)
     """For units that had no owner and have one now: the last owner before."""
     copied: dict[tuple[Unit, str], bool] = field(default_factory=dict)

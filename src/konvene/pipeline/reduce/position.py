@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 OBSERVED, INFERRED, MISSING = "observed", "inferred", "missing"
-"""Of rows: see the column `evidence`."""
+"""Values of the column `evidence`."""
 
 NOT_KNOWN = -1
 """An epoch or offset that no record contains."""
@@ -38,7 +38,7 @@ class Position(NamedTuple):
     """Incremented where records may be missing: what began in an earlier stretch may have ended in
     between."""
     whole: bool
-    """True if no earlier record can be missing."""
+    """True if no record before this one can be missing."""
 
 
 class MemberIdentity(NamedTuple):

@@ -51,18 +51,18 @@ class GroupTracker:
     log: LogPartition
     ownership: Ownership
     group_type: str = ""
-    """As of the last record; empty if the group was deleted."""
+    """The group's type after the last record; empty if the group was deleted."""
     epoch: int = NOT_KNOWN
-    """The last epoch with a row, or known otherwise."""
+    """The largest epoch for which a row was emitted or a rebalance is open."""
     present: dict[str, MemberIdentity] = field(default_factory=dict)
     by_member_id: dict[str, MemberIdentity] = field(default_factory=dict)
-    """The same by member id."""
+    """The present members by member id."""
     joined: dict[str, MemberIdentity] = field(default_factory=dict)
-    """Since the last epoch."""
+    """Members that joined since the last epoch."""
     departed: dict[str, MemberIdentity] = field(default_factory=dict)
     open: OpenRebalance | None = None
     last: RebalanceRef = NO_REBALANCE
-    """The last rebalance."""
+    """The last rebalance, to which gaps that begin now are attributed."""
     era: int = 0
     """The era of its last record; an era begins each time the log is complete again."""
     is_settled: bool = True

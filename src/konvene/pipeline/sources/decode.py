@@ -30,8 +30,6 @@ from konvene.pipeline.tables import TABLES
 
 __all__ = ["PARTS", "TABLES_OF_LOGS", "Reading", "fetched", "part_of", "reading"]
 
-"""The logs whose records are `coordinator_record`."""
-
 _USERS = re.compile(r"(?!__).*")
 
 

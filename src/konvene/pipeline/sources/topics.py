@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Named(NamedTuple):
-    """A row of `topic_name`. With an empty name it only says how many partitions a topic id has at least."""
+    """A row of `topic_name`. One with an empty name only has the number of partitions."""
 
     cluster: str
     topic_id: str

@@ -231,7 +231,7 @@ def _metrics(plan: Plan, outcome: Outcome) -> Iterator[dict[str, Any]]:
         yield {"metric": metric, "unit": unit, "value": round(value, 6)}
 
 
-# --- what came of it -----------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
 
 
 def read(folder: Path, table: Table) -> pa.Table:

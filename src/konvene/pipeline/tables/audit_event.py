@@ -1,4 +1,4 @@
-"""The rows of the audit topic."""
+"""Defines `audit_event`: the records of the audit topic, one row each."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Columns and types that several tables share."""
+"""Defines columns and types that several tables share."""
 
 from __future__ import annotations
 

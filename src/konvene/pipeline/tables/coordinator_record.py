@@ -1,4 +1,4 @@
-"""Every record of a coordinator's log, unchanged."""
+"""Defines `coordinator_record`: every record of a coordinator's log, unchanged."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Health of groups, minute by minute."""
+"""Defines `group_health`: state, storms, unavailability and score of groups, minute by minute."""
 
 import pyarrow as pa
 

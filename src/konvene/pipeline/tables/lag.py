@@ -1,4 +1,4 @@
-"""Lag of groups, minute by minute."""
+"""Defines `lag`: committed offsets of groups and how far they are behind the log end, minute by minute."""
 
 import pyarrow as pa
 

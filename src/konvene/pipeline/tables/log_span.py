@@ -1,4 +1,4 @@
-"""Completeness of a coordinator's log: which spans are whole, and which have lost records to compaction."""
+"""Defines `log_span`: which offsets of a coordinator's log are complete, and which compaction has thinned."""
 
 import pyarrow as pa
 

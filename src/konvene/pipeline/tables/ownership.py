@@ -1,4 +1,4 @@
-"""Owners of partitions and tasks over time."""
+"""Defines `ownership`: owners of partitions and tasks over time."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Runs of the pipeline."""
+"""Defines `pipeline_run`: a row for each ingest and each build."""
 
 import pyarrow as pa
 

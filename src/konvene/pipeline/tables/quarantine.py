@@ -1,4 +1,4 @@
-"""Batches and records that could not be read."""
+"""Defines `quarantine`: batches and records that could not be decoded, with the reason."""
 
 import pyarrow as pa
 

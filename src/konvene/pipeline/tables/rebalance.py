@@ -1,4 +1,4 @@
-"""Rebalances: cause, duration, moved units, and time without an owner."""
+"""Defines `rebalance`: cause, duration, moved units, and time without an owner, for each rebalance."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Members of a rebalance."""
+"""Defines `rebalance_member`: what a rebalance changed for each of its members."""
 
 import pyarrow as pa
 

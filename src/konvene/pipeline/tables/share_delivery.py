@@ -1,4 +1,4 @@
-"""Deliveries of share partitions."""
+"""Defines `share_delivery`: the last state of each share partition, and totals of its deliveries."""
 
 import pyarrow as pa
 

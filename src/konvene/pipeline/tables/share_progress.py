@@ -1,4 +1,4 @@
-"""Deliveries of share partitions, minute by minute."""
+"""Defines `share_progress`: deliveries of share partitions, minute by minute."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Results of a simulation sweep: a row per run, its figures, and its rebalances."""
+"""Defines the tables of a simulation sweep: its runs, their metrics, and their rebalances."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Topic names by topic id."""
+"""Defines `topic_name`: topic names by topic id."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Offsets committed in transactions, with producer and outcome."""
+"""Defines `transactional_commit`: offsets committed in transactions, with producer and outcome."""
 
 import pyarrow as pa
 

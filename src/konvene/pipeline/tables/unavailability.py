@@ -1,4 +1,4 @@
-"""Times without an owner."""
+"""Defines `unavailability`: intervals in which a partition or task had no owner."""
 
 import pyarrow as pa
 
