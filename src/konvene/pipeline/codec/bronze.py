@@ -202,8 +202,8 @@ def texts(
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Return UTF-8 strings at these positions of `data`, and a mask of the valid ones.
 
-    The positions rise and do not overlap. A string is null where `there` is False or the bytes are not
-    UTF-8."""
+    Positions must be ascending, and strings must not overlap. A string is null where `there` is False or the
+    bytes are not UTF-8."""
     found = spans(data, at, length, there)
     try:
         return found.cast(pa.string()), there
@@ -215,8 +215,9 @@ def texts(
 def spans(
     data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
 ) -> pa.Array:
-    """Return binary values at these positions of `data`, which rise and do not overlap; null where `there` is
-    False."""
+    """Return binary values at these positions of `data`, null where `there` is False.
+
+    Positions must be ascending, and values must not overlap."""
     end = at + length
     if not there.all():
         empty = np.maximum.accumulate(np.where(there, end, 0))

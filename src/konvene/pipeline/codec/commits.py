@@ -1,6 +1,6 @@
 """Vectorised decoding of offset commits: more than ninety of a hundred records of a busy coordinator.
 
-The declarations in `konvene.records.offsets` are repeated here for columns. Only plain records are decoded: a
+The declarations in `konvene.records.offsets` are repeated here for columns. Only records of the usual form (`plain`) are decoded: a
 key of exactly two strings and a number, a value of exactly the fields of its version, and in the flexible
 version 4 no tag but the topic id. Everything else, rare or invalid, goes to the broker's own decoder; a test
 compares the two.
@@ -31,10 +31,10 @@ _TAGGED = 27
 
 
 def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]]:
-    """Decode the regular rows of offset commits.
+    """Decode offset commits that have the usual form (see the module docstring) all at once.
 
-    Returns a mask of these rows, and their columns of key and value in declaration order. `legacy` means that
-    the records are of type 0 (`LegacyOffsetCommitKey`)."""
+    Returns a mask of these rows, and their columns of key and value in declaration order. The other rows are
+    left to the broker's decoder. `legacy` means that the records are of type 0 (`LegacyOffsetCommitKey`)."""
     if not len(records):
         records = records.slice(0, 0)
     key, value = Raw(records.column("key")), Raw(records.column("value"))
@@ -50,7 +50,7 @@ def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]
 
 
 def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
-    """Return a mask of the regular keys, and the topic and partition in each."""
+    """Return a mask of the keys that have the usual form, and the topic and partition in each."""
     group = int16_at(key.data, key.at + 2).astype(np.int64)
     at = key.at + 4 + group
     topic = int16_at(key.data, at).astype(np.int64)
@@ -61,7 +61,8 @@ def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
 
 
 def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
-    """Return a mask of the regular values, which includes tombstones, and the columns of their fields."""
+    """Return a mask of the tombstones and the values that have the usual form, and the columns of their
+    fields."""
     data, there = value.data, ~value.null
     version = int16_at(data, value.at)
     known = version == 0 if legacy else (version >= 0) & (version <= 4)

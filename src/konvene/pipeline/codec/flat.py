@@ -87,7 +87,8 @@ class _Cursor:
 
 
 def decode(records: pa.RecordBatch, kind: RecordType) -> tuple[Bools, list[pa.Array]]:
-    """Decode the regular rows of `coordinator_record`.
+    """Decode the rows of `coordinator_record` that have no unusual feature (see the module docstring) all at
+    once.
 
     Returns a mask of these rows (`plain`), and their columns of key and value in declaration order."""
     key, value = Raw(records.column("key")), Raw(records.column("value"))

@@ -66,10 +66,10 @@ class Records:
 
 
 def parse(block: Block, buf: Source, *, most_records: int = MAX_RECORDS) -> Iterator[Records]:
-    """Yield the records of a block, in several pieces if they are many; at least one, which may be empty.
+    """Yield the records of a block in log order: one piece, or several if few batches have many records.
 
-    Batches with invalid records are moved to the block's `bad`. A block of few batches with many records is
-    returned in several pieces."""
+    Batches with invalid records are moved to the block's `bad`. The last piece is marked `last`, and may be
+    empty."""
     begin, end, fits = _boundaries(block)
     if not fits.all():
         block = _without(block, fits, buf)
