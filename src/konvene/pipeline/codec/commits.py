@@ -1,9 +1,9 @@
 """Vectorised decoding of offset commits: more than ninety of a hundred records of a busy coordinator.
 
-The declarations in `konvene.records.offsets` are repeated here for columns. Only records of the usual form (`plain`) are decoded: a
-key of exactly two strings and a number, a value of exactly the fields of its version, and in the flexible
-version 4 no tag but the topic id. Everything else, rare or invalid, goes to the broker's own decoder; a test
-compares the two.
+The declarations in `konvene.records.offsets` are repeated here for columns. Only records of the usual form
+(`plain`) are decoded: a key of exactly two strings and a number, a value of exactly the fields of its
+version, and in the flexible version 4 no tag but the topic id. Everything else, rare or invalid, goes to the
+broker's own decoder; a test compares the two.
 """
 
 from __future__ import annotations
