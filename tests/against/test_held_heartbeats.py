@@ -34,6 +34,8 @@ CONFIGURED_MS = 5000
 """Kafka's default interval, which every member is given with policy kafka."""
 
 BAD_WORDS = re.compile(r"disconnect|timed? ?out|fenced|ILLEGAL|FAIL\||ERROR", re.IGNORECASE)
+SLOW_LOOP = "It is blocking the event loop"
+"""In kafka-python's warning that a task of its own took 0.1 s, as on a busy machine."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 pytestmark = pytest.mark.skipif(chosen() is not Konvene, reason="the policy is konvene's alone")
@@ -168,7 +170,9 @@ class Story:
             for wire in self.tap.of(member.name):
                 self._look_at(wire, member)
             log = member.log.read_text(errors="replace")
-            self.played.log_warnings += [line for line in log.splitlines() if BAD_WORDS.search(line)]
+            self.played.log_warnings += [
+                line for line in log.splitlines() if BAD_WORDS.search(line) and SLOW_LOOP not in line
+            ]
 
     def _look_at(self, wire: Wire, member: Client) -> None:
         self.played.beats.append(wire.of(*HEARTBEATS))

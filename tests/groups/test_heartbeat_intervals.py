@@ -125,10 +125,10 @@ def test_the_interval_by_default(members: int, expected: int) -> None:
 
 @given(st.integers(0, 3_600_000), st.booleans())
 def test_a_response_is_held_for_less_than_the_interval(interval: int, is_static: bool) -> None:
-    """At least a fifth of the interval and a tenth of a second remain; otherwise nothing is held."""
+    """At least a fifth of the interval and a quarter of a second remain; otherwise nothing is held."""
     held = max_hold_ms(interval, is_static=is_static)
     assert held >= 0
-    assert held == 0 or held <= interval - 100
+    assert held == 0 or held <= interval - 250
     assert held == 0 or held <= interval * 0.8 + 1
 
 
@@ -143,10 +143,10 @@ def test_responses_to_static_members_are_held_briefly(interval: int) -> None:
 
 @pytest.mark.parametrize(
     ("interval", "expected"),
-    [(5000, 4000), (1250, 1000), (1000, 800), (500, 400), (250, 150), (100, 0), (50, 0)],
+    [(5000, 4000), (1250, 1000), (1000, 750), (500, 250), (250, 0), (100, 0)],
 )
 def test_max_hold_of_usual_intervals(interval: int, expected: int) -> None:
-    """As measured to be safe with real clients: 800 of 1,000 ms, 4,000 of 5,000."""
+    """At most what was measured to be safe with real clients: 800 of 1,000 ms, 4,000 of 5,000."""
     assert max_hold_ms(interval, is_static=False) == expected
 
 

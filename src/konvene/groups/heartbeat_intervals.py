@@ -82,12 +82,16 @@ def disconnect_grace_ms(group_type: str, group_config: Any, config: Any, members
 def max_hold_ms(interval_ms: int, *, is_static: bool) -> int:
     """Return how long the response to a heartbeat may be held back from a client with this interval.
 
-    This is at most four fifths of the interval: librdkafka times out when a response takes a whole interval,
-    and the Java client spins. The close of a static member waits for the response, which is therefore held
-    back for `MOST_STATIC_MS` at most."""
-    longest_ms = interval_ms - max(interval_ms // 5, 100)
+    At least a fifth of the interval and `LEAST_MARGIN_MS` remain: the Java client spins when a response takes
+    a whole interval, and librdkafka times out and never gets the assignment that a lost response contained.
+    The close of a static member waits for the response, which is therefore held back for `MOST_STATIC_MS` at
+    most."""
+    longest_ms = interval_ms - max(interval_ms // 5, LEAST_MARGIN_MS)
     return max(0, min(longest_ms, MOST_STATIC_MS) if is_static else longest_ms)
 
+
+LEAST_MARGIN_MS = 250
+"""The time that a busy machine may need to send a response at the end of its hold."""
 
 MOST_STATIC_MS = 800
 

@@ -18,11 +18,11 @@ CLIENTS: Any = BROKER["konvene.heartbeat.hold.clients"].default
 
 
 @pytest.mark.parametrize("instance", [None, "desk"])
-@pytest.mark.parametrize("interval", [200, 1000, 3000])
+@pytest.mark.parametrize("interval", [400, 1000, 3000])
 def test_hold_is_shorter_than_the_heartbeat_interval(
     tmp_path: Path, interval: int, instance: str | None
 ) -> None:
-    """By a fifth, at least 0.1 s; for a static member it is at most 0.8 s."""
+    """By a fifth, at least 0.25 s; for a static member it is at most 0.8 s."""
 
     async def main() -> None:
         async with responsive(tmp_path, konvene_heartbeat_interval_ms=str(interval)) as broker:
@@ -32,7 +32,7 @@ def test_hold_is_shorter_than_the_heartbeat_interval(
             assert (await a.beat(stays)).heartbeat_interval_ms == interval
             a.send(HEARTBEAT, 1, stays)
             await until(lambda: len(broker.heartbeat_purgatory) == 1)
-            most_s = (interval - max(100, interval // 5)) / 1000
+            most_s = (interval - max(250, interval // 5)) / 1000
             assert 0 < hold_left(broker) <= (most_s if instance is None else min(most_s, 0.8))
             assert (await a.answer(5))[1].error_code == 0
             assert len(broker.heartbeat_purgatory) == 0
