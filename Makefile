@@ -3,7 +3,8 @@
 #   make serve ARGS="--port 9092 --ephemeral"    a broker
 #   make test                                    linters, types, and the tests without Java, Spark and a browser,
 #                                                with fewer seeds and generated examples
-#   make test-all                                all tests, as CI runs them
+#   make test-all                                all tests, with fewer seeds and generated examples
+#   make test-deep                               all tests in full depth, as CI runs them
 #   make pytest TESTS=tests/groups               one part of the tests
 #   make sim                                     100 seeds of each kind of group
 #   make soak SEEDS=0..99999                     any number of seeds; continues where it stopped
@@ -27,7 +28,7 @@ SEEDS ?= 0..
 # Tests start hundreds of processes: let them load compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-all check pytest sim soak bench mutants docs site clean
+.PHONY: serve test test-all test-deep check pytest sim soak bench mutants docs site clean
 
 serve: $(VENV)/.installed
 	$(BIN)/konvene serve $(ARGS)
@@ -35,7 +36,10 @@ serve: $(VENV)/.installed
 test: check
 	$(MAKE) pytest SELECT="not external" DEPTH=--quick
 
-test-all: check pytest
+test-all: check
+	$(MAKE) pytest DEPTH=--quick
+
+test-deep: check pytest
 
 pytest: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=40 -m "$(SELECT)" $(DEPTH) $(TESTS)
