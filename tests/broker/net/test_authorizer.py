@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.broker.net.holds import responsive
+from tests.broker.net.raw_connections import Line
 
 from konvene.broker.net.authorizer import (
     CLUSTER_NAME,
@@ -118,3 +122,19 @@ def test_routes_use_the_given_authorizer() -> None:
     """With an authorizer that denies everything."""
     route = routes({12: "heartbeat"}, SERVICES, lambda *question: False)[12]
     assert route.handler(HeartbeatRequest(group_id="g"), RequestContext()) is HANG_UP
+
+
+def test_denied_heartbeat_closes_the_connection(tmp_path: Path) -> None:
+    """Without an error in the broker: there is no response that could be cached."""
+
+    async def main() -> None:
+        errors: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
+        async with responsive(tmp_path) as broker:
+            broker.network.routes.update(routes({12: HANDLERS[12]}, broker.services, lambda *question: False))
+            line = await Line.to(broker)
+            line.send(12, 4, HeartbeatRequest(group_id="g"))
+            assert await asyncio.wait_for(line.reader.read(), 5) == b""
+        assert errors == []
+
+    asyncio.run(main())

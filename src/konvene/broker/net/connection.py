@@ -366,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._send_later(route, version, header.correlation_id, answer)
             )
         else:
-            if header.api_key in CACHED_APIS and not answer.error_code:
+            if header.api_key in CACHED_APIS and answer is not HANG_UP and not answer.error_code:
                 self._cache(bytes(frame), route, request, answer)
                 if header.api_key == SHARE_HEARTBEAT and self._hold_after_change(bytes(frame)):
                     return
