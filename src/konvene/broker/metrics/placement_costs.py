@@ -1,12 +1,10 @@
 """Caches the placement costs of streams groups' target assignments.
 
-A cost says how well the copies of tasks are spread over client tags and racks. Computing it visits all copies
+A cost measures how well the copies of tasks are spread over client tags and racks. Computing it visits all copies
 of all tasks, some ten milliseconds for ten thousand of them, so it is cached until the target changes.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from konvene.groups.assignors.tasks.racks import Cost
 from konvene.groups.streams.group import StreamsGroup
@@ -19,7 +17,7 @@ class PlacementCosts:
     """A cache of placement costs by group id."""
 
     def __init__(self) -> None:
-        self._cached: dict[str, tuple[tuple[Any, ...], Cost | None]] = {}
+        self._cached: dict[str, tuple[tuple[object, ...], Cost | None]] = {}
 
     def __repr__(self) -> str:
         return f"<costs of {len(self._cached)} groups>"
