@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from konvene.configs.config import BrokerConfig
 from konvene.configs.effective import has_task_assignors
@@ -55,6 +55,8 @@ __all__ = [
     "offered_task_assignors",
 ]
 
+A = TypeVar("A", Assignor, TaskAssignor)
+
 TaskFunction = Callable[[contract.GroupSpec, contract.TopologyDescriber], contract.GroupAssignment]
 
 ENTRY_POINTS = "konvene.assignors"
@@ -79,13 +81,7 @@ STREAMS = _Kind(TASK_SETTING, TASK_ENTRY_POINTS, TASK_ASSIGNORS)
 
 def load_assignors(texts: Iterable[str]) -> Mapping[str, Assignor]:
     """Return the assignors of config entries by name; the first is the default. Raises `InvalidValue`."""
-    assignors: dict[str, Assignor] = {}
-    for text in texts:
-        assignor = load_assignor(text)
-        if assignor.name in assignors:
-            raise InvalidValue(SETTING, text, f"another assignor has the name {assignor.name}.")
-        assignors[assignor.name] = assignor
-    return assignors
+    return _load_all(texts, load_assignor, SETTING)
 
 
 def load_assignor(text: str) -> Assignor:
@@ -99,13 +95,7 @@ def load_assignor(text: str) -> Assignor:
 
 def load_task_assignors(texts: Iterable[str]) -> Mapping[str, TaskAssignor]:
     """Return the task assignors of config entries by name, the default first. Raises `InvalidValue`."""
-    assignors: dict[str, TaskAssignor] = {}
-    for text in texts:
-        assignor = load_task_assignor(text)
-        if assignor.name in assignors:
-            raise InvalidValue(TASK_SETTING, text, f"another assignor has the name {assignor.name}.")
-        assignors[assignor.name] = assignor
-    return assignors
+    return _load_all(texts, load_task_assignor, TASK_SETTING)
 
 
 def offered_task_assignors(config: BrokerConfig) -> Mapping[str, TaskAssignor]:
@@ -120,6 +110,16 @@ def load_task_assignor(text: str) -> TaskAssignor:
     loaded = _load(text, STREAMS)
     name, assign = loaded if isinstance(loaded, TaskAssignor) else (text, loaded)
     return TaskAssignor(name, _guarded_tasks(name, _check_function(text, name, assign, STREAMS)))
+
+
+def _load_all(texts: Iterable[str], load: Callable[[str], A], setting: str) -> dict[str, A]:
+    assignors: dict[str, A] = {}
+    for text in texts:
+        assignor = load(text)
+        if assignor.name in assignors:
+            raise InvalidValue(setting, text, f"another assignor has the name {assignor.name}.")
+        assignors[assignor.name] = assignor
+    return assignors
 
 
 def _load(text: str, kind: _Kind) -> object:

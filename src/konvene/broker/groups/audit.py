@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.codec import batches
 from konvene.groups.history import History, epoch_noun
@@ -90,7 +90,7 @@ class Audit:
     def observe(self, partition: int, header: batches.BatchHeader) -> RecordObserver | None:
         """Return an observer that derives missing rows from the records of a batch that is being loaded.
 
-        Return None if no rows can be missing: after a clean shutdown with an audit topic."""
+        Return None if the audit is disabled, or after a clean shutdown, when no rows can be missing."""
         is_complete = self._directory.clean and not self.is_new
         if is_complete or not self._node.settings.config["konvene.audit.enable"]:
             return None
@@ -100,7 +100,7 @@ class Audit:
         history.batch(header.base_offset, header.last_offset, header.record_count)
         take = history.take
 
-        def observe(offset: int, timestamp_ms: int, record: Any) -> None:
+        def observe(offset: int, timestamp_ms: int, record: object) -> None:
             rebalance = take(offset, timestamp_ms, record)
             if rebalance is not None:
                 self._write_derived(partition, offset, timestamp_ms, rebalance)

@@ -11,6 +11,7 @@ from konvene.broker.groups.background_work import GroupWork
 from konvene.broker.groups.internal_topic_warnings import InternalTopicWarnings
 from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.codec.uuid import Uuid
+from konvene.groups.group_type import Group
 from konvene.groups.heartbeat_intervals import RESPONSIVE, heartbeat_interval_ms
 from konvene.groups.modern.leave import Disconnected
 from konvene.groups.shard import GroupShard
@@ -70,7 +71,7 @@ class GroupCoordinators(Coordinators):
     async def resume(self) -> None:
         """Start the coordinators if the offsets topic exists.
 
-        If the audit topic does not exist, as in a data directory of Kafka's, create it."""
+        If the audit is enabled and its topic is missing, as in Kafka's data directories, create it."""
         topics = self._node.catalogue.topics.by_name
         audit_enabled = self._node.settings.config["konvene.audit.enable"]
         if OFFSETS_TOPIC in topics and AUDIT_TOPIC not in topics and audit_enabled:
@@ -117,6 +118,12 @@ class GroupCoordinators(Coordinators):
                 on_stop=self._heartbeat_purgatory.release_all,
             ),
         )
+
+    def find(self, group_id: str) -> Group | None:
+        """Return a group, or None if it does not exist or its coordinator is unavailable."""
+        coordinator = self.of(group_id)
+        shard = coordinator.core if coordinator is not None else None
+        return shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
 
     def _on_outcome(self, outcome: Outcome) -> None:
         self._heartbeat_purgatory.observe(outcome)

@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from konvene.codec.compile import encode
-from konvene.errors import Errors
-from konvene.groups.shard import GroupShard
+from konvene.broker.groups.tagged_fields import add_tagged_field
 from konvene.groups.streams.assignors import read_configs
 from konvene.groups.streams.current_assignment import Epochs, OwnedTasks
 from konvene.groups.streams.group import StreamsGroup
@@ -38,22 +36,13 @@ def with_streams_extension(
     described: list[DescribedGroup],
 ) -> list[DescribedGroup]:
     """Add the tagged field to each group described without error, if the request has the tag."""
-    if all(tag != STREAMS_EXTENSION for tag, _ in request.unknown_tags):
-        return described
-    return [
-        group.replace(
-            unknown_tags=((STREAMS_EXTENSION, encode(_extension(settings, groups, group.group_id), 0)),)
-        )
-        if group.error_code == Errors.NONE
-        else group
-        for group in described
-    ]
+    return add_tagged_field(
+        STREAMS_EXTENSION, request, described, lambda group_id: _extension(settings, groups, group_id)
+    )
 
 
 def _extension(settings: BrokerSettings, groups: GroupCoordinators, group_id: str) -> StreamsExtension:
-    coordinator = groups.of(group_id)
-    shard = coordinator.core if coordinator is not None else None
-    group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
+    group = groups.find(group_id)
     if not isinstance(group, StreamsGroup):
         return StreamsExtension()
     pending = ((m.member_id, m.current.pending_revocation) for m in group.members.values())

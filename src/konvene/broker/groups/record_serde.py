@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
-from typing import Any
 
 from konvene.codec.batches import (
     HEADER_SIZE,
@@ -49,7 +48,7 @@ _GAPS = (3, 4)
 _new = tuple.__new__
 
 
-Decoded = Iterator[tuple[int, int, Any]]
+Decoded = Iterator[tuple[int, int, object]]
 """Offset, timestamp and record; a run of commits has the offset and timestamp of its last one."""
 
 
@@ -88,7 +87,7 @@ def _read_plain(batch: memoryview, header: BatchHeader) -> Decoded:
             ) from None
         if not last < delta <= header.last_offset_delta:
             raise CorruptBatch(f"offset delta {delta} after {last} in the batch at {header.base_offset}")
-        record: Any = decode_group_record(entry.key, entry.value)
+        record: object = decode_group_record(entry.key, entry.value)
         count, last = 1, delta
         if type(record) is OffsetCommitted and data[end : end + 2] == data[pos : pos + 2]:
             rest = memoryview(data)[pos : pos + left * (end - pos)]
