@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.describe_heartbeats import with_extension
-from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_response
+from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_groups
 from konvene.broker.handlers.group_requests import consumer_groups_enabled
 from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.consumer_group_describe import (
@@ -33,8 +33,7 @@ async def handle(
     authorize: Authorizer = allow_all,
 ) -> ConsumerGroupDescribeResponse:
     if not consumer_groups_enabled(settings, catalogue):
-        response: ConsumerGroupDescribeResponse = disabled_response(SPEC, request)
-        return response
+        return ConsumerGroupDescribeResponse(groups=disabled_groups(SPEC, request))
     described = await describe_groups(SPEC, groups, request, context, authorize)
     return ConsumerGroupDescribeResponse(
         groups=tuple(with_extension(settings, heartbeat_purgatory, groups, request, described))
@@ -53,7 +52,6 @@ def _topics(group: DescribedGroup) -> list[str]:
 
 
 SPEC = DescribeSpec(
-    response=ConsumerGroupDescribeResponse,
     group=DescribedGroup,
     topics=_topics,
     denied_message="The group has described topic(s) that the client is not authorized to describe.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.errors import Errors
 from konvene.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -24,15 +24,14 @@ async def handle(
         result = await _delete(groups, share_state_work, group_id, context)
         if isinstance(result, Errors):
             results.append(DeletableGroupResult(group_id=group_id, error_code=result))
-            continue
-        assert isinstance(result, DeleteGroupsResponse)
-        results += result.results
+        else:
+            results += result.results
     return DeleteGroupsResponse(results=tuple(results))
 
 
 async def _delete(
     groups: GroupCoordinators, share_state_work: ShareStateWork, group_id: str, context: RequestContext
-) -> Any:
+) -> DeleteGroupsResponse | Errors:
     """Delete a group; if it is a share group, delete its share state first."""
     coordinator = groups.of(group_id)
     if coordinator is None:
@@ -40,4 +39,6 @@ async def _delete(
     error = await share_state_work.delete_state(coordinator, group_id, context)
     if error is not Errors.NONE:
         return error
-    return await coordinator.submit(DeleteGroupsRequest(groups_names=(group_id,)), context)
+    request = DeleteGroupsRequest(groups_names=(group_id,))
+    response: DeleteGroupsResponse | Errors = await coordinator.submit(request, context)
+    return response

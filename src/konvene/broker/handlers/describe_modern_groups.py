@@ -1,13 +1,13 @@
 """Describes consumer, share and streams groups, each by its own coordinator.
 
 The client has to be authorized to describe the group and all topics in its description. A `DescribeSpec`
-holds what is specific to one group type: its messages, its topics, and Kafka's error message.
+holds what is specific to one group type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from konvene.broker.handlers.authorized_operations import GROUP_OPERATIONS
 from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
@@ -15,35 +15,42 @@ from konvene.errors import Errors
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+    from konvene.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+    from konvene.messages.share_group_describe import DescribedGroup as ShareGroup
+    from konvene.messages.share_group_describe import ShareGroupDescribeRequest
+    from konvene.messages.streams_group_describe import DescribedGroup as StreamsGroup
+    from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
     from konvene.runtime.coordinator import RequestContext
 
+    DescribeRequest = ConsumerGroupDescribeRequest | ShareGroupDescribeRequest | StreamsGroupDescribeRequest
 
-class DescribeSpec(NamedTuple):
-    """The messages, topics and error text of one group type's describe API."""
+G = TypeVar("G", "ConsumerGroup", "ShareGroup", "StreamsGroup")
 
-    response: type[Any]
-    """Class of the response message."""
-    group: type[Any]
+
+class DescribeSpec(NamedTuple, Generic[G]):
+    """The described group, its topics, and the error text of one group type's describe API."""
+
+    group: type[G]
     """Class of a described group in the response."""
-    topics: Callable[[Any], list[str]]
+    topics: Callable[[G], list[str]]
     """Returns the names of all topics in a described group."""
     denied_message: str
     """Error message if the client may not describe one of the topics."""
 
 
-def disabled_response(spec: DescribeSpec, request: Any) -> Any:
-    """Return a response with UNSUPPORTED_VERSION for each requested group: the group type is disabled."""
-    groups = [_error(spec, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids]
-    return spec.response(groups=tuple(groups))
+def disabled_groups(spec: DescribeSpec[G], request: DescribeRequest) -> tuple[G, ...]:
+    """Return UNSUPPORTED_VERSION for each requested group, for a group type that is disabled."""
+    return tuple(_error(spec, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids)
 
 
 async def describe_groups(
-    spec: DescribeSpec,
+    spec: DescribeSpec[G],
     groups: GroupCoordinators,
-    request: Any,
+    request: DescribeRequest,
     context: RequestContext,
     authorize: Authorizer,
-) -> list[Any]:
+) -> list[G]:
     """Return the description of each requested group, or its error, in the order of the request."""
     described = [
         await _describe(spec, groups, request, group_id, context, authorize) for group_id in request.group_ids
@@ -57,13 +64,13 @@ async def describe_groups(
 
 
 async def _describe(
-    spec: DescribeSpec,
+    spec: DescribeSpec[G],
     groups: GroupCoordinators,
-    request: Any,
+    request: DescribeRequest,
     group_id: str,
     context: RequestContext,
     authorize: Authorizer,
-) -> Any:
+) -> G:
     if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
         return _error(spec, group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
@@ -74,12 +81,12 @@ async def _describe(
     response = await coordinator.submit(request.replace(group_ids=(group_id,)), context)
     if isinstance(response, Errors):
         return _error(spec, group_id, response)
-    (group,) = response.groups
+    group: G = response.groups[0]
     for topic in spec.topics(group) if authorize is not allow_all else ():
         if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
             return _error(spec, group_id, Errors.TOPIC_AUTHORIZATION_FAILED, spec.denied_message)
     return group
 
 
-def _error(spec: DescribeSpec, group_id: str, error: Errors, message: str | None = None) -> Any:
+def _error(spec: DescribeSpec[G], group_id: str, error: Errors, message: str | None = None) -> G:
     return spec.group(group_id=group_id, error_code=error, error_message=message)

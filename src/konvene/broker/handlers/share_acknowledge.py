@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.share_requests import (
     LEADER_CHANGED_ERRORS,
@@ -67,7 +67,7 @@ class _DelayedResponse:
         self.request = request
         self.deferred: Deferred[ShareAcknowledgeResponse] = Deferred()
         self.pending = PendingAcknowledgements(self._respond)
-        acknowledgements: list[tuple[TopicIdPartition, Any]] = [
+        acknowledgements = [
             ((topic.topic_id, partition.partition_index), partition.acknowledgement_batches)
             for topic in request.topics
             for partition in topic.partitions

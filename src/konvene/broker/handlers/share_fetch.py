@@ -12,7 +12,7 @@ Successive requests of a session begin with different partitions, so that none o
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.broker.handlers.share_requests import (
     FIRST_VERSION_WITH_RENEW,
@@ -32,6 +32,7 @@ from konvene.delivery.sessions import SessionError, TopicIdPartition
 from konvene.errors import Errors
 from konvene.log.errors import LogError
 from konvene.messages.share_fetch import (
+    AcknowledgementBatch,
     AcquiredRecords,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -117,7 +118,7 @@ class _DelayedShareFetch:
         self.catalogue, self.share_partitions = catalogue, share_partitions
         self.request, self.member_id = request, request.member_id
         requested: list[TopicIdPartition] = []
-        batches: list[tuple[TopicIdPartition, Any]] = []
+        batches: list[tuple[TopicIdPartition, tuple[AcknowledgementBatch, ...]]] = []
         for topic in request.topics:
             for partition in topic.partitions:
                 topic_partition = (topic.topic_id, partition.partition_index)
@@ -141,7 +142,7 @@ class _DelayedShareFetch:
         self.deferred: Deferred[ShareFetchResponse] = Deferred()
         self.fetched: dict[TopicIdPartition, _FetchedPartition] = {}
         self.watches: list[_PartitionWatch] = []
-        self.timer: Any = None
+        self.timer: asyncio.TimerHandle | None = None
         self.is_fetched = False
         self.is_acknowledged = not batches
         self.acknowledgements = PendingAcknowledgements(self._complete_acknowledgements)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from konvene.broker.handlers.group_requests import share_groups_enabled
 from konvene.broker.shares.share_partition import SUCCESS, PartitionResult
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.share_partitions import SharePartitions
+    from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
+    from konvene.messages.share_fetch import ShareFetchRequest
     from konvene.runtime.coordinator import RequestContext
 
 MAX_MEMBER_ID_LENGTH = 36
@@ -50,7 +52,7 @@ class Batch(Protocol):
     def acknowledge_types(self) -> tuple[int, ...]: ...
 
 
-def check_request(catalogue: ClusterCatalogue, request: Any) -> None:
+def check_request(catalogue: ClusterCatalogue, request: ShareFetchRequest | ShareAcknowledgeRequest) -> None:
     """Raise `RequestRejected` if share groups are disabled, or the group or member id is invalid."""
     if not share_groups_enabled(catalogue):
         raise RequestRejected(Errors.UNSUPPORTED_VERSION)
@@ -85,15 +87,16 @@ class PendingAcknowledgements:
         self,
         catalogue: ClusterCatalogue,
         share_partitions: SharePartitions,
-        request: Any,
+        request: ShareFetchRequest | ShareAcknowledgeRequest,
         context: RequestContext,
-        acknowledgements: Iterable[tuple[TopicIdPartition, Any]],
+        acknowledgements: Iterable[tuple[TopicIdPartition, Sequence[Batch]]],
     ) -> None:
         """Apply the acknowledgement batches of each partition. Must be called once; may call `on_complete`.
 
         A partition without batches succeeds even if the member has acquired nothing from it. As in Kafka, it
         has a result only if another partition has batches."""
         group_id, member_id = request.group_id, request.member_id
+        assert group_id is not None and member_id is not None
         renews = context.api_version >= FIRST_VERSION_WITH_RENEW
         without_batches: list[TopicIdPartition] = []
         has_batches = False

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import MESSAGES, Errors
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
-    from konvene.broker.shares.state_coordinators import ShareCoordinators
+    from konvene.broker.shares.state_coordinators import AnyAnswer, Request, ShareCoordinators
     from konvene.runtime.deferred import Deferred
 
 T = TypeVar("T")
@@ -25,16 +25,42 @@ P = TypeVar("P")
 YIELD_INTERVAL = 200
 """Number of partitions after which other tasks may run."""
 
-Results = dict[Uuid, dict[int, Any]]
-"""Results by topic id and partition: what the coordinator returned, or `Failed`."""
+
+class PartitionData(Protocol):
+    """A partition of a request."""
+
+    @property
+    def partition(self) -> int: ...
 
 
-def is_empty(request: Any) -> bool:
+D = TypeVar("D", bound=PartitionData)
+D_co = TypeVar("D_co", bound=PartitionData, covariant=True)
+
+
+class TopicData(Protocol[D_co]):
+    """A topic of a request and its partitions."""
+
+    @property
+    def topic_id(self) -> Uuid: ...
+    @property
+    def partitions(self) -> tuple[D_co, ...]: ...
+
+
+class StateRequest(Protocol[D_co]):
+    """A request of any share state API."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def topics(self) -> tuple[TopicData[D_co], ...]: ...
+
+
+def is_empty(request: StateRequest[PartitionData]) -> bool:
     """Return True if a request has no group or no topics; its response is then empty, as in Kafka."""
     return not request.group_id or not request.topics
 
 
-def has_empty_topic(request: Any) -> bool:
+def has_empty_topic(request: StateRequest[PartitionData]) -> bool:
     return any(not topic.partitions for topic in request.topics)
 
 
@@ -45,16 +71,20 @@ class Failed(NamedTuple):
     message: str
 
 
+Results = dict[Uuid, dict[int, "AnyAnswer | Failed"]]
+"""Results by topic id and partition: the coordinator's answer, or `Failed`."""
+
+
 async def submit_each_partition(
     share_coordinators: ShareCoordinators,
-    request: Any,
+    request: StateRequest[D],
     operation: str,
-    partition_request: Callable[[SharePartitionKey, Any], Any],
+    partition_request: Callable[[SharePartitionKey, D], Request],
 ) -> Results:
     """Submit `partition_request(key, partition)` for each partition of `request`; return the results.
 
     A repeated partition has one result. `operation` completes the error message "Unable to ..."."""
-    submitted: list[tuple[Uuid, int, Deferred[Any]]] = []
+    submitted: list[tuple[Uuid, int, Deferred[AnyAnswer | Errors]]] = []
     for topic in request.topics:
         for partition in topic.partitions:
             key = SharePartitionKey(request.group_id, topic.topic_id, partition.partition)
@@ -64,7 +94,7 @@ async def submit_each_partition(
                 await asyncio.sleep(0)
     results: Results = {}
     for topic_id, index, pending in submitted:
-        result = await pending
+        result: AnyAnswer | Failed | Errors = await pending
         if isinstance(result, Errors):
             result = Failed(result, f"Unable to {operation}: {MESSAGES.get(result, result.name)}")
         results.setdefault(topic_id, {})[index] = result
@@ -82,7 +112,7 @@ def topic_results(
     `success` builds the message of a partition from its index and result if the request succeeded. Without it
     the message has the index only."""
 
-    def build(index: int, result: Any) -> P:
+    def build(index: int, result: AnyAnswer | Failed) -> P:
         if result.error:
             return partition_type(partition=index, error_code=result.error, error_message=result.message)
         return partition_type(partition=index) if success is None else success(index, result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.describe_pending_tasks import with_streams_extension
-from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_response
+from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_groups
 from konvene.broker.handlers.group_requests import streams_groups_enabled
 from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.streams_group_describe import (
@@ -31,8 +31,7 @@ async def handle(
     authorize: Authorizer = allow_all,
 ) -> StreamsGroupDescribeResponse:
     if not streams_groups_enabled(settings, catalogue):
-        response: StreamsGroupDescribeResponse = disabled_response(SPEC, request)
-        return response
+        return StreamsGroupDescribeResponse(groups=disabled_groups(SPEC, request))
     described = await describe_groups(SPEC, groups, request, context, authorize)
     return StreamsGroupDescribeResponse(
         groups=tuple(with_streams_extension(settings, groups, request, described))
@@ -50,7 +49,6 @@ def _topics(group: DescribedGroup) -> list[str]:
 
 
 SPEC = DescribeSpec(
-    response=StreamsGroupDescribeResponse,
     group=DescribedGroup,
     topics=_topics,
     denied_message="The described group uses topics that the client is not authorized to describe.",
