@@ -20,7 +20,10 @@ MISSING = "metrics need prometheus-client, which is not installed here (pip inst
 
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 
-Page = list[tuple[Metric, list[tuple[tuple[str, ...], Any]]]]
+Value = float | tuple[list[tuple[str, float]], float]
+"""A number, or the cumulative buckets and the sum of a histogram."""
+
+Page = list[tuple[Metric, list[tuple[tuple[str, ...], Value]]]]
 
 
 def is_installed() -> bool:
@@ -39,7 +42,7 @@ def lines(snapshot: Snapshot) -> Page:
     ]
 
 
-def _frozen(value: float | Buckets) -> Any:
+def _frozen(value: float | Buckets) -> Value:
     return (value.cumulative(), value.total) if isinstance(value, Buckets) else value
 
 
@@ -82,7 +85,7 @@ class _Collected:
         for metric, found in self._page:
             family = families[metric.type](metric.name, metric.sentence, labels=metric.labels)
             for labels, value in found:
-                if metric.type == "histogram":
+                if isinstance(value, tuple):
                     family.add_metric(labels, buckets=value[0], sum_value=value[1])
                 else:
                     family.add_metric(labels, value)

@@ -6,7 +6,6 @@ Its decisions are those of `GroupShard`, which brokers without a meter use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,13 +79,8 @@ class MeteredGroupShard(GroupShard):
                     meter.moved(gained)
 
 
-def _offsets(record: Any) -> int:
+def _offsets(record: object) -> int:
     """Return the number of offsets in a record."""
-    count = _SIZES.get(type(record))
-    return count(record) if count is not None else 0
-
-
-_SIZES: Final[dict[type, Callable[[Any], int]]] = {
-    OffsetCommitted: lambda record: 1,
-    OffsetsCommitted: lambda record: len(record.committed),
-}
+    if isinstance(record, OffsetsCommitted):
+        return len(record.committed)
+    return 1 if isinstance(record, OffsetCommitted) else 0

@@ -11,13 +11,14 @@ assignment.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.group import State as ConsumerState
+from konvene.groups.group_type import Group
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.group import State as ShareState
 from konvene.groups.streams.group import State as StreamsState
@@ -41,6 +42,11 @@ from konvene.records.streams import (
 CLASSIC: Final = "classic"
 STABLE: Final = "Stable"
 
+K = TypeVar("K")
+
+Groups = Mapping[str, Group]
+"""Groups by id."""
+
 
 class GroupTypeMetrics(NamedTuple):
     """The states of one type of group, and functions that read the metrics' values from such a group."""
@@ -59,7 +65,7 @@ def _waiting_in_classic(group: ClassicGroup) -> int:
     return 0 if group.state is ClassicState.STABLE else len(group.members)
 
 
-def _behind(group: Any) -> int:
+def _behind(group: ConsumerGroup | ShareGroup | StreamsGroup) -> int:
     return len(group.behind)
 
 
@@ -107,7 +113,7 @@ class Moved(NamedTuple):
     """Tasks among them that the member was warming up and that are now active on it."""
 
 
-def moved(groups: Mapping[str, Any], record: Any) -> Moved | None:
+def moved(groups: Groups, record: object) -> Moved | None:
     """Return what a record moves compared with `groups`, before it is replayed.
 
     Return None for records without a target assignment."""
@@ -117,7 +123,7 @@ def moved(groups: Mapping[str, Any], record: Any) -> Moved | None:
     return compare(groups, record.key, record.value) if compare is not None else None
 
 
-def _by_leader(groups: Mapping[str, Any], key: GroupMetadataKey, value: GroupMetadataValue) -> Moved | None:
+def _by_leader(groups: Groups, key: GroupMetadataKey, value: GroupMetadataValue) -> Moved | None:
     """Compare the assignments of a new generation with the members' previous ones.
 
     Return None if the group's protocol type is not "consumer", as the assignments cannot be decoded."""
@@ -139,7 +145,7 @@ def _read(assignment: bytes) -> Mapping[str, Collection[int]]:
 
 
 def _by_target(
-    groups: Mapping[str, Any],
+    groups: Groups,
     key: ConsumerGroupTargetAssignmentMemberKey,
     value: ConsumerGroupTargetAssignmentMemberValue,
 ) -> Moved:
@@ -150,7 +156,7 @@ def _by_target(
 
 
 def _by_roles(
-    groups: Mapping[str, Any],
+    groups: Groups,
     key: StreamsGroupTargetAssignmentMemberKey,
     value: StreamsGroupTargetAssignmentMemberValue,
 ) -> Moved:
@@ -172,12 +178,12 @@ def _by_roles(
     return Moved(key.group_id, "streams", units, warmed_up)
 
 
-def _gained(old: Mapping[Any, Collection[int]], new: Mapping[Any, Collection[int]]) -> dict[Any, set[int]]:
+def _gained(old: Mapping[K, Collection[int]], new: Mapping[K, Collection[int]]) -> dict[K, set[int]]:
     return {topic: set(partitions).difference(old.get(topic, ())) for topic, partitions in new.items()}
 
 
 def _by_share(
-    groups: Mapping[str, Any],
+    groups: Groups,
     key: ShareGroupTargetAssignmentMemberKey,
     value: ShareGroupTargetAssignmentMemberValue,
 ) -> Moved:
@@ -188,7 +194,7 @@ def _by_share(
     return Moved(key.group_id, "share", sum(map(len, _gained(old, new).values())))
 
 
-MOVES: Final[Mapping[type, Callable[[Mapping[str, Any], Any, Any], Moved | None]]] = {
+MOVES: Final[Mapping[type, Callable[[Groups, Any, Any], Moved | None]]] = {
     GroupMetadataKey: _by_leader,
     ConsumerGroupTargetAssignmentMemberKey: _by_target,
     StreamsGroupTargetAssignmentMemberKey: _by_roles,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,9 @@ TOPICS: Final = "topics"
 """Label of all logs except the internal topics'."""
 
 OFFSET_SENSORS: Final = ("commits", "expired", "deletions")
+
+ErrorFinder = Callable[[object], int]
+"""Returns the first error code in a response, 0 if there is none."""
 
 
 class Meter:
@@ -84,7 +88,7 @@ class Meter:
         self.appends: defaultdict[str, int] = defaultdict(int)
         self.appended_bytes: defaultdict[str, int] = defaultdict(int)
         self.syncs: dict[str, Buckets] = {}
-        self._error_finders: dict[type, Callable[[Any], int]] = {bytes: lambda _: 0, type(None): lambda _: 0}
+        self._error_finders: dict[type, ErrorFinder] = {bytes: lambda _: 0, type(None): lambda _: 0}
 
     def __repr__(self) -> str:
         count = sum(self.responses.values()) + sum(self.cached_responses.values())
@@ -161,12 +165,13 @@ class Meter:
 
     # --- requests ---
 
-    def answered(self, api_key: int, response: Any) -> None:
+    def answered(self, api_key: int, response: Struct | bytes | None) -> None:
         """Count a response by its first error, and the heartbeat interval that it contains, if any."""
         cls = type(response)
         find = self._error_finders.get(cls)
         if find is None:
-            find = self._error_finders[cls] = error_finder(cls) or self._error_finders[bytes]
+            assert isinstance(response, Struct)
+            find = self._error_finders[cls] = error_finder(type(response)) or self._error_finders[bytes]
         self.responses[api_key, find(response)] += 1
         interval_ms = heartbeat_interval_of(response)
         if interval_ms:
@@ -209,28 +214,30 @@ def log_label(topic: str) -> str:
     return topic if topic in INTERNAL_TOPICS or topic == CLUSTER_METADATA_TOPIC else TOPICS
 
 
-def heartbeat_interval_of(response: Any) -> int:
+def heartbeat_interval_of(response: Struct | bytes | None) -> int:
     """Return the heartbeat interval in a response, in ms; 0 if it has no such field or has an error."""
     return 0 if getattr(response, "error_code", 0) else getattr(response, "heartbeat_interval_ms", 0)
 
 
-def error_finder(cls: type[Struct]) -> Callable[[Any], int] | None:
+def error_finder(cls: type[Struct]) -> ErrorFinder | None:
     """Return a function that finds a response's first error code; None if `cls` has no error field."""
     names = {field.name for field in cls.__fields__}
-    parts: list[tuple[str, Callable[[Any], int]]] = []
+    parts: list[tuple[str, ErrorFinder]] = []
     for field in cls.__fields__:
         if field.kind == "array" and isinstance(field.element, type):
             inner = error_finder(field.element)
             if inner is not None:
                 parts.append((field.name, inner))
-    if not parts:
-        return (lambda value: value.error_code) if "error_code" in names else None
-    return partial(_first_error, "error_code" in names, tuple(parts))
+    own_error: ErrorFinder | None = attrgetter("error_code") if "error_code" in names else None
+    return partial(_first_error, own_error, tuple(parts)) if parts else own_error
 
 
-def _first_error(has_code: bool, parts: tuple[tuple[str, Callable[[Any], int]], ...], value: Any) -> int:
-    if has_code and value.error_code:
-        return int(value.error_code)
+def _first_error(
+    own_error: ErrorFinder | None, parts: tuple[tuple[str, ErrorFinder], ...], value: object
+) -> int:
+    code = own_error(value) if own_error is not None else 0
+    if code:
+        return code
     for name, find in parts:
         for part in getattr(value, name) or ():
             code = find(part)

@@ -1,7 +1,7 @@
 """Caches the placement costs of streams groups' target assignments.
 
-A cost measures how well the copies of tasks are spread over client tags and racks. Computing it visits all copies
-of all tasks, some ten milliseconds for ten thousand of them, so it is cached until the target changes.
+A cost measures how well the copies of tasks are spread over client tags and racks. Computing it visits all
+copies of all tasks, some ten milliseconds for ten thousand of them, so it is cached until the target changes.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from konvene.broker.metrics.group_types import KINDS
 from konvene.broker.metrics.instruments import Buckets, RateCounter
@@ -41,6 +41,8 @@ class Snapshot(NamedTuple):
 
 
 Lines = Iterable[tuple[tuple[str, ...], float | Buckets]]
+
+Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
 class Metric(NamedTuple):
@@ -245,7 +247,7 @@ def _policy(snapshot: Snapshot) -> Lines:
     )
 
 
-def _plain(counts: Callable[[Snapshot], Mapping[Any, int]]) -> Callable[[Snapshot], Lines]:
+def _plain(counts: Callable[[Snapshot], Mapping[Labels, int]]) -> Callable[[Snapshot], Lines]:
     """Return a `Metric.read` for a mapping of label values to counts, sorted by label."""
     return lambda snapshot: sorted(counts(snapshot).items())
 

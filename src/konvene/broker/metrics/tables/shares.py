@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from konvene.broker.metrics.instruments import OTHER
+from konvene.broker.metrics.instruments import OTHER, Durations
 from konvene.broker.metrics.tables.broker import COUNTER, GAUGE, UNKNOWN, Lines, Metric, Snapshot
 from konvene.delivery.contract import AcknowledgeType
 from konvene.delivery.counts import Counts
@@ -80,7 +80,7 @@ def _timeouts(snapshot: Snapshot) -> Lines:
         yield ("AcquisitionLockTimeoutPerSec", *labels), served.core.counts.lock_timeouts
 
 
-def _load_time(attribute: Callable[[Any], float]) -> Callable[[Snapshot], Lines]:
+def _load_time(attribute: Callable[[Durations], float]) -> Callable[[Snapshot], Lines]:
     return lambda snapshot: (((_LOADED,), attribute(snapshot.meter.share_partition_load_s) * 1000),)
 
 
