@@ -4,8 +4,7 @@ Each cleaner examines the compacted logs and cleans the dirtiest one, again and 
 enough, it waits for `log.cleaner.backoff.ms`. There are `log.cleaner.threads` cleaners, so as many logs are
 cleaned at the same time. `konvene.log.cleaner` defines a cleaning, `cleaner_executor` runs it: of a small log
 in steps between requests, of a large one in a process. The active segment is never touched. Cleanings and
-requests never wait for each other: only the last step of a cleaning, a few renames, happens on the event
-loop.
+requests never wait for each other: only the last step of a cleaning, a few renames, runs on the event loop.
 
 A cleaning that fails leaves the log as it was. If the log is damaged, or the error is unexpected, the log is
 uncleanable from then on, which is logged and counted. If the process of a cleaning ended, the cleaning is
@@ -27,7 +26,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from konvene.broker.storage.cleaner_statistics import Cleaner, RemovalTotals, summary
 from konvene.broker.storage.retention import retain
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
     from konvene.log.partition import PartitionLog
 
 __all__ = ["Cleaner", "LogCleaner"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("konvene.cleaner")
 
@@ -367,7 +368,7 @@ class LogCleaner:
         if not archive.accepts(of):
             return True
         segments = [s for s in of.segments[:-1] if s.base_offset < candidate.first_uncleanable_offset]
-        may_replace: bool = await self._in_thread(partial(archive.hand_over, of, segments))
+        may_replace = await self._in_thread(partial(archive.hand_over, of, segments))
         self._check(partition)
         return may_replace
 
@@ -394,10 +395,8 @@ class LogCleaner:
             raise
         except BaseException as error:
             await executor.abandon()
-            if isinstance(error, Exception):
-                self._check(
-                    partition, is_intact=of.cleaning is task
-                )  # An error after a deletion is no failure.
+            if isinstance(error, Exception):  # An error after a deletion is no failure.
+                self._check(partition, is_intact=of.cleaning is task)
             raise
 
     def _executor(self, cleaner: Cleaner, task: CleaningTask) -> CleanerExecutor:
@@ -440,7 +439,7 @@ class LogCleaner:
         await self._in_thread(partial(swapping.sync_swap, of))
         self._schedule_deletion()
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+    async def _in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` in a disk thread and return its result. If cancelled, wait for it to finish first."""
         job = self._disk.run(work)
         try:

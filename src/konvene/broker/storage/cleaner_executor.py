@@ -86,8 +86,7 @@ class SteppedCleaning:
 
     async def next_result(self) -> CleanerResult:
         assert self._steps is not None
-        result: CleanerResult = await self._threads.run(self._steps.step)
-        return result
+        return await self._threads.run(self._steps.step)
 
     async def abandon(self) -> None:
         if self._steps is not None:

@@ -12,13 +12,15 @@ import contextlib
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from konvene.broker.storage.kernel_sync import KernelSync
 from konvene.log.disk import syncing
 from konvene.log.partition import PartitionLog
 
-Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+T = TypeVar("T")
+
+Job = tuple[Callable[[], object], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
 
 class DiskThreads:
@@ -34,16 +36,16 @@ class DiskThreads:
     def __repr__(self) -> str:
         return f"<{len(self._threads)} disk threads>"
 
-    def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run `work` in a thread; return a future of its result."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
+        done: asyncio.Future[T] = loop.create_future()
         if not self._threads:
             self._start()
         self._jobs.put((work, done, loop))
         return done
 
-    def sync(self, log: PartitionLog) -> asyncio.Future[Any]:
+    def sync(self, log: PartitionLog) -> asyncio.Future[int]:
         """Sync a log, in the kernel if possible, else in a thread; return a future of `log.sync()`."""
         loop = asyncio.get_running_loop()
         if not self._kernel_requested:
@@ -53,7 +55,7 @@ class DiskThreads:
         begun = None if kernel is None else syncing.begin_sync(log)
         if kernel is None or begun is None:
             return self.run(log.sync)
-        done: asyncio.Future[Any] = loop.create_future()
+        done: asyncio.Future[int] = loop.create_future()
 
         def on_synced(error: OSError | None) -> None:
             try:
@@ -95,7 +97,7 @@ class DiskThreads:
         self._threads = []
 
 
-def resolve_future(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def resolve_future(done: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
     """Complete a future, unless its task was cancelled."""
     if done.done():
         return
