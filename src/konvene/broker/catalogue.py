@@ -8,12 +8,12 @@ apply) go to the broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from konvene.broker.settings import BrokerSettings
 from konvene.broker.storage.partitions import Partition
 from konvene.cluster.catalogue import Catalogue
 from konvene.cluster.state import CatalogueState, ResourceType
+from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.internal_topics import CLUSTER_METADATA_TOPIC
 from konvene.records.cluster_log import decode_cluster_record, encode_cluster_record
@@ -88,6 +88,6 @@ class ClusterCatalogue:
         """Return the finalized level of a feature, 0 if it is not finalized."""
         return self.state.features.get(feature, 0)
 
-    def submit(self, request: Any, context: RequestContext) -> Deferred[Any]:
+    def submit(self, request: Struct, context: RequestContext) -> Deferred[Struct | Errors]:
         """Submit a request that changes the catalogue; return its future response, or `Errors` on failure."""
         return self.coordinator.submit(request, context)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.log.directory import LogDirectory
     from konvene.runtime.environment import Environment
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +63,13 @@ class Services:
     transactions: TransactionCoordinators
 
 
-def service_parameters(handler: Callable[..., Any]) -> tuple[Parameter, ...]:
+def service_parameters(handler: Callable[..., object]) -> tuple[Parameter, ...]:
     """Return the parameters of a handler that name services: all positional ones but the last two."""
     positional = [p for p in signature(handler).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     return tuple(positional[:-2])
 
 
-def bind(handler: Callable[..., Any], services: object) -> Callable[..., Any]:
+def bind(handler: Callable[..., R], services: object) -> Callable[..., R]:
     """Return the handler as a function of a request and its context, with its services bound.
 
     `services` is a `Services`, or any object that has the attributes that the handler's parameters name. They

@@ -29,6 +29,7 @@ from konvene.errors import Errors
 from konvene.runtime.deferred import HANG_UP
 
 if TYPE_CHECKING:
+    from konvene.codec.schema import Struct
     from konvene.runtime.coordinator import RequestContext
     from konvene.shard.image import Topics
 
@@ -95,6 +96,7 @@ def allow_all(context: RequestContext, operation: Operation, resource: Resource)
 
 
 Handler = Callable[..., Any]
+"""A function of a request and its context that returns an `Answer` (`konvene.broker.services.bind`)."""
 Authorizer = Callable[["RequestContext", Operation, Resource], bool]
 
 
@@ -110,7 +112,7 @@ def guarded(
     if "authorize" in signature(handler).parameters:
         return partial(handler, authorize=authorize)
 
-    def check_first(request: Any, context: RequestContext) -> Any:
+    def check_first(request: Struct, context: RequestContext) -> Any:
         for _ in denied(topics(), api_key, request, context, authorize):
             return HANG_UP
         return handler(request, context)
@@ -119,7 +121,7 @@ def guarded(
 
 
 def denied(
-    topics: Topics, api_key: int, request: Any, context: RequestContext, authorize: Authorizer
+    topics: Topics, api_key: int, request: Struct, context: RequestContext, authorize: Authorizer
 ) -> Iterator[Resource]:
     """Yield the resources of a request to which access is denied."""
     for permission in REQUIRED_PERMISSIONS[api_key]:
@@ -128,7 +130,7 @@ def denied(
                 yield resource
 
 
-def resources(topics: Topics, permission: Permission, request: Any) -> Iterator[Resource]:
+def resources(topics: Topics, permission: Permission, request: Struct) -> Iterator[Resource]:
     """Yield the resources of a request for which `permission` is required."""
     if permission.type is ResourceType.CLUSTER and not permission.path:
         yield Resource(ResourceType.CLUSTER, CLUSTER_NAME)
@@ -145,7 +147,7 @@ def resources(topics: Topics, permission: Permission, request: Any) -> Iterator[
             yield _configured(found)
 
 
-def _follow(value: Any, path: list[str]) -> Iterator[Any]:
+def _follow(value: object, path: list[str]) -> Iterator[Any]:
     """Yield all values at the end of a path of fields, through all items of arrays, except empty names."""
     if isinstance(value, tuple):
         for item in value:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from konvene.configs import BrokerConfig
 
 
 class ConnectionQuotas:
     """Counts connections by host, and checks the limits. A host is "/" and an address, as Kafka writes it."""
 
-    def __init__(self, config: Callable[[], Any]) -> None:
+    def __init__(self, config: Callable[[], BrokerConfig]) -> None:
         self._config = config
         self._hosts: Counter[str] = Counter()
         self._total = 0

@@ -8,11 +8,10 @@ decoded.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from konvene.broker.net.authorizer import Authorizer, allow_all, guarded
+from konvene.broker.net.authorizer import Authorizer, Handler, allow_all, guarded
 from konvene.broker.services import Services, bind
 from konvene.codec.compile import decode_from, encode_into
 from konvene.codec.errors import Malformed, Truncated
@@ -21,9 +20,6 @@ from konvene.messages import API_KEYS, API_VERSIONS, Api
 
 _HEADER = struct.Struct(">hhih")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
-
-Handler = Callable[..., Any]
-"""A function of a request and its context that returns an `Answer` (`konvene.broker.services.bind`)."""
 
 
 class FrameHeader(NamedTuple):

@@ -1,9 +1,9 @@
 """Caches responses by the bytes of the request, so that a repeated request is answered without decoding it.
 
 Nearly all requests of a stable cluster are heartbeats that equal the member's last one byte for byte, except
-for the correlation id. As long as the group is the same object as when the last one was accepted, the
-response is the same, and so is its effect: the session timer is re-armed. Any change replaces the group's
-immutable object, and the next heartbeat is decided in full. The coordinator must also be active, must not
+for the correlation id. As long as the member and what the response depends on are unchanged
+(`Coordinator.is_current`), the response is the same, and so is its effect: the session timer is re-armed.
+After any change to them the next heartbeat is decided in full. The coordinator must also be active, must not
 have reloaded its log, and must have no reply that waits for the disk, because replies leave in order.
 
 ApiVersions, the first request of every client, is cached as well: its response stays the same until a feature

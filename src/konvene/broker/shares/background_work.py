@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.broker.shares.state_coordinators import ShareCoordinators
+    from konvene.codec.uuid import Uuid
 
 Answers = dict[SharePartitionKey, Answer]
 
@@ -135,7 +136,7 @@ class ShareStateWork:
         if not work.requests:
             return work.response
         superseded: set[SharePartitionKey] = set()
-        recorded: Deferred[tuple[Answers, Any]] = Deferred()
+        recorded: Deferred[tuple[Answers, object]] = Deferred()
 
         def record(answers: Answers) -> None:
             # At once: a heartbeat in between would initialize the share partitions once more.
@@ -170,8 +171,8 @@ class ShareStateWork:
 
     def _topic_results(self, answers: Answers) -> list[DeleteShareGroupOffsetsResponseTopic]:
         topics = self._catalogue.topics.by_id
-        errors: dict[Any, Errors] = {}
-        messages: dict[Any, str | None] = {}
+        errors: dict[Uuid, Errors] = {}
+        messages: dict[Uuid, str | None] = {}
         for key, answer in answers.items():
             if errors.get(key.topic_id, Errors.NONE) is Errors.NONE:
                 errors[key.topic_id], messages[key.topic_id] = answer.error, answer.message
@@ -244,7 +245,7 @@ EFFECTS: dict[str, Callable[[ShareStateWork, Coordinator, Any], None]] = {
 """The method that performs each effect."""
 
 
-def topics_without_error(answers: Answers) -> tuple[Any, ...]:
+def topics_without_error(answers: Answers) -> tuple[Uuid, ...]:
     """Return the ids of the topics of which all share partitions succeeded."""
     failed = {key.topic_id for key, answer in answers.items() if answer.error is not Errors.NONE}
     return tuple(topic for topic in dict.fromkeys(key.topic_id for key in answers) if topic not in failed)

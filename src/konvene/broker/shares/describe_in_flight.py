@@ -5,7 +5,7 @@ Only responses to requests that contain the tag have the field; Kafka's clients 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.codec.compile import encode
 from konvene.messages.in_flight_extensions import IN_FLIGHT_EXTENSION, InFlightExtension, InFlightRange
@@ -14,11 +14,12 @@ from konvene.share_state.requests import SharePartitionKey
 if TYPE_CHECKING:
     from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.delivery.contract import InFlight
+    from konvene.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 
 Tags = tuple[tuple[int, bytes], ...]
 
 
-def is_requested(request: Any) -> bool:
+def is_requested(request: DescribeShareGroupOffsetsRequest) -> bool:
     """Return True if the request has the tag."""
     return any(tag == IN_FLIGHT_EXTENSION for tag, _ in request.unknown_tags)
 

@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from konvene.codec.batches import BatchHeader, records
 from konvene.codec.uuid import Uuid
@@ -68,7 +68,9 @@ NOT_READY = frozenset(
 )
 """Errors of a coordinator after which a request waits and is submitted again."""
 
-ERROR_ANSWERS: dict[type, type[Any]] = {
+AnyAnswer = Answer | StateAnswer | SummaryAnswer
+
+ERROR_ANSWERS: dict[type, type[AnyAnswer]] = {
     Initialize: Answer,
     Read: StateAnswer,
     Write: Answer,
@@ -86,7 +88,7 @@ def _encode(record: PositionedRecord | Record) -> Pair:
     )
 
 
-def _read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
+def _read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, PositionedRecord | Record]]:
     for entry in () if header.is_control else records(batch, header):
         record = decode_record(entry.key or b"", entry.value, SHARE_STATE_RECORDS)
         if record is not None:
@@ -139,6 +141,12 @@ class ShareCoordinators(Coordinators):
         assert isinstance(coordinator.core, ShareStateShard)
         return coordinator.core
 
+    @overload
+    def submit(self, request: Read) -> Deferred[StateAnswer]: ...
+    @overload
+    def submit(self, request: ReadSummary) -> Deferred[SummaryAnswer]: ...
+    @overload
+    def submit(self, request: Initialize | Write | Delete) -> Deferred[Answer]: ...
     def submit(self, request: Request) -> Deferred[Any]:
         """Submit a request; return a deferred of its answer, of a type in `share_state.requests`.
 
@@ -151,11 +159,11 @@ class ShareCoordinators(Coordinators):
             self._wait(pending)
         return pending.answer
 
-    def submit_without_retry(self, request: Request) -> Deferred[Any]:
+    def submit_without_retry(self, request: Request) -> Deferred[AnyAnswer | Errors]:
         """Submit a request once, for clients that retry; return a deferred of its answer, or of `Errors`."""
         coordinator = self.of(str(request.key))
         if coordinator is None:
-            answer: Deferred[Any] = Deferred()
+            answer: Deferred[AnyAnswer | Errors] = Deferred()
             answer.resolve(Errors.NOT_COORDINATOR)
             return answer
         return coordinator.submit(request, BROKER)
@@ -183,7 +191,7 @@ class ShareCoordinators(Coordinators):
         else:
             coordinator.submit(pending.request, BROKER).listen(partial(self._on_answer, pending))
 
-    def _on_answer(self, pending: PendingRequest, answer: Any) -> None:
+    def _on_answer(self, pending: PendingRequest, answer: object) -> None:
         """Resolve a request with its answer; if its coordinator was not ready, queue it again."""
         if not isinstance(answer, Errors):
             meter = self._node.meter

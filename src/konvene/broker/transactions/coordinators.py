@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.errors import Errors
 from konvene.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -245,7 +245,7 @@ class MarkerDelivery:
         else:
             self._retry_later(topic_partition)
 
-    def _on_answer(self, topic_partition: TopicPartition, result: Any) -> None:
+    def _on_answer(self, topic_partition: TopicPartition, result: object) -> None:
         if result in NOT_READY:
             self._retry_later(topic_partition)
             return
