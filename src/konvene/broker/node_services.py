@@ -1,4 +1,4 @@
-"""The services that all coordinators of this node build on."""
+"""The services of a node that its coordinators and the log cleaner use."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ class _DelayedFetch:
 
 
 class _PartitionWatch:
-    """Adds the bytes that are appended to one partition to the size of a waiting fetch."""
+    """An observer of one partition: counts the bytes appended to it, and completes the waiting fetch."""
 
     __slots__ = ("checked_offset", "delayed", "partition", "remaining_bytes")
 

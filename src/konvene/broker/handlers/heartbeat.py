@@ -21,7 +21,7 @@ def handle(
 
 
 def _error_response(error: Errors) -> HeartbeatResponse:
-    """Return an error as a response. While the group is loading, the heartbeat succeeds, as in Kafka."""
+    """Return a response with an error; with none if the coordinator is loading its log, as in Kafka."""
     if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
         error = Errors.NONE
     return HeartbeatResponse(error_code=error)

@@ -347,7 +347,7 @@ def _available_bytes(servers: Servers, limit: int) -> int:
 
 
 class _PartitionWatch:
-    """Makes a waiting fetch try to complete when one of its share partitions has changed."""
+    """An observer of one share partition: when it changes, the waiting fetch tries to complete."""
 
     __slots__ = ("fetch", "server", "topic_partition")
 

@@ -63,7 +63,7 @@ class ClientInstance:
 
 
 class Telemetry:
-    """Answers the two APIs, and keeps the client instances, of which the least active are evicted."""
+    """Answers GetTelemetrySubscriptions and PushTelemetry, and keeps the most recent client instances."""
 
     __slots__ = ("_by_connection", "_fresh_id", "_instances", "_max_bytes", "_now_ms")
 

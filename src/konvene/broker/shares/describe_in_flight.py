@@ -20,7 +20,7 @@ Tags = tuple[tuple[int, bytes], ...]
 
 
 def is_requested(request: DescribeShareGroupOffsetsRequest) -> bool:
-    """Return True if the request has the tag."""
+    """Return True if the request has the tag of the in-flight records."""
     return any(tag == IN_FLIGHT_EXTENSION for tag, _ in request.unknown_tags)
 
 

@@ -201,7 +201,7 @@ class Archive:
 
 
 class SegmentStore:
-    """A directory of archived segments."""
+    """The directory in which an archive keeps segments, with a folder for each partition."""
 
     def __init__(self, disk: Disk, path: str, cluster_id: str) -> None:
         self._disk = disk

@@ -453,9 +453,8 @@ class LogCleaner:
         from konvene.log.cleaner import segment_swap as swapping
 
         try:
-            await self._in_thread(
-                partial(swapping.remove_unfinished_files, self._directory.disk, of.directory)
-            )
+            remove = partial(swapping.remove_unfinished_files, self._directory.disk, of.directory)
+            await self._in_thread(remove)
         except OSError as error:
             with contextlib.suppress(LogError):
                 of.health.fail(f"cannot remove the cleaner's files from {of.directory}", error)

@@ -126,7 +126,7 @@ class _Steps:
 
 
 class WorkerProcess:
-    """Runs cleanings in a worker process, which the first one starts, and a later one if it has ended."""
+    """Runs cleanings in a worker process. The first cleaning starts it; if it has ended, the next one does."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

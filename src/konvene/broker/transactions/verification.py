@@ -163,7 +163,7 @@ def _errors(response: AddPartitionsToTxnResponse) -> PartitionErrors:
 
 
 def producer_error(error: int, supported: SupportedOperation) -> tuple[Errors, str | None]:
-    """Translate an error code of the coordinator to the error and message of a Produce response, as Kafka."""
+    """Translate a coordinator's error code to error and message of a Produce response, as Kafka does."""
     cause = Errors(error)
     if cause is Errors.PRODUCER_FENCED:
         return Errors.INVALID_PRODUCER_EPOCH, None

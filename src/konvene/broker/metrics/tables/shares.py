@@ -1,4 +1,4 @@
-"""Metrics of share partitions' deliveries: Kafka's, and konvene's own for each group.
+"""Metrics of the delivery of records to share groups: Kafka's metrics, and konvene's own.
 
 Kafka's MBeans have their name as a property, so the JMX exporter makes it a label, and all attributes of
 one name are one metric. Open share partitions are read directly; the meter keeps the counts of closed ones
