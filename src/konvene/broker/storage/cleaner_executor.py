@@ -126,7 +126,7 @@ class _Steps:
 
 
 class WorkerProcess:
-    """Runs cleanings in a worker process. The first cleaning starts it; if it has ended, the next one does."""
+    """Runs cleanings in a worker process. The first cleaning starts it, a later one only if it ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
