@@ -149,9 +149,8 @@ class LogDirectory:
         directory._summaries = summaries
         directory._recovery_points = read_checkpoint(disk, f"{path}/{RECOVERY_POINTS}")
         directory._start_offsets = read_checkpoint(disk, f"{path}/{START_OFFSETS}")
-        with contextlib.suppress(
-            DamagedLog
-        ):  # Only an optimisation: without it a log is cleaned from its start.
+        # Only an optimisation: without this checkpoint a log is cleaned from its start.
+        with contextlib.suppress(DamagedLog):
             directory._cleaned = read_checkpoint(disk, f"{path}/{CLEANED_OFFSETS}")
         folders = disk.folders(path)
         for name in folders:
@@ -264,10 +263,7 @@ class LogDirectory:
         return None
 
     def delete(self, partition: TopicPartition, token: str) -> None:
-        """Delete one partition.
-
-        `token` (letters and digits) makes the name of its folder unique meanwhile.
-        """
+        """Delete one partition. `token` (letters and digits) makes its folder's name unique meanwhile."""
         if not re.fullmatch(r"[0-9a-zA-Z]{1,40}", token):
             raise ValueError(f"{token!r} cannot be part of a folder's name")
         folder = self._folder(partition)
@@ -385,10 +381,9 @@ class LogDirectory:
             self.health.fail(f"cannot checkpoint {self.path}", error)
 
     def close(self, *, clean: bool = True) -> None:
-        """Close every log and release the lock.
+        """Close every log and release the lock; write the clean-shutdown marker if all closed cleanly.
 
-        If all logs closed cleanly, writes the clean-shutdown marker. With `clean=False` files are only
-        closed.
+        With `clean=False` files are only closed.
         """
         try:
             if clean and self.health.failure is None:

@@ -302,7 +302,7 @@ class PartitionLog:
         origin: Origin,
         validate_records: bool,
     ) -> tuple[bytearray | memoryview, list[tuple[BatchHeader, int]]]:
-        """Validate the batches as Kafka does, and recompress them if the topic says so.
+        """Validate the batches as Kafka does, and recompress them if the topic uses another compression.
 
         Returns the bytes to write, in a writable buffer, and each batch's header and newest timestamp.
         `first` is the header of the first batch, and `sizes` are the sizes of all.

@@ -41,7 +41,7 @@ class RecoveryResult(NamedTuple):
 class ScanEnd(NamedTuple):
     """Where the valid batches of a file end.
 
-    `fault` says what is invalid there; None at the end of the file.
+    `fault` describes what is invalid there; None at the end of the file.
     """
 
     position: int

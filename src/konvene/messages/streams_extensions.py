@@ -1,8 +1,8 @@
 """Extension of streams group descriptions: pending revocations, warm-up limits and the cost of the target
 assignment.
 
-Kafka's description omits tasks that a member has been asked to revoke and still owns, so it does not show
-which tasks other members wait for. It shows how far tasks have restored, but not how far they must. As in
+Kafka's description omits tasks that a member has to revoke and still owns, so it does not show which tasks
+other members wait for. It shows how far tasks have restored, but not how far they must. As in
 `heartbeat_extensions`, the extension is a tagged field with a number that Kafka does not use: a client that
 sends it, empty, with StreamsGroupDescribe receives it with each group. Other brokers ignore the tag.
 """

@@ -450,11 +450,10 @@ class LogCleaner:
             raise
 
     async def _discard(self, of: PartitionLog) -> None:
-        from konvene.log.cleaner import segment_swap as swapping
+        from konvene.log.cleaner.recovery import remove_unfinished_files
 
         try:
-            remove = partial(swapping.remove_unfinished_files, self._directory.disk, of.directory)
-            await self._in_thread(remove)
+            await self._in_thread(partial(remove_unfinished_files, self._directory.disk, of.directory))
         except OSError as error:
             with contextlib.suppress(LogError):
                 of.health.fail(f"cannot remove the cleaner's files from {of.directory}", error)

@@ -40,7 +40,6 @@ __all__ = [
     "finish_cleaning",
     "prepare_swap",
     "remove_deleted",
-    "remove_unfinished_files",
     "swap_durably",
     "swap_segments",
     "sync_swap",

@@ -41,7 +41,7 @@ _BASE = re.compile(r"([0-9]{20})[.-]")
 
 
 class NotALog(ValueError):
-    """The path has no log files; the message says what was expected there."""
+    """The path has no log files; the message describes what was expected there."""
 
 
 class Folder(NamedTuple):
