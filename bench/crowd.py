@@ -22,7 +22,7 @@ import socket
 import struct
 import time
 from collections import Counter, deque
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from bench.topics import Topic, new_name
 from bench.wire import AFTER_NUMBER, HOST, NUMBER_AT, BadAnswer, frame_of, read
@@ -34,6 +34,9 @@ from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
+from konvene.messages.share_group_heartbeat import TopicPartitions as SharePartitions
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse, TaskIds
 
 REBALANCE_TIMEOUT_MS = 300_000
 JOIN, LEAVE = 0, -1
@@ -47,6 +50,12 @@ CONNECT_AT_ONCE = 32
 RETRIABLE = (Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR)
 #: The member drops all partitions and joins again.
 FENCED = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_MEMBER_EPOCH)
+
+HeartbeatResponse = (
+    ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
+)
+Owned = tuple[TopicPartitions, ...] | tuple[SharePartitions, ...] | tuple[TaskIds, ...]
+"""What a member owns: partitions or active tasks."""
 
 _numbers = itertools.count(1)
 
@@ -136,7 +145,7 @@ class Crowd:
         self._count(member, -1)
         member.has_left = True
 
-    def apply_response(self, member: Consumer, answer: Any) -> bool:
+    def apply_response(self, member: Consumer, answer: HeartbeatResponse) -> bool:
         """Apply a response to a member; return True if its next heartbeat is due at once."""
         self._count(member, -1)
         again = member.apply(answer)
@@ -276,14 +285,14 @@ class Line:
 class Consumer:
     """A member of the group."""
 
-    ANSWER: ClassVar[type[Any]] = ConsumerGroupHeartbeatResponse
+    ANSWER: ClassVar[type[HeartbeatResponse]] = ConsumerGroupHeartbeatResponse
 
     def __init__(self, crowd: Crowd, line: Line) -> None:
         self.crowd = crowd
         self.line = line
         self.member_id = secrets.token_urlsafe(16)
         self.epoch = JOIN
-        self.owns: tuple[Any, ...] = ()
+        self.owns: Owned = ()
         self.count = 0
         self.has_unreported = False
         """True while changed ownership is not reported yet."""
@@ -367,7 +376,7 @@ class Consumer:
         if body[4:] == self._keep_alive_response and not self.has_unreported:
             self._schedule(self._sent_at + self.interval_s, now)
             return
-        answer: Any = read(self.ANSWER, body)
+        answer: HeartbeatResponse = read(self.ANSWER, body)
         code = Errors(answer.error_code)
         if code in RETRIABLE:
             self._schedule(now + RETRY_S, now)
@@ -386,7 +395,7 @@ class Consumer:
                 since = self._sent_at if self.interval_s == before_s else now
                 self._schedule(since + self.interval_s, now)
 
-    def apply(self, answer: Any) -> bool:
+    def apply(self, answer: HeartbeatResponse) -> bool:
         """Apply the epoch and assignment of an answer; return True if the next heartbeat is due at once."""
         given = self._given(answer)
         if self.has_unreported or answer.member_epoch != self.epoch or given is not None:
@@ -398,10 +407,10 @@ class Consumer:
             self.count = sum(len(topic.partitions) for topic in self.owns)
         return self.has_unreported
 
-    def _given(self, answer: Any) -> tuple[Any, ...] | None:
+    def _given(self, answer: HeartbeatResponse) -> Owned | None:
         """Return the target assignment in an answer, if there is one."""
-        given: tuple[TopicPartitions, ...] | None = answer.assignment and answer.assignment.topic_partitions
-        return given
+        assert not isinstance(answer, StreamsGroupHeartbeatResponse)
+        return None if answer.assignment is None else answer.assignment.topic_partitions
 
     def _schedule(self, at: float, now: float) -> None:
         self._timer = self._loop.call_later(max(0.0, at - now), self._heartbeat)

@@ -9,9 +9,18 @@ assigned task runs at once. Members with an endpoint receive the endpoints of al
 from __future__ import annotations
 
 import secrets
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from bench.crowd import JOIN, LEAVE, REBALANCE_TIMEOUT_MS, Consumer, Crowd, Line, Software
+from bench.crowd import (
+    JOIN,
+    LEAVE,
+    REBALANCE_TIMEOUT_MS,
+    Consumer,
+    Crowd,
+    HeartbeatResponse,
+    Line,
+    Software,
+)
 from bench.topics import Topic
 from konvene.messages.streams_group_heartbeat import (
     Endpoint,
@@ -47,7 +56,7 @@ class Instances(Crowd):
 class Instance(Consumer):
     """A member of the group."""
 
-    ANSWER: ClassVar[type[Any]] = StreamsGroupHeartbeatResponse
+    ANSWER: ClassVar[type[HeartbeatResponse]] = StreamsGroupHeartbeatResponse
 
     def __init__(self, crowd: Crowd, line: Line) -> None:
         super().__init__(crowd, line)
@@ -83,11 +92,13 @@ class Instance(Consumer):
             return request
         return request.replace(active_tasks=self.owns, standby_tasks=(), warmup_tasks=())
 
-    def apply(self, answer: StreamsGroupHeartbeatResponse) -> bool:
+    def apply(self, answer: HeartbeatResponse) -> bool:
+        assert isinstance(answer, StreamsGroupHeartbeatResponse)
         if answer.endpoint_information_epoch != self.endpoint_epoch:
             self.endpoint_epoch = answer.endpoint_information_epoch
             self._frame = b""
         return super().apply(answer)
 
-    def _given(self, answer: StreamsGroupHeartbeatResponse) -> tuple[TaskIds, ...] | None:
+    def _given(self, answer: HeartbeatResponse) -> tuple[TaskIds, ...] | None:
+        assert isinstance(answer, StreamsGroupHeartbeatResponse)
         return answer.active_tasks

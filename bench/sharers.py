@@ -6,9 +6,9 @@ members, but here there are never fewer partitions than members, and then each h
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from bench.crowd import JOIN, LEAVE, Consumer, Crowd, Software
+from bench.crowd import JOIN, LEAVE, Consumer, Crowd, HeartbeatResponse, Software
 from bench.topics import Topic
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
@@ -16,7 +16,7 @@ from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, S
 class Sharer(Consumer):
     """A member of the group."""
 
-    ANSWER: ClassVar[type[Any]] = ShareGroupHeartbeatResponse
+    ANSWER: ClassVar[type[HeartbeatResponse]] = ShareGroupHeartbeatResponse
 
     def _leave_request(self) -> ShareGroupHeartbeatRequest:
         return ShareGroupHeartbeatRequest(
@@ -32,7 +32,7 @@ class Sharer(Consumer):
             subscribed_topic_names=topics,
         )
 
-    def apply(self, answer: Any) -> bool:
+    def apply(self, answer: HeartbeatResponse) -> bool:
         super().apply(answer)
         self.has_unreported = False
         return False
