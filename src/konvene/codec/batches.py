@@ -589,7 +589,7 @@ def repack(
     )
 
 
-def reduced(
+def with_records(
     header: BatchHeader,
     data: bytes,
     count: int,
@@ -618,7 +618,7 @@ def reduced(
     return _seal(header.base_offset, header.partition_leader_epoch, covered, body)
 
 
-def emptied(header: BatchHeader) -> bytes:
+def without_records(header: BatchHeader) -> bytes:
     """Return a batch without its records: a header with the same producer, offsets and sequence numbers."""
     covered = _COVERED.pack(
         header.attributes & (_LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL),

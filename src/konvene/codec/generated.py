@@ -52,7 +52,7 @@ def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 class Budget(threading.local):
-    """The memory (bytes) that objects of the frame may still use, for each thread that reads one."""
+    """The memory budget (bytes) that is left for the frame being read, one for each thread."""
 
     left = 0
 
@@ -185,11 +185,11 @@ class Source:
         return name
 
     def reader(self, title: str) -> Reader:
-        """Compile the lines as the body of a reader."""
+        """Compile the lines as the body of a reader; `title` names it in tracebacks."""
         return cast("Reader", self._compile("read", "data, pos, end", title))
 
     def writer(self, title: str) -> Writer:
-        """Compile the lines as the body of a writer."""
+        """Compile the lines as the body of a writer; `title` names it in tracebacks."""
         return cast("Writer", self._compile("write", "value, w", title))
 
     def _compile(self, name: str, parameters: str, title: str) -> object:

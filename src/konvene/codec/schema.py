@@ -222,7 +222,7 @@ class StructMeta(type):
 
 
 class Struct(metaclass=StructMeta):
-    """Base of messages and nested structs. Frozen, compared by content."""
+    """Base class of messages and nested structs: immutable values, compared by content."""
 
     __slots__ = ("unknown_tags",)
     if TYPE_CHECKING:  # A slot, but no field of the declaration.

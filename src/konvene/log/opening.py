@@ -109,7 +109,7 @@ class Opening:
             log.segments = []
         names = self._remove_leftovers()
         bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
-        log.segments = [Segment.found(self._disk, self._directory, base, self._interval) for base in bases]
+        log.segments = [Segment.open(self._disk, self._directory, base, self._interval) for base in bases]
         self._read_epochs(names)
         self._link_segments(log.segments)
         recovered = RecoveryResult(clean)

@@ -105,7 +105,7 @@ class Segment:
         return segment
 
     @classmethod
-    def found(cls, disk: Disk, directory: str, base_offset: int, interval: int) -> Segment:
+    def open(cls, disk: Disk, directory: str, base_offset: int, interval: int) -> Segment:
         """Open the segment of an existing file without reading it."""
         segment = cls(disk, directory, base_offset, interval, 0)
         segment.file = disk.open(segment.path)

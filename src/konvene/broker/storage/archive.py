@@ -307,7 +307,7 @@ class SegmentStore:
 def _opened(disk: Disk, path: str) -> Iterator[Segment]:
     """Open a segment's files a second time, because other threads use the log's own `Segment`."""
     folder, _, name = path.rpartition("/")
-    segment = Segment.found(disk, folder, int(name[:20]), _INDEX_INTERVAL)
+    segment = Segment.open(disk, folder, int(name[:20]), _INDEX_INTERVAL)
     try:
         yield segment
     finally:

@@ -17,7 +17,7 @@ from konvene.codec.errors import CorruptBatch
 from konvene.log.cleaner.contract import CleanerStats, CleaningTask
 from konvene.log.cleaner.offset_map import MOST_BESIDE, OffsetMap
 from konvene.log.cleaner.record_cursor import collect_keys, iterate_keys
-from konvene.log.cleaner.record_filter import marker_kind, unpacked
+from konvene.log.cleaner.record_filter import decompressed_records, marker_kind
 from konvene.log.cleaner.transactions import CleanedTransactions
 
 _NOT_PLAIN = 0x37
@@ -101,7 +101,7 @@ class OffsetMapBuilder:
         elif header.is_transactional and self._transactions.on_batch(header.producer_id, header.last_offset):
             self._stats.map_messages_read += count
         elif count:
-            body, first, end = unpacked(data, at, header)
+            body, first, end = decompressed_records(data, at, header)
             if header.base_offset >= start and offsets.fits(count, end - first):
                 known = len(offsets)
                 keyless = collect_keys(offsets.entries, body, first, end, count, header.base_offset << 1)

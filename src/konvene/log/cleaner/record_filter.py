@@ -22,9 +22,9 @@ from konvene.codec.batches import (
     BatchHeader,
     ControlType,
     control_type,
-    emptied,
     records,
-    reduced,
+    with_records,
+    without_records,
 )
 from konvene.codec.compression import decompress
 from konvene.codec.errors import CorruptBatch
@@ -45,7 +45,7 @@ def marker_kind(batch: bytes | memoryview, header: BatchHeader) -> ControlType |
     return control_type(found[0]) if found else None
 
 
-def unpacked(data: bytes, at: int, header: BatchHeader) -> tuple[bytes, int, int]:
+def decompressed_records(data: bytes, at: int, header: BatchHeader) -> tuple[bytes, int, int]:
     """Return `(data, start, end)`: the decompressed records of the batch at `at`, and where they are."""
     start, end = at + HEADER_SIZE, at + header.size
     if not header.attributes & COMPRESSION:
@@ -129,7 +129,7 @@ class RecordFilter:
         kept, tombstones = 0, False
         body, start, end = data, 0, 0
         if header.record_count and not discard:
-            body, start, end = unpacked(data, at, header)
+            body, start, end = decompressed_records(data, at, header)
             if header.is_control:
                 spans, kept = [(start, end)], header.record_count
             else:
@@ -137,7 +137,7 @@ class RecordFilter:
         elif discard and header.is_control:
             stats.markers_removed += header.record_count
         if not kept:
-            return emptied(header) if keep_empty else b""
+            return without_records(header) if keep_empty else b""
         stats.messages_written += kept
         to_set = (tombstones or idle_marker) and header.delete_horizon is None
         if kept == header.record_count and not to_set:
@@ -147,7 +147,9 @@ class RecordFilter:
         left, count, base, newest = rebase_timestamps(body, spans, header.base_timestamp, stamped, horizon)
         if count != kept:
             raise CorruptBatch(f"{count} records where {kept} were counted")
-        return reduced(header, left, count, base, newest if stamped is None else stamped, horizon is not None)
+        return with_records(
+            header, left, count, base, newest if stamped is None else stamped, horizon is not None
+        )
 
     def _select_records(self, data: bytes, at: int, end: int, header: BatchHeader) -> tuple[Spans, int, bool]:
         """Return the ranges of the remaining records, their number, and True if a tombstone is among them."""

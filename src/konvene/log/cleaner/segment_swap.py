@@ -145,10 +145,10 @@ def swap_durably(log: PartitionLog, group: CleanedSegment) -> list[Segment]:
 
 
 def sync_swap(log: PartitionLog) -> None:
-    """Make the renames durable. May run on any thread. Raises `LogOffline` if the disk fails.
+    """Make the renames of `swap_segments` durable.
 
-    Where a replaced segment's indexes were in memory, the new segment's are read here, so that the next
-    reader need not wait for them.
+    May run on any thread. Raises `LogOffline` if the disk fails. Where a replaced segment's indexes were in
+    memory, the new segment's are read here, so that the next reader need not wait for them.
     """
     try:
         log._disk.sync_directory(log.directory)
@@ -247,6 +247,6 @@ def _rename_and_open(log: PartitionLog, group: CleanedSegment, following: Segmen
                 continue
         if disk.exists(path + SWAP):
             disk.rename(path + SWAP, path)
-    new = Segment.found(disk, log.directory, group.base_offset, log.config.index_interval_bytes)
+    new = Segment.open(disk, log.directory, group.base_offset, log.config.index_interval_bytes)
     new.next_offset, new.aborted = following.base_offset, aborted
     return new

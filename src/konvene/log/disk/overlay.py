@@ -132,7 +132,7 @@ class OverlayDisk:
     def lock(self, path: str) -> NoLock:
         return NoLock()
 
-    def opened(self, path: str) -> File:
+    def open_below(self, path: str) -> File:
         """Open a file on the disk below."""
         return self._below.open(path)
 
@@ -170,7 +170,7 @@ class OverlayFile:
         node, found = self._node, b""
         if position < node.size and node.below is not None:
             if node.file is None:
-                node.file = self._disk.opened(node.below)
+                node.file = self._disk.open_below(node.below)
             found = node.file.pread(min(size, node.size - position), position)
         if position + size > node.size:
             begin = max(0, position - node.size)

@@ -55,7 +55,7 @@ class ReadOnlyDisk(LocalReads):
 
 
 class ReadOnlyFile:
-    """One file, open from its creation to `close`."""
+    """A file opened for reading; modifications raise `OSError`."""
 
     __slots__ = ("_fd", "path")
 

@@ -18,7 +18,7 @@ __all__ = ["PendingSync", "begin_sync", "finish_sync"]
 
 
 class PendingSync(NamedTuple):
-    """A sync between `begin_sync` and `finish_sync`."""
+    """A sync of the active segment's file that `begin_sync` has prepared and `finish_sync` completes."""
 
     file: File
     descriptor: int
