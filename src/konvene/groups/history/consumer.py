@@ -53,7 +53,7 @@ __all__ = ["ConsumerHistory"]
 
 
 @dataclass(slots=True)
-class _Memory(Memory):
+class _Memory(Memory[Member]):
     regexes: dict[str, Resolved | None] = field(default_factory=dict)
     """The expressions that this batch changed since its last epoch, as they were before; None: new."""
     waiting: dict[str, Cause] = field(default_factory=dict)

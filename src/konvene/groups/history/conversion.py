@@ -10,23 +10,26 @@ epoch as its generation; the next generation is `downgraded` (`reader`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from konvene.groups.audit_members import AuditedMember
 from konvene.groups.history.modern import EpochHistory, Memory, Position, cause_of
-from konvene.groups.modern.group import ModernGroup
+from konvene.groups.modern.group import Member, ModernGroup
 from konvene.records.audit import Cause
+from konvene.records.classic import GroupMetadataValue
 from konvene.shard import causes
 
 __all__ = ["ConvertibleHistory", "EndedGroup", "downgrade_causes"]
 
 G = TypeVar("G", bound=ModernGroup[Any])
-M = TypeVar("M", bound=Memory)
+M = TypeVar("M", bound=Memory[Any])
 
 
 class EndedGroup(NamedTuple):
     """A consumer or streams group that was deleted in the present batch."""
 
-    members: list[Any]
+    members: Sequence[Member]
     """The members that it had before the batch."""
     stale: bool
     """Whether it had yet to rebalance, so that the classic group has to."""
@@ -68,7 +71,7 @@ class ConvertibleHistory(EpochHistory[G, M]):
     def _is_conversion(self, group: G, first: bool) -> bool:
         return group.group_id in self._was_classic and first and _all_are_classic(group)
 
-    def _upgraded(self, group: G, upgrader: Any, position: Position) -> list[Cause]:
+    def _upgraded(self, group: G, upgrader: AuditedMember | None, position: Position) -> list[Cause]:
         """Return the cause `upgraded` if this is the first epoch since the group was a classic one.
 
         `upgrader`: the member of the new protocol that joined."""
@@ -78,11 +81,11 @@ class ConvertibleHistory(EpochHistory[G, M]):
         return [cause_of(causes.UPGRADED, upgrader, position)]
 
 
-def _all_are_classic(group: Any) -> bool:
+def _all_are_classic(group: ModernGroup[Any]) -> bool:
     return bool(group.members) and all(m.classic is not None for m in group.members.values())
 
 
-def downgrade_causes(ended: EndedGroup, value: Any, position: Position) -> list[Cause]:
+def downgrade_causes(ended: EndedGroup, value: GroupMetadataValue, position: Position) -> list[Cause]:
     """Return the causes of the first rebalance after a downgrade; `value`: the record of the classic group.
 
     There are none if a static member replaced the last member of the new protocol while the targets were up

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from konvene.groups import audit_members
 from konvene.groups.audit_members import AuditedMember, rebalanced_member
-from konvene.groups.modern.group import ModernGroup
+from konvene.groups.modern.group import Member, ModernGroup
 from konvene.groups.modern.log import RecordTypes
 from konvene.groups.modern.rebalance_trace import MOST_CAUSES
 from konvene.records.audit import Cause, RebalanceValue
@@ -31,6 +31,9 @@ __all__ = [
     "EpochHistory", "Memory", "PendingRebalance", "Position", "RecordHandler", "cause_of", "changed_members",
     "key_of",
 ]  # fmt: skip
+
+
+MemberT = TypeVar("MemberT", bound=Member)
 
 
 class Position(NamedTuple):
@@ -60,7 +63,7 @@ class PendingRebalance:
 
 
 @dataclass(slots=True)
-class Memory:
+class Memory(Generic[MemberT]):
     """What is remembered of a group for the inference, besides the group itself."""
 
     batch: int = -1
@@ -68,7 +71,7 @@ class Memory:
     first_offset: int = -1
     assignment_epoch: int = -1
     """The assignment epoch before the batch."""
-    members: dict[str, Any] = field(default_factory=dict)
+    members: dict[str, MemberT | None] = field(default_factory=dict)
     """Members that this batch has changed since its last epoch, as they were before; None for new ones."""
     latest: str = ""
     """Id of the member whose record came last."""
@@ -91,7 +94,7 @@ class Memory:
 
 
 G = TypeVar("G", bound=ModernGroup[Any])
-M = TypeVar("M", bound=Memory)
+M = TypeVar("M", bound=Memory[Any])
 RecordHandler = Callable[..., RebalanceValue | None]
 
 
@@ -99,14 +102,14 @@ class EpochHistory(ABC, Generic[G, M]):
     """The history of the groups of one type in a partition: replays their records and returns rows."""
 
     records: ClassVar[RecordTypes[Any]]
-    new_memory: ClassVar[Callable[[], Memory]] = Memory
+    new_memory: ClassVar[Callable[[], Memory[Any]]] = Memory
     handlers: ClassVar[Mapping[type, RecordHandler]]
     """The handlers of records by the type of their key."""
 
     def __init__(self, partition: int, *, units: bool = False) -> None:
         self._partition = partition
         self._units = units
-        self._groups: dict[str, Any] = {}
+        self._groups: dict[str, G] = {}
         self._memories: dict[str, M] = {}
         self._batch = 0
 
@@ -301,14 +304,16 @@ class EpochHistory(ABC, Generic[G, M]):
         )
 
 
-def changed_members(group: ModernGroup[Any], memory: Memory) -> tuple[list[Any], list[tuple[Any, Any]]]:
+def changed_members(
+    group: ModernGroup[MemberT], memory: Memory[MemberT]
+) -> tuple[list[MemberT], list[tuple[MemberT | None, MemberT]]]:
     """Return departed members, and pairs (before, now) of the present members that this batch changed.
 
     A new static member is paired with the departed one that had its instance id, which then does not count as
     departed."""
     departed = [m for name, m in memory.members.items() if m is not None and name not in group.members]
     names = {m.instance_id: m for m in departed if m.instance_id is not None}
-    present: list[tuple[Any, Any]] = []
+    present: list[tuple[MemberT | None, MemberT]] = []
     for member_id, before in memory.members.items():
         after = group.members.get(member_id)
         if after is None:
@@ -321,7 +326,7 @@ def changed_members(group: ModernGroup[Any], memory: Memory) -> tuple[list[Any],
     return departed, present
 
 
-def _was_reconciled(group: ModernGroup[Any], memory: Memory) -> bool:
+def _was_reconciled(group: ModernGroup[MemberT], memory: Memory[MemberT]) -> bool:
     """Return whether the group was reconciled or empty before this batch."""
     if group.epoch > group.assignment_epoch or group.behind - memory.members.keys():
         return False

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from konvene.codec.schema import Struct
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.history.classic import infer
 from konvene.groups.history.consumer import ConsumerHistory
@@ -54,7 +55,7 @@ class History:
         self._converts: tuple[ConvertibleHistory[Any, Any], ...] = (self._consumer, self._streams)
         self._by_key = {key: each for each in self._epochs for key in each.handlers}
         self._downgrades: dict[str, tuple[Cause, ...]] = {}
-        self._keys: set[Any] | None = None
+        self._keys: set[Struct] | None = None
         self._begins = -1
         self._ends = -1
         self._timestamp_ms = -1
@@ -107,7 +108,7 @@ class History:
         if offset > self._ends:
             self._guess_batch(offset, timestamp_ms)
 
-    def take(self, offset: int, timestamp_ms: int, record: Any) -> Rebalance | None:
+    def take(self, offset: int, timestamp_ms: int, record: object) -> Rebalance | None:
         """Apply the record at an offset; return the rebalance that it completes or begins, if any.
 
         Anything but a `Record` is ignored."""
@@ -155,7 +156,7 @@ class History:
         self._timestamp_ms = timestamp_ms
         self.batch(offset, offset, 1)
 
-    def _note_key(self, key: Any) -> None:
+    def _note_key(self, key: Struct) -> None:
         if self._keys is not None:
             if key in self._keys:
                 self._keys = None

@@ -35,7 +35,7 @@ from konvene.groups.history.modern import (
     cause_of,
     changed_members,
 )
-from konvene.groups.share.group import ShareGroup
+from konvene.groups.share.group import Member, ShareGroup
 from konvene.groups.share.log import RECORDS
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
@@ -52,7 +52,7 @@ from konvene.shard import causes
 __all__ = ["ShareHistory"]
 
 
-class ShareHistory(EpochHistory[ShareGroup, Memory]):
+class ShareHistory(EpochHistory[ShareGroup, Memory[Member]]):
     """The history of the share groups of a partition."""
 
     records = RECORDS
@@ -63,7 +63,7 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
     # --- record handlers ---
 
     def _take_assignment_record(
-        self, group: ShareGroup, memory: Memory, record: Record, position: Position
+        self, group: ShareGroup, memory: Memory[Member], record: Record, position: Position
     ) -> RebalanceValue | None:
         """Apply a record of a target or of share partitions, which may explain the next epoch."""
         self._replay(record)
@@ -71,7 +71,9 @@ class ShareHistory(EpochHistory[ShareGroup, Memory]):
 
     # --- causes ---
 
-    def _infer_causes(self, group: ShareGroup, memory: Memory, value: Any, position: Position) -> list[Cause]:
+    def _infer_causes(
+        self, group: ShareGroup, memory: Memory[Member], value: Any, position: Position
+    ) -> list[Cause]:
         departed, present = changed_members(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
         for before, after in present:

@@ -74,7 +74,7 @@ NO_TASKS_MOVED = (0, 0, 0)
 
 
 @dataclass(slots=True)
-class _Memory(Memory):
+class _Memory(Memory[Member]):
     topology: str = ""
     """The cause to report if this batch had a record of the topology since its last epoch; else empty."""
     topology_changes: str | None = None

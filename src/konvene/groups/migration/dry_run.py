@@ -26,7 +26,7 @@ from konvene.groups.classic.group import ClassicGroup, Member
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM, read_assignment, read_subscription
 from konvene.groups.consumer import conversion as to_consumer
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.group_type import TYPES
+from konvene.groups.group_type import TYPES, Group
 from konvene.groups.migration.roll import (
     ConfigOverlay,
     ConvertedGroup,
@@ -37,6 +37,7 @@ from konvene.groups.migration.roll import (
     tasks_of,
 )
 from konvene.groups.modern.conversion import BIDIRECTIONAL, DOWNGRADE, Blocker
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.classic import conversion as to_streams
 from konvene.groups.streams.classic.client_versions import EAGER, FIRST_MIGRATING_VERSION, release_of
 from konvene.groups.streams.classic.tasks import JoinMetadata, read_metadata
@@ -152,7 +153,7 @@ class DryRunInputs(NamedTuple):
 NO_INPUTS = DryRunInputs()
 
 
-def default_target(group: Any) -> str:
+def default_target(group: Group) -> str:
     """Return the type that a group would migrate to by default.
 
     A classic group with Kafka Streams' assignor becomes a streams group, any other classic one a consumer
@@ -162,7 +163,7 @@ def default_target(group: Any) -> str:
     return STREAMS_TYPE if group.protocol == STREAM else CONSUMER_TYPE
 
 
-def dry_run_migration(group: Any, to: str, context: Context, inputs: DryRunInputs = NO_INPUTS) -> DryRun:
+def dry_run_migration(group: Group, to: str, context: Context, inputs: DryRunInputs = NO_INPUTS) -> DryRun:
     """Return what blocks the migration of a group, and how it would change assignments.
 
     `to`: consumer or streams for a classic group. It is ignored for any other group, which can only become
@@ -185,9 +186,9 @@ def _result(
     )  # fmt: skip
 
 
-def _member_plan(member: Member, **more: Any) -> MemberPlan:
+def _member_plan(member: Member) -> MemberPlan:
     return MemberPlan(
-        member.member_id, member.instance_id, member.client_id, member.client_host, CLASSIC_TYPE, **more
+        member.member_id, member.instance_id, member.client_id, member.client_host, CLASSIC_TYPE
     )
 
 
@@ -197,7 +198,9 @@ def _member_plan(member: Member, **more: Any) -> MemberPlan:
 def _to_consumer(group: ClassicGroup, context: Context) -> DryRun:
     blockers = to_consumer.blockers(group, context.config)
     owned = {name: _partitions(member) for name, member in group.members.items()}
-    members = {name: _member_plan(m, has=_partition_names(owned[name])) for name, m in group.members.items()}
+    members = {
+        name: _member_plan(m)._replace(has=_partition_names(owned[name])) for name, m in group.members.items()
+    }
     notes = _consumer_notes(group, owned, context.topics) if group.protocol_type == CONSUMER else []
     if {each.code for each in blockers} - CONFIG_BLOCKERS:
         return _result(group, CONSUMER_TYPE, members.values(), blockers, notes)
@@ -366,8 +369,7 @@ def _streams_member_plan(member: Member, decoded: tuple[JoinMetadata, Assignment
     if decoded is None:
         return _member_plan(member)
     metadata, assignment = decoded
-    return _member_plan(
-        member,
+    return _member_plan(member)._replace(
         has=_task_names(task for task, _ in assignment.active),
         standby=_task_names(assignment.standby),
         version=metadata.info.version,
@@ -433,7 +435,7 @@ def _max_standbys(decoded: Iterable[tuple[JoinMetadata, AssignmentInfo]]) -> int
 # --- assignment changes ----------------------------------------------------------------------------
 
 
-def _assignment_changes(members: Iterable[MemberPlan], converted: ConvertedGroup) -> AssignmentChanges:
+def _assignment_changes(members: Iterable[MemberPlan], converted: ConvertedGroup[Any]) -> AssignmentChanges:
     planned = [each._replace(target=each.target or frozenset()) for each in members]
     before = frozenset[str]().union(*(each.has for each in planned))
     after = frozenset[str]().union(*(each.target or frozenset() for each in planned))
@@ -454,7 +456,7 @@ def _assignment_changes(members: Iterable[MemberPlan], converted: ConvertedGroup
 # --- to classic ------------------------------------------------------------------------------------
 
 
-def _to_classic(group: Any, context: Context) -> DryRun:
+def _to_classic(group: ConsumerGroup | StreamsGroup | ShareGroup, context: Context) -> DryRun:
     """Return a dry run of the downgrade that happens when the last member of the new protocol leaves."""
     members = [
         MemberPlan(
@@ -486,7 +488,7 @@ def _to_classic(group: Any, context: Context) -> DryRun:
     )  # fmt: skip
 
 
-def _policy(group: ConsumerGroup | StreamsGroup, context: Context) -> str:
+def _policy(group: object, context: Context) -> str:
     if isinstance(group, StreamsGroup):
         return to_streams.policy(context.config)
     return str(context.config[to_consumer.POLICY]).lower()

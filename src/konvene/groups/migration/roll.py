@@ -13,14 +13,16 @@ real change would do, and rounds of heartbeats follow until one changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.group import ClassicGroup, Member
 from konvene.groups.classic.subscriptions import STREAM, read_subscription
 from konvene.groups.consumer.decision import Decision as ConsumerDecision
+from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.consumer.targets import retarget as retarget_partitions
+from konvene.groups.modern.group import ModernGroup, get_or_throw_group
 from konvene.groups.shard import GroupShard
 from konvene.groups.streams.classic.tasks import read_metadata
 from konvene.groups.streams.classic.user_data import Task
@@ -29,7 +31,7 @@ from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.targets import retarget as retarget_tasks
 from konvene.messages import consumer_group_heartbeat as consumer_wire
 from konvene.messages import streams_group_heartbeat as streams_wire
-from konvene.shard.contract import Context, GroupConfigs, Outcome
+from konvene.shard.contract import Configs, Context, GroupConfigs, Outcome
 from konvene.shard.errors import GroupError
 
 ROUND_MS = 60_000
@@ -40,15 +42,17 @@ REJOINED_SUFFIX = "-back"
 """Appended to the member id of a static member that rejoined."""
 
 
+G = TypeVar("G", bound=ModernGroup[Any])
+
+
 class HeartbeatRejected(Exception):
     """Raised when the coordinator rejects a simulated heartbeat; the message is the coordinator's."""
 
 
-class ConvertedGroup(NamedTuple):
+class ConvertedGroup(NamedTuple, Generic[G]):
     """The result of a simulated rolling restart: the group after all members rejoined."""
 
-    group: Any
-    """The `ConsumerGroup` or `StreamsGroup`."""
+    group: G
     ids: Mapping[str, str]
     """The new member ids by the old ones."""
     settled: bool
@@ -60,7 +64,7 @@ class ConvertedGroup(NamedTuple):
 class ConfigOverlay:
     """A broker's configs, some of which are overridden: reads `overrides` first, then `below`."""
 
-    def __init__(self, below: Any, overrides: Mapping[str, Any]) -> None:
+    def __init__(self, below: Configs, overrides: Mapping[str, object]) -> None:
         self._below = below
         self._overrides = overrides
 
@@ -71,7 +75,7 @@ class ConfigOverlay:
 class _GroupConfigOverlay:
     """The configs of groups, some of which are overridden for every group."""
 
-    def __init__(self, below: GroupConfigs, overrides: Mapping[str, Any]) -> None:
+    def __init__(self, below: GroupConfigs, overrides: Mapping[str, object]) -> None:
         self._below = below
         self._overrides = overrides
 
@@ -79,7 +83,7 @@ class _GroupConfigOverlay:
         return {**self._below.of(group_id), **self._overrides}
 
 
-INLINE_ASSIGNMENT: Mapping[str, Any] = {
+INLINE_ASSIGNMENT: Mapping[str, object] = {
     "consumer.assignor.offload.enable": False,
     "streams.assignor.offload.enable": False,
     "consumer.assignment.interval.ms": ROUND_MS,
@@ -88,9 +92,10 @@ INLINE_ASSIGNMENT: Mapping[str, Any] = {
 """Group configs with which targets are computed at once, and not with every join."""
 
 
-def convert_to_consumer(classic: ClassicGroup, context: Context) -> ConvertedGroup:
+def convert_to_consumer(classic: ClassicGroup, context: Context) -> ConvertedGroup[ConsumerGroup]:
     """Return the group after all members rejoined with the consumer protocol. Raises `HeartbeatRejected`."""
-    return _RollingRestart(classic, context).run(_consumer_joins(classic), _next_consumer_heartbeat)
+    joins = _consumer_joins(classic)
+    return _RollingRestart(classic, context).run(joins, _next_consumer_heartbeat, ConsumerGroup)
 
 
 def convert_to_streams(
@@ -98,19 +103,19 @@ def convert_to_streams(
     topology: streams_wire.Topology,
     tasks: Mapping[str, Iterable[Task]],
     context: Context,
-) -> ConvertedGroup:
+) -> ConvertedGroup[StreamsGroup]:
     """Return the group after all members rejoined with the streams protocol. Raises `HeartbeatRejected`.
 
     `tasks`: by member id, the tasks with state on the member's disk."""
-    return _RollingRestart(classic, context).run(
-        _streams_joins(classic, topology, tasks), _next_streams_heartbeat
-    )
+    joins = _streams_joins(classic, topology, tasks)
+    return _RollingRestart(classic, context).run(joins, _next_streams_heartbeat, StreamsGroup)
 
 
-Joins = dict[str, Struct]
-"""The joining heartbeat of each member, by member id in the classic group."""
-NextHeartbeat = Callable[[Struct, Any, dict[str, Any]], Struct]
-"""Return a member's next heartbeat; parameters: its joining one, the last response, and what it owns."""
+Heartbeat = TypeVar(
+    "Heartbeat", consumer_wire.ConsumerGroupHeartbeatRequest, streams_wire.StreamsGroupHeartbeatRequest
+)
+NextHeartbeat = Callable[[Heartbeat, Any], Heartbeat]
+"""Return a member's next heartbeat, after the last one and its response."""
 
 
 class _RollingRestart:
@@ -124,10 +129,13 @@ class _RollingRestart:
         self._heartbeats = 0
         self._changed = False
 
-    def run(self, joins: Joins, next_heartbeat: NextHeartbeat) -> ConvertedGroup:
+    def run(
+        self, joins: Mapping[str, Heartbeat], next_heartbeat: NextHeartbeat[Heartbeat], group_class: type[G]
+    ) -> ConvertedGroup[G]:
+        """Return the group after its members sent these heartbeats, by their ids, and those that follow."""
         members = self._classic.members
-        ids = {name: str(joins[name].member_id) for name in members}  # type: ignore[attr-defined]
-        owned: dict[str, dict[str, Any]] = {name: {} for name in members}
+        ids = {name: joins[name].member_id for name in members}
+        requests = dict(joins)
         responses = {name: self._heartbeat(members[name], joins[name]) for name in members}
         self._context = self._context._replace(now_ms=self._context.now_ms + ROUND_MS)
         self._replay(self._retarget())
@@ -136,13 +144,12 @@ class _RollingRestart:
             self._context = self._context._replace(now_ms=self._context.now_ms + ROUND_MS)
             self._changed = False
             for name, member in members.items():
-                responses[name] = self._heartbeat(
-                    member, next_heartbeat(joins[name], responses[name], owned[name])
-                )
+                requests[name] = next_heartbeat(requests[name], responses[name])
+                responses[name] = self._heartbeat(member, requests[name])
             if not self._changed:
                 settled = True
                 break
-        group = self._shard.groups[self._classic.group_id]
+        group = get_or_throw_group(self._shard.groups, self._classic.group_id, group_class)
         return ConvertedGroup(group, ids, settled, self._heartbeats)
 
     def _heartbeat(self, member: Member, request: Struct) -> Any:
@@ -164,15 +171,17 @@ class _RollingRestart:
 
     def _retarget(self) -> Outcome:
         """Bump the epoch and compute new targets."""
-        group: Any = self._shard.groups[self._classic.group_id]
-        member = next(iter(group.members.values()))
+        group = self._shard.groups[self._classic.group_id]
         try:
             if isinstance(group, StreamsGroup):
+                streams_member = next(iter(group.members.values()))
                 step = StreamsDecision(group, self._context)
                 step.bump()
                 assert group.soft.configured is not None, "a heartbeat has configured the topology"
-                retarget_tasks(step, member, group.soft.configured, None, [])
+                retarget_tasks(step, streams_member, group.soft.configured, None, [])
                 return step.outcome()
+            assert isinstance(group, ConsumerGroup)
+            member = next(iter(group.members.values()))
             consumer_step = ConsumerDecision(group, self._context)
             consumer_step.bump(group.metadata_hash)
             retarget_partitions(consumer_step, member, member)
@@ -189,8 +198,8 @@ def _id_of(member: Member) -> str:
 # --- consumer groups -------------------------------------------------------------------------------
 
 
-def _consumer_joins(classic: ClassicGroup) -> Joins:
-    joins: Joins = {}
+def _consumer_joins(classic: ClassicGroup) -> dict[str, consumer_wire.ConsumerGroupHeartbeatRequest]:
+    joins = {}
     for name, member in classic.members.items():
         subscription = read_subscription(member.metadata(classic.protocol))
         assert subscription is not None, "blockers() has checked that it can be decoded"
@@ -207,19 +216,20 @@ def _consumer_joins(classic: ClassicGroup) -> Joins:
     return joins
 
 
-def _next_consumer_heartbeat(join: Any, response: Any, owned: dict[str, Any]) -> Struct:
-    if response.assignment is not None:
-        owned["partitions"] = response.assignment.topic_partitions
+def _next_consumer_heartbeat(
+    last: consumer_wire.ConsumerGroupHeartbeatRequest, response: consumer_wire.ConsumerGroupHeartbeatResponse
+) -> consumer_wire.ConsumerGroupHeartbeatRequest:
+    assignment = response.assignment
     return consumer_wire.ConsumerGroupHeartbeatRequest(
-        group_id=join.group_id,
-        member_id=join.member_id,
+        group_id=last.group_id,
+        member_id=last.member_id,
         member_epoch=response.member_epoch,
-        instance_id=join.instance_id,
-        topic_partitions=owned.get("partitions", ()),
+        instance_id=last.instance_id,
+        topic_partitions=last.topic_partitions if assignment is None else assignment.topic_partitions,
     )
 
 
-def partitions_of(converted: ConvertedGroup) -> dict[str, frozenset[tuple[Uuid, int]]]:
+def partitions_of(converted: ConvertedGroup[ConsumerGroup]) -> dict[str, frozenset[tuple[Uuid, int]]]:
     """Return the target partitions of each member, by old member id."""
     targets = converted.group.targets
     return {
@@ -233,9 +243,9 @@ def partitions_of(converted: ConvertedGroup) -> dict[str, frozenset[tuple[Uuid, 
 
 def _streams_joins(
     classic: ClassicGroup, topology: streams_wire.Topology, tasks: Mapping[str, Iterable[Task]]
-) -> Joins:
+) -> dict[str, streams_wire.StreamsGroupHeartbeatRequest]:
     stateful = {each.subtopology_id for each in topology.subtopologies if each.state_changelog_topics}
-    joins: Joins = {}
+    joins = {}
     for name, member in classic.members.items():
         metadata = read_metadata(member.metadata(STREAM))
         endpoint = metadata.info.endpoint
@@ -266,25 +276,22 @@ def _streams_joins(
     return joins
 
 
-ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
-
-
-def _next_streams_heartbeat(join: Any, response: Any, owned: dict[str, Any]) -> Struct:
-    for role in ROLES:
-        tasks = getattr(response, role)
-        if tasks is not None:
-            owned[role] = tasks
+def _next_streams_heartbeat(
+    last: streams_wire.StreamsGroupHeartbeatRequest, response: streams_wire.StreamsGroupHeartbeatResponse
+) -> streams_wire.StreamsGroupHeartbeatRequest:
     return streams_wire.StreamsGroupHeartbeatRequest(
-        group_id=join.group_id,
-        member_id=join.member_id,
+        group_id=last.group_id,
+        member_id=last.member_id,
         member_epoch=response.member_epoch,
         endpoint_information_epoch=response.endpoint_information_epoch,
-        instance_id=join.instance_id,
-        **{role: owned.get(role, ()) for role in ROLES},
+        instance_id=last.instance_id,
+        active_tasks=last.active_tasks if response.active_tasks is None else response.active_tasks,
+        standby_tasks=last.standby_tasks if response.standby_tasks is None else response.standby_tasks,
+        warmup_tasks=last.warmup_tasks if response.warmup_tasks is None else response.warmup_tasks,
     )
 
 
-def tasks_of(converted: ConvertedGroup, role: str) -> dict[str, frozenset[Task]]:
+def tasks_of(converted: ConvertedGroup[StreamsGroup], role: str) -> dict[str, frozenset[Task]]:
     """Return the target tasks of each member in a role (`active`, `standby`, `warmup`), by old member id."""
     group = converted.group
     return {
