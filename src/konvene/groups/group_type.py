@@ -9,7 +9,7 @@ type's handlers of them. Requests that only one type has are in its `handlers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -56,6 +56,7 @@ from konvene.groups.streams.topology.resolution import refresh_expressions
 from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
@@ -66,7 +67,7 @@ from konvene.records.coordinator import Record
 from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Outcome, Reply
 
 Group = ClassicGroup | ConsumerGroup | StreamsGroup | ShareGroup
-Groups = MutableMapping[str, Any]
+Groups = dict[str, Group]
 G = TypeVar("G", bound=Group)
 
 Decide = Callable[[G, Any, Context], Outcome]
@@ -81,11 +82,11 @@ Cacheable = Callable[[G, Any, Context], tuple[object, tuple[Arm | Disarm, ...]] 
 It returns None if each such heartbeat has to be decided."""
 
 
-def _ignore(group: Any, event: Any, context: Context) -> Outcome:
+def _ignore(group: object, event: object, context: Context) -> Outcome:
     return NOTHING
 
 
-def _no_timers(group: Any) -> Iterable[Disarm]:
+def _no_timers(group: object) -> Iterable[Disarm]:
     return ()
 
 
@@ -261,7 +262,7 @@ STREAMS: Final = GroupType(
 # --- share -----------------------------------------------------------------------------------------
 
 
-def _reject_join(group: ShareGroup, request: Any, context: Context) -> Outcome:
+def _reject_join(group: ShareGroup, request: JoinGroupRequest, context: Context) -> Outcome:
     return Outcome((Reply(context.waiter, rejected_join(Errors.INCONSISTENT_GROUP_PROTOCOL, "")),))
 
 

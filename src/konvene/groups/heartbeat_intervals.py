@@ -20,8 +20,9 @@ times at which its heartbeats arrive (`HeartbeatSpacing`).
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 from zlib import crc32
+
+from konvene.shard.contract import Configs
 
 RESPONSIVE = "responsive"
 
@@ -34,7 +35,7 @@ SPREAD = 10
 
 
 def heartbeat_interval_ms(
-    configured_ms: int, config: Any, members: int, *, waits: bool, member_id: str = ""
+    configured_ms: int, config: Configs, members: int, *, waits: bool, member_id: str = ""
 ) -> int:
     """Return the heartbeat interval to send to one member, at most `configured_ms`.
 
@@ -63,7 +64,7 @@ LATE_HEARTBEAT_MS = 500
 """How much later than its interval the next heartbeat of a member that reconnected may come."""
 
 
-def disconnect_grace_ms(group_type: str, group_config: Any, config: Any, members: int) -> int | None:
+def disconnect_grace_ms(group_type: str, group_config: Configs, config: Configs, members: int) -> int | None:
     """Return how long a member that lost its connection has for its next heartbeat; None to leave its
     session.
 

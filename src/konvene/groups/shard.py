@@ -49,7 +49,7 @@ from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.coordinator import Record
 from konvene.records.transactional import InTransaction, TransactionEnded
-from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Ending, Outcome, Reply
+from konvene.shard.contract import NOTHING, Arm, Context, Disarm, Ending, Outcome, Reply, TimerKey
 
 
 class GroupShard:
@@ -78,19 +78,16 @@ class GroupShard:
         """Return the outcome of a request or an event. Raises `GroupError`, and then nothing has changed."""
         return HANDLERS[type(request)](self, request, context)
 
-    def expire(self, key: Any, context: Context) -> Outcome:
+    def expire(self, key: TimerKey, context: Context) -> Outcome:
         """Return the outcome of an expired timer.
 
         `key`: the timer's name in `TIMERS`, then the ids of its group and member, if any."""
         name, *rest = key
         return TIMERS[name](self, *rest, context)
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: object) -> None:
         """Apply a record, durable or soft, to the state."""
-        kind = type(record)
-        if kind is Record:
-            kind = type(record.key)
-        apply = REPLAYS.get(kind)
+        apply = REPLAYS.get(type(record.key) if type(record) is Record else type(record))
         if apply is None:
             self.ignored_records += 1
         else:
@@ -115,8 +112,11 @@ class GroupShard:
 
     def load(self, context: Context) -> Outcome:
         """Return the timers to start once the log is read, and the soft state of the groups."""
-        timers: list[Any] = [next_check(context), *share_partitions.cleanup_timer(self.groups.values())]
-        soft: list[Any] = []
+        timers: list[Arm | Disarm] = [
+            next_check(context),
+            *share_partitions.cleanup_timer(self.groups.values()),
+        ]
+        soft: list[object] = []
         for group in self.groups.values():
             loaded = group_type_of(group).load(group, context)
             timers += loaded.timers
@@ -154,7 +154,7 @@ def _by_type(decisions: Mapping[type, Decide[Any]], without_group: Decide[Any]) 
     return decide
 
 
-def _ignore(group: None, event: Any, context: Context) -> Outcome:
+def _ignore(group: None, event: object, context: Context) -> Outcome:
     return NOTHING
 
 
@@ -285,7 +285,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
 # --- records -------------------------------------------------------------------------------------
 
 
-def group_of(record: Any) -> str:
+def group_of(record: object) -> str:
     """Return the id of the group that a record changes; empty for committed offsets, which change none."""
     if type(record) is Record:
         key: Any = record.key

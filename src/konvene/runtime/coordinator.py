@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from konvene.codec.errors import CodecError
@@ -28,15 +28,7 @@ from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.ports import AppendRefused, ExplainedRebalance, Ports, RecordSerde, RecordTooLarge
 from konvene.runtime.timers import Alarm, Timers
-from konvene.shard.contract import (
-    Arm,
-    Context,
-    Core,
-    Disarm,
-    Effect,
-    Outcome,
-    Reply,
-)
+from konvene.shard.contract import Arm, Configs, Context, Core, Disarm, Effect, Outcome, Reply, TimerKey
 from konvene.shard.errors import Refusal
 
 log = logging.getLogger("konvene.coordinator")
@@ -91,11 +83,11 @@ class _Held(NamedTuple):
     may_wait: bool = False
 
 
-def _broker_defaults(config: Callable[[], Any]) -> Callable[[], GroupConfigs]:
+def _broker_defaults(config: Callable[[], Configs]) -> Callable[[], GroupConfigs]:
     """Return a provider of group configs that are the broker's configs for every group.
 
     It returns the same object until `config()` returns another one."""
-    cached: Any = None
+    cached: Configs | None = None
     group_configs = GroupConfigs(cached)
 
     def provide() -> GroupConfigs:
@@ -158,7 +150,7 @@ class Coordinator:
         return f"<coordinator {self.name}: {self.state}, {len(self._waiting)} waiting>"
 
     @property
-    def deadlines(self) -> Mapping[Hashable, float]:
+    def deadlines(self) -> Mapping[TimerKey, float]:
         """Return the deadlines of armed timers by key, in the loop's time."""
         return self._timers.deadlines
 
@@ -169,7 +161,7 @@ class Coordinator:
 
     # --- requests ---
 
-    def submit(self, request: Any, origin: RequestContext) -> Deferred[Any]:
+    def submit(self, request: object, origin: RequestContext) -> Deferred[Any]:
         """Decide a request; the result is resolved with the response, or with the error that rejects it."""
         answer: Deferred[Any] = Deferred()
         if self.state != "active":
@@ -201,7 +193,7 @@ class Coordinator:
                 self._release(_Held(0, outcome.replies, outcome.effects, ()))
         return answer
 
-    def inform(self, event: Any) -> bool:
+    def inform(self, event: object) -> bool:
         """Decide an event that gets no reply, such as the result of an effect; it is dropped unless active.
 
         Return False if the outcome does not fit into the log; then nothing has changed."""
@@ -233,7 +225,7 @@ class Coordinator:
         self._set_timers(cached.timers)
         return True
 
-    def _fire(self, key: Any) -> None:
+    def _fire(self, key: TimerKey) -> None:
         if self.state != "active":
             return
         try:
@@ -253,7 +245,7 @@ class Coordinator:
             end_offset=self._journal.end_offset,
         )  # fmt: skip
 
-    def fire_timer(self, key: Any) -> bool:
+    def fire_timer(self, key: TimerKey) -> bool:
         """Fire a timer before its deadline; return False if it is not armed."""
         if not self._timers.disarm(key):
             return False

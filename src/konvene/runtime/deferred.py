@@ -54,7 +54,7 @@ class Deferred(Generic[T]):
         else:
             self._listener = listener
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __await__(self) -> Generator[object, None, T]:
         if self._value is _UNSET:
             future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
             self._listener = lambda value: None if future.done() else future.set_result(value)

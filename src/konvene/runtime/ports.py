@@ -18,7 +18,16 @@ from konvene.codec.batches import BatchHeader, records
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.runtime.timers import Alarm, Clock
-from konvene.shard.contract import NO_ASSIGNORS, NO_FEATURES, Effect, Ending, Outcome, Producer, Rebalance
+from konvene.shard.contract import (
+    NO_ASSIGNORS,
+    NO_FEATURES,
+    Configs,
+    Effect,
+    Ending,
+    Outcome,
+    Producer,
+    Rebalance,
+)
 from konvene.shard.image import NO_TOPICS, Topics
 
 T = TypeVar("T")
@@ -89,7 +98,7 @@ class RecordSerde(NamedTuple):
 class EventLoop(Clock, Protocol):
     """An event loop as far as a coordinator uses it: an asyncio loop, or one of virtual time."""
 
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Alarm: ...
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Alarm: ...
 
     def create_task(self, coro: Coroutine[Any, Any, T], /) -> asyncio.Task[T]: ...
 
@@ -116,7 +125,7 @@ class Ports:
     journal: Journal
     loop: EventLoop
     wall_clock_ms: Callable[[], int]
-    config: Callable[[], Any]
+    config: Callable[[], Configs]
     """The settings of the broker (`BrokerConfig` or a mapping)."""
     group_configs: Callable[[], GroupConfigs] | None = None
     """The settings of each group; by default the broker's settings hold for all groups."""
@@ -143,14 +152,14 @@ class Ports:
 
 
 def one_by_one(
-    decode: Callable[[Any, Any], Any],
-) -> Callable[[memoryview, BatchHeader], Iterator[tuple[int, int, Any]]]:
+    decode: Callable[[Any, Any], T | None],
+) -> Callable[[memoryview, BatchHeader], Iterator[tuple[int, int, T]]]:
     """Return a function that reads a batch by passing each record's key and value to `decode`.
 
     It yields (offset, timestamp in ms, decoded record), without the records for which `decode` returns
     None."""
 
-    def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, Any]]:
+    def read(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, T]]:
         for entry in () if header.is_control else records(batch, header):
             record = decode(entry.key, entry.value)
             if record is not None:

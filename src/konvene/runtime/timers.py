@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Alarm(Protocol):
@@ -22,19 +24,19 @@ class Clock(Protocol):
 
     def time(self) -> float: ...
 
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Alarm: ...
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Alarm: ...
 
 
-class Timers:
+class Timers(Generic[K]):
     """A set of deadlines by key; `fire(key)` is called once for each key whose deadline has passed."""
 
     __slots__ = ("_alarm", "_alarm_at", "_clock", "_deadlines", "_fire", "_heap", "_serial")
 
-    def __init__(self, clock: Clock, fire: Callable[[Hashable], None]) -> None:
+    def __init__(self, clock: Clock, fire: Callable[[K], None]) -> None:
         self._clock = clock
         self._fire = fire
-        self._deadlines: dict[Hashable, float] = {}
-        self._heap: list[tuple[float, int, Hashable]] = []
+        self._deadlines: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
         self._serial = 0
         self._alarm: Alarm | None = None
         self._alarm_at = float("inf")
@@ -46,11 +48,11 @@ class Timers:
         return f"<timers: {len(self._deadlines)} armed>"
 
     @property
-    def deadlines(self) -> Mapping[Hashable, float]:
+    def deadlines(self) -> Mapping[K, float]:
         """Return the deadlines of armed keys, in the clock's time."""
         return self._deadlines
 
-    def arm(self, key: Hashable, after_ms: int, unless_armed: bool = False) -> None:
+    def arm(self, key: K, after_ms: int, unless_armed: bool = False) -> None:
         """Set the deadline of `key` to `after_ms` from now.
 
         `unless_armed`: a key that is armed keeps its deadline."""
@@ -62,7 +64,7 @@ class Timers:
         if before is None or deadline < before:
             self._push(deadline, key)
 
-    def disarm(self, key: Hashable) -> bool:
+    def disarm(self, key: K) -> bool:
         """Disarm `key`; return whether it was armed."""
         return self._deadlines.pop(key, None) is not None
 
@@ -73,7 +75,7 @@ class Timers:
             self._alarm.cancel()
         self._alarm, self._alarm_at = None, float("inf")
 
-    def _push(self, deadline: float, key: Hashable) -> None:
+    def _push(self, deadline: float, key: K) -> None:
         self._serial += 1
         heapq.heappush(self._heap, (deadline, self._serial, key))
         self._set_alarm()

@@ -20,7 +20,7 @@ The rules of the shell, which `runtime.coordinator` and every other runner must 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -31,6 +31,16 @@ from konvene.shard.image import NO_TOPICS, Topics
 
 Waiter = int
 """Correlation number of a request that waits for its response."""
+
+
+TimerKey = tuple[str, ...]
+"""The key of a timer: its name, and the ids of what it is about."""
+
+
+class Configs(Protocol):
+    """Effective configs by Kafka's names: a `BrokerConfig`, or a mapping."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class GroupConfigs(Protocol):
@@ -97,7 +107,7 @@ class Arm(NamedTuple):
 
     If it is running already, it is restarted, or with `unless_armed` left alone."""
 
-    key: Hashable
+    key: TimerKey
     after_ms: int
     unless_armed: bool = False
 
@@ -105,7 +115,7 @@ class Arm(NamedTuple):
 class Disarm(NamedTuple):
     """Stop a timer if it is running."""
 
-    key: Hashable
+    key: TimerKey
 
 
 class Effect(NamedTuple):
@@ -147,7 +157,7 @@ class Outcome(NamedTuple):
 
     replies: tuple[Reply, ...] = ()
     records: tuple[Any, ...] = ()
-    soft_records: tuple[Any, ...] = ()
+    soft_records: tuple[object, ...] = ()
     timers: tuple[Arm | Disarm, ...] = ()
     effects: tuple[Effect, ...] = ()
     why: tuple[Rebalance, ...] = ()
@@ -172,10 +182,10 @@ class Core(Protocol):
     def handle(self, request: Any, context: Context) -> Outcome:
         """Return the outcome of a request. Raises `Refusal` if it is rejected, with the state unchanged."""
 
-    def expire(self, key: Any, context: Context) -> Outcome:
+    def expire(self, key: TimerKey, context: Context) -> Outcome:
         """Return the outcome of the expiry of the timer with this key."""
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: object) -> None:
         """Apply a record, durable or soft, to the state."""
 
     def load(self, context: Context) -> Outcome:

@@ -15,8 +15,7 @@ from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
 from konvene.groups.assignors import OFFERED
-from konvene.groups.modern.rebalance_trace import SoftStateRecord
-from konvene.groups.shard import GroupShard
+from konvene.groups.shard import GroupShard, group_of
 from konvene.records.classic import GroupMetadataKey
 from konvene.records.commits import OffsetCommitted
 from konvene.records.transactional import InTransaction
@@ -270,7 +269,7 @@ def _touched(subject: Any, outcome: Outcome | None, log: Log) -> Touched:
                 names[record.group] = None
                 keys.append((record.group, record.topic, record.partition))
         for record in outcome.soft_records:
-            names[record.group_id if isinstance(record, SoftStateRecord) else record.group.group_id] = None
+            names[group_of(record)] = None
     return tuple(names), tuple(keys)
 
 

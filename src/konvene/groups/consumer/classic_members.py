@@ -193,7 +193,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
     If there is a newer target, the response is REBALANCE_IN_PROGRESS, and the member has to rejoin."""
     if group.is_empty:
         raise GroupError(Errors.UNKNOWN_MEMBER_ID)
-    member: Member = classic_member(group, request)
+    member = classic_member(group, request)
     assert member.classic is not None
     name, metadata = member.classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
@@ -227,7 +227,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context)
     """Extend the session of a classic member. Raises `GroupError`.
 
     The response is REBALANCE_IN_PROGRESS if the member has to rejoin, and then it must do so in time."""
-    member: Member = classic_member(group, request)
+    member = classic_member(group, request)
     decision = Decision(group, context)
     decision.arm_session(member)
     if _has_only_classic_members(group) and not _is_migration_disabled(context):

@@ -18,9 +18,8 @@ that the leader assigned to two members belongs to one of them after the upgrade
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -44,7 +43,8 @@ from konvene.groups.modern import conversion
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.conversion import BIDIRECTIONAL, UPGRADE, Blocker
 from konvene.groups.modern.group import FIRST_EPOCH
-from konvene.shard.contract import Context, Outcome
+from konvene.records.coordinator import Record
+from konvene.shard.contract import Configs, Context, Outcome
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
@@ -74,7 +74,7 @@ def upgrade(classic: ClassicGroup, context: Context) -> Decision:
     Raises GROUP_ID_NOT_FOUND if the upgrade is blocked."""
     _check_upgrade(classic, context)
     records = [classic_log.tombstone(classic.group_id), *_records(classic, context)]
-    private: dict[str, Any] = {}
+    private: dict[str, ConsumerGroup] = {}
     for record in records[1:]:
         log.replay(private, record)
     decision = Decision(private[classic.group_id], context)
@@ -83,7 +83,7 @@ def upgrade(classic: ClassicGroup, context: Context) -> Decision:
     return decision
 
 
-def blockers(classic: ClassicGroup, config: Mapping[str, Any]) -> list[Blocker]:
+def blockers(classic: ClassicGroup, config: Configs) -> list[Blocker]:
     """Return why the group cannot be upgraded; the first reason is the one in the coordinator's error."""
     found: list[Blocker] = []
     if str(config[POLICY]).lower() not in (BIDIRECTIONAL, UPGRADE):
@@ -126,7 +126,7 @@ def _epoch(classic: ClassicGroup) -> int:
     return max(classic.generation, FIRST_EPOCH)
 
 
-def _records(classic: ClassicGroup, context: Context) -> list[Any]:
+def _records(classic: ClassicGroup, context: Context) -> list[Record]:
     """Return the records of the consumer group, in Kafka's order."""
     group_id, epoch = classic.group_id, _epoch(classic)
     assigned_units: set[tuple[Uuid, int]] = set()

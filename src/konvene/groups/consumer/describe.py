@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -23,19 +22,19 @@ from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
-Groups = Mapping[str, Any]
-
 CLASSIC, CONSUMER = 0, 1
 """The values of MemberType (KIP-1099)."""
 
 
-def describe(groups: Groups, request: ConsumerGroupDescribeRequest, context: Context) -> Outcome:
+def describe(
+    groups: Mapping[str, object], request: ConsumerGroupDescribeRequest, context: Context
+) -> Outcome:
     """Return the descriptions of the requested groups; a group that is not found gets an error of its own."""
     described = tuple(_described(groups, group_id, context) for group_id in request.group_ids)
     return Outcome((Reply(context.waiter, ConsumerGroupDescribeResponse(groups=described)),))
 
 
-def _described(groups: Groups, group_id: str, context: Context) -> DescribedGroup:
+def _described(groups: Mapping[str, object], group_id: str, context: Context) -> DescribedGroup:
     """Return the description of a group, or GROUP_ID_NOT_FOUND if it is not a consumer group."""
     try:
         group = get_or_throw_group(groups, group_id, ConsumerGroup)

@@ -205,12 +205,14 @@ class ConsumerGroup(ModernGroup[Member]):
             if not counter[name]:
                 del counter[name]
 
-    def _claim(self, member_id: str, current: CurrentAssignment) -> None:
+    def _claim(self, member: Member) -> None:
+        member_id, current = member.member_id, member.current
         for epochs in (current.assigned, current.pending_revocation):
             for topic, partitions in epochs.items():
                 self.owners.setdefault(topic, {}).update(dict.fromkeys(partitions, member_id))
 
-    def _release(self, member_id: str, current: CurrentAssignment) -> None:
+    def _release(self, member: Member) -> None:
+        member_id, current = member.member_id, member.current
         for epochs in (current.assigned, current.pending_revocation):
             for topic, partitions in epochs.items():
                 held = self.owners.get(topic)

@@ -19,8 +19,7 @@ UNRELEASED_INSTANCE_ID until its session has expired.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Mapping
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
@@ -57,10 +56,10 @@ from konvene.shard.errors import GroupError
 
 FIRST_VERSION_WITH_MEMBER_IDS_OF_CLIENTS = 1
 
-Groups = MutableMapping[str, Any]
 
-
-def heartbeat(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
+def heartbeat(
+    groups: Mapping[str, object], request: ConsumerGroupHeartbeatRequest, context: Context
+) -> Outcome:
     """Let the member that sends the heartbeat join, stay or leave, and respond.
 
     An error is a response with Kafka's message, and changes nothing."""
@@ -114,7 +113,7 @@ def _invalid(message: str) -> GroupError:
     return GroupError(Errors.INVALID_REQUEST, message)
 
 
-def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
+def _stay(groups: Mapping[str, object], request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
     """Return the outcome of a heartbeat whose member joins or stays."""
     decision = _group(groups, request, context)
     owned = _owned(request)
@@ -148,7 +147,9 @@ def _stay(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Conte
 # --- admit -----------------------------------------------------------------------------------------
 
 
-def _group(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Decision:
+def _group(
+    groups: Mapping[str, object], request: ConsumerGroupHeartbeatRequest, context: Context
+) -> Decision:
     """Return a decision about the group of the request. Raises GROUP_ID_NOT_FOUND.
 
     A member that joins creates the group if there is none, or upgrades a classic one."""

@@ -16,8 +16,6 @@ The response does not change what the member does, so it may wait to become dura
 
 from __future__ import annotations
 
-from typing import Any
-
 from konvene.groups.assignors.contract import NOTHING
 from konvene.groups.classic.decision import session_key
 from konvene.groups.consumer import log
@@ -35,7 +33,7 @@ from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 
 
 def heartbeat_fast_path(
-    group: Any, request: ConsumerGroupHeartbeatRequest, context: Context
+    group: object, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> Outcome | None:
     """Return the outcome of a valid heartbeat; None if the steps of `heartbeat` have to decide it."""
     if type(group) is not ConsumerGroup or not _is_keep_alive(request):

@@ -12,14 +12,14 @@ If all remaining members use the classic protocol, the group is downgraded (`con
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from konvene.groups.consumer import conversion, log
 from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
 from konvene.groups.consumer.decision import Decision
-from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.consumer.subscriptions import hash_of, names_without
 from konvene.groups.modern.group import LEAVE_STATIC, get_or_throw_group
 from konvene.groups.modern.leave import Departure, MemberTimers, leaving_member
@@ -30,10 +30,8 @@ from konvene.messages.consumer_group_heartbeat import (
 from konvene.shard import causes
 from konvene.shard.contract import Context, Outcome
 
-Groups = MutableMapping[str, Any]
 
-
-def leave(groups: Groups, request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
+def leave(groups: Mapping[str, object], request: ConsumerGroupHeartbeatRequest, context: Context) -> Outcome:
     """Remove the member of a heartbeat at epoch -1; at -2, record that a static one left temporarily.
 
     Raises `GroupError`."""
@@ -57,7 +55,7 @@ def _while_away(current: CurrentAssignment) -> CurrentAssignment:
     return replace(current, epoch=LEAVE_STATIC, assigned=assigned, pending_revocation={})
 
 
-def fence(decision: Decision, departures: Sequence[Departure]) -> Outcome:
+def fence(decision: Decision, departures: Sequence[Departure[Member]]) -> Outcome:
     """Remove these members, or downgrade the group, and return the outcome of the decision.
 
     The replies must be in the decision already."""

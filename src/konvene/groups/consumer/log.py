@@ -13,8 +13,9 @@ How they are replayed, and how groups and members are deleted, is in `groups.mod
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.current_assignment import CurrentAssignment, Epochs, MemberState, Partitions
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved, topic_names
@@ -154,7 +155,11 @@ def _read_epochs(topics: tuple[TopicPartitions, ...], member_epoch: int) -> dict
     return {topic.topic_id: assignment_epochs(topic, member_epoch) for topic in topics}
 
 
-def _write_regex(group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey, value: Any) -> None:
+def _write_regex(
+    group: ConsumerGroup,
+    key: ConsumerGroupRegularExpressionKey,
+    value: ConsumerGroupRegularExpressionValue,
+) -> None:
     resolved = Resolved(frozenset(value.topics), value.version, value.timestamp)
     group.regexes[key.regular_expression] = resolved
 
@@ -163,7 +168,7 @@ def _clear_regex(group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey) -
     group.regexes.pop(key.regular_expression, None)
 
 
-def _other_keys(group: ConsumerGroup) -> list[Any]:
+def _other_keys(group: ConsumerGroup) -> list[Struct]:
     group_id = group.group_id
     return [
         *(

@@ -27,7 +27,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from types import ModuleType
+from typing import Final, Protocol
 
 from konvene.errors import Errors
 from konvene.shard.errors import GroupError
@@ -105,7 +106,7 @@ class _Invalid(Exception):
     """Raised for an invalid expression; the message is the reason."""
 
 
-def _google_re2() -> Any | None:
+def _google_re2() -> ModuleType | None:
     """Return the module `re2` if it is google-re2's, else None: other packages have a module `re2`, too."""
     try:
         import re2
@@ -117,14 +118,23 @@ def _google_re2() -> Any | None:
 # google-re2.
 
 
-def _compile(re2: Any, pattern: str) -> Any:
+class _Compiled(Protocol):
+    """An expression that google-re2 has compiled."""
+
+    @property
+    def programsize(self) -> int: ...
+
+    def fullmatch(self, text: str, /) -> object | None: ...
+
+
+def _compile(re2: ModuleType, pattern: str) -> _Compiled:
     """Return the compiled expression. Raises `_Invalid`."""
     branches = "{" in pattern or sum(1 for _ in _BRANCH.finditer(pattern)) > MANY_BRANCHES
     if len(pattern) > (BRANCHING_LENGTH_LIMIT if branches else LENGTH_LIMIT):
         raise _Invalid("expression too large")
     options = _options(re2, BRANCHING_MEMORY_BYTES if branches else MEMORY_BYTES)
     try:
-        compiled = re2.compile(pattern, options)
+        compiled: _Compiled = re2.compile(pattern, options)
     except UnicodeEncodeError:
         raise _Invalid("invalid UTF-8") from None
     except re2.error as error:
@@ -134,7 +144,7 @@ def _compile(re2: Any, pattern: str) -> Any:
     return compiled
 
 
-def _options(re2: Any, max_mem: int) -> Any:
+def _options(re2: ModuleType, max_mem: int) -> object:
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
@@ -150,9 +160,9 @@ def _message(error: Exception) -> str:
     return RE2J_MESSAGES.get(code, code)
 
 
-def _match_with_re2(re2: Any, found: dict[str, set[str]], names: tuple[str, ...]) -> None:
+def _match_with_re2(re2: ModuleType, found: dict[str, set[str]], names: tuple[str, ...]) -> None:
     """Match small expressions together and large ones one by one."""
-    batch: list[tuple[str, Any]] = []
+    batch: list[tuple[str, _Compiled]] = []
     size = 0
     for pattern, matched in found.items():
         try:
@@ -171,7 +181,7 @@ def _match_with_re2(re2: Any, found: dict[str, set[str]], names: tuple[str, ...]
 
 
 def _match_as_set(
-    re2: Any, compiled: list[tuple[str, Any]], found: dict[str, set[str]], names: tuple[str, ...]
+    re2: ModuleType, compiled: list[tuple[str, _Compiled]], found: dict[str, set[str]], names: tuple[str, ...]
 ) -> None:
     """Match all expressions against each name in one pass.
 

@@ -17,19 +17,22 @@ Kafka 4.4 rejects it until its session has expired.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from konvene.groups.modern.decision import ModernDecision, session_key
 from konvene.groups.modern.group import (
     JOIN,
     LEAVE_STATIC,
     CachedHeartbeat,
+    Member,
     ModernGroup,
     get_or_throw_member,
     get_or_throw_static_member,
     unreleased_instance_id,
 )
 from konvene.shard.contract import Arm, Disarm
+
+M = TypeVar("M", bound=Member)
 
 
 def cached_heartbeat(
@@ -51,21 +54,22 @@ def cached_heartbeat(
 
 
 def admit(
-    decision: ModernDecision[Any, Any],
+    decision: ModernDecision[Any, M],
     member_id: str,
     instance_id: str | None,
     epoch: int,
-    check_epoch: Callable[[Any], None],
-    new_member: Callable[[str], Any],
+    check_epoch: Callable[[M], None],
+    new_member: Callable[[str], M],
     *,
     may_resume: bool = True,
-) -> tuple[Any, str | None]:
+) -> tuple[M, str | None]:
     """Return the member that sends a heartbeat, as it was before, and the id of a member that it replaces.
 
     The id is None if it replaces no other member. `check_epoch` raises `GroupError` if the epoch is not valid
     for an existing member; `new_member` makes a member of a new id. Without `may_resume`, an active static
     member is also rejected if it joins again under its own member id. Raises `GroupError`."""
-    group, joins = decision.group, epoch == JOIN
+    group: ModernGroup[M] = decision.group
+    joins = epoch == JOIN
     if instance_id is None:
         if joins and member_id not in group.members:
             return new_member(member_id), None
@@ -76,7 +80,7 @@ def admit(
         member = get_or_throw_static_member(group, member_id, instance_id)
         check_epoch(member)
         return member, None
-    holder: Any = group.static_member(instance_id)
+    holder = group.static_member(instance_id)
     if holder is None:
         return group.members.get(member_id) or new_member(member_id), None
     if holder.current.epoch != LEAVE_STATIC and holder.classic is None:

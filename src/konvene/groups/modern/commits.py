@@ -12,25 +12,27 @@ ILLEGAL_GENERATION instead. One partition that may not be committed rejects the 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from konvene.errors import Errors
-from konvene.groups.modern.group import ModernGroup, get_or_throw_member
+from konvene.groups.modern.group import Member, ModernGroup, get_or_throw_member
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic
+
+M = TypeVar("M", bound=Member)
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
 
 
 def check_committer(
-    group: ModernGroup[Any],
+    group: ModernGroup[M],
     member_id: str,
     instance_id: str | None,
     epoch: int,
     version: int,
     *,
     transactional: bool = False,
-) -> Any | None:
+) -> M | None:
     """Check the member and the epoch of a commit. Raises `GroupError`.
 
     Return None if the member may commit every partition. If the request has an older epoch, return the
@@ -53,7 +55,7 @@ def check_committer(
     return member
 
 
-def check_partition(group: Any, member: Any, epoch: int, topic: Topic, partition: int) -> None:
+def check_partition(group: Any, member: Member, epoch: int, topic: Topic, partition: int) -> None:
     """Check that the partition was assigned to the member in `epoch` or earlier. Raises `GroupError`."""
     since = group.assigned_since(member, topic, partition)
     if since is None or epoch < since:
@@ -71,5 +73,5 @@ def check_fetcher(group: ModernGroup[Any], member_id: str | None, epoch: int) ->
         raise _stale(member)
 
 
-def _stale(member: Any) -> GroupError:
+def _stale(member: Member) -> GroupError:
     return GroupError(Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION)

@@ -8,9 +8,9 @@ consumer or streams group.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from konvene.errors import Errors
 from konvene.groups.audit_members import cause_of
@@ -23,7 +23,12 @@ from konvene.groups.classic.group import State as ClassicState
 from konvene.groups.classic.leave import leaving_members
 from konvene.groups.classic.subscriptions import CONSUMER, STREAM, topics_of_generation
 from konvene.groups.modern.decision import ModernDecision
-from konvene.groups.modern.group import get_or_throw_member, get_or_throw_static_member
+from konvene.groups.modern.group import (
+    Member,
+    ModernGroup,
+    get_or_throw_member,
+    get_or_throw_static_member,
+)
 from konvene.groups.modern.leave import Departure
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -34,6 +39,19 @@ from konvene.shard.errors import GroupError
 
 BIDIRECTIONAL, UPGRADE, DOWNGRADE, DISABLED = "bidirectional", "upgrade", "downgrade", "disabled"
 """The values of the migration policies: in which directions groups may be converted."""
+
+
+M = TypeVar("M", bound=Member)
+
+
+class ConvertibleGroup(Protocol):
+    """A consumer or streams group, which may have members of the classic protocol."""
+
+    @property
+    def members(self) -> Mapping[str, Member]: ...
+
+    @property
+    def classic_members(self) -> int: ...
 
 
 class Blocker(NamedTuple):
@@ -51,7 +69,12 @@ class Blocker(NamedTuple):
 
 
 def may_downgrade(
-    group: Any, leaving: Collection[Any], policy: str, max_size: int, *, replaced: bool = False
+    group: ConvertibleGroup,
+    leaving: Collection[Member],
+    policy: str,
+    max_size: int,
+    *,
+    replaced: bool = False,
 ) -> bool:
     """Return whether the group is downgraded when the `leaving` members leave.
 
@@ -67,7 +90,7 @@ def may_downgrade(
     return policy in (BIDIRECTIONAL, DOWNGRADE) and remaining + replaced <= max_size
 
 
-def to_classic_group(group: Any, members: Iterable[Any], now_ms: int) -> ClassicGroup:
+def to_classic_group(group: ModernGroup[Any], members: Iterable[Member], now_ms: int) -> ClassicGroup:
     """Return the classic group that a downgrade creates: Stable at the group's epoch, nothing assigned."""
     classic = ClassicGroup(group.group_id, ClassicState.STABLE, now_ms, group.epoch, protocol_type=CONSUMER)
     for member in members:
@@ -90,7 +113,7 @@ def to_classic_group(group: Any, members: Iterable[Any], now_ms: int) -> Classic
 
 
 def downgrade(
-    decision: ModernDecision[Any, Any], classic: ClassicGroup, leaving: Sequence[Any], *, rebalance: bool
+    decision: ModernDecision[Any, M], classic: ClassicGroup, leaving: Sequence[M], *, rebalance: bool
 ) -> Outcome:
     """Return the outcome of a downgrade to the group `classic`.
 
@@ -125,7 +148,7 @@ def downgrade(
 # --- members of the classic protocol ---------------------------------------------------------------
 
 
-def classic_member(group: Any, request: SyncGroupRequest | HeartbeatRequest) -> Any:
+def classic_member(group: ModernGroup[M], request: SyncGroupRequest | HeartbeatRequest) -> M:
     """Return the member that sends this request of the classic protocol. Raises `GroupError`.
 
     The member must use the classic protocol, and the request's generation must be the member's epoch."""
@@ -163,13 +186,13 @@ def convert_classic_members(
 
 
 def leave_members(
-    group: Any, request: LeaveGroupRequest, context: Context
-) -> tuple[LeaveGroupResponse, list[Departure]]:
+    group: ModernGroup[M], request: LeaveGroupRequest, context: Context
+) -> tuple[LeaveGroupResponse, list[Departure[M]]]:
     """Return the response to a LeaveGroup, and the departures of members that it removes, one per member.
 
     The group is not changed: the caller removes the members."""
     responses: list[MemberResponse] = []
-    departures: dict[str, Departure] = {}
+    departures: dict[str, Departure[M]] = {}
     for identity in leaving_members(request, context):
         error = Errors.NONE
         try:
@@ -189,7 +212,7 @@ def leave_members(
     return LeaveGroupResponse(error_code=responses[0].error_code), list(departures.values())
 
 
-def _leaving(group: Any, identity: MemberIdentity, context: Context) -> tuple[Any, str]:
+def _leaving(group: ModernGroup[M], identity: MemberIdentity, context: Context) -> tuple[M, str]:
     """Return the member that an entry of a LeaveGroup names, and the cause of its departure.
 
     The cause is MEMBER_LEFT if the member's own client sent the request, otherwise REMOVED_BY_ADMIN."""
@@ -198,7 +221,7 @@ def _leaving(group: Any, identity: MemberIdentity, context: Context) -> tuple[An
     elif identity.member_id:
         member = get_or_throw_static_member(group, identity.member_id, identity.group_instance_id)
     else:
-        holder: Any = group.static_member(identity.group_instance_id)
+        holder = group.static_member(identity.group_instance_id)
         if holder is None:
             raise GroupError(Errors.UNKNOWN_MEMBER_ID)
         return holder, causes.REMOVED_BY_ADMIN

@@ -88,13 +88,13 @@ class ModernDecision(ABC, Generic[G, M]):
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
         self.soft = group.soft
-        self.changed: list[Any] = []
+        self.changed: list[M] = []
         """Members that the decision adds or changes."""
         self.departed: set[str] = set()
         """Ids of the members that the decision removes."""
         self.assignments: dict[str, Any] = {}
         """Changed current assignments, by member id."""
-        self.records: list[Any] = []
+        self.records: list[Record] = []
         self.replies: list[Reply] = []
         self.timers: list[Arm | Disarm] = []
         self.effects: list[Effect] = []
@@ -166,8 +166,7 @@ class ModernDecision(ABC, Generic[G, M]):
                 self.arm(key, member.rebalance_timeout_ms)
             else:
                 self.timers.append(Disarm(key))
-        settled: M = member.having(current)
-        return settled
+        return member.having(current)
 
     def remove(self, member: M) -> None:
         """Record the tombstones of a member, and count it as departed."""
@@ -180,7 +179,7 @@ class ModernDecision(ABC, Generic[G, M]):
         Its timestamp is 0, so that the target of the next member is computed at once."""
         self.complete_assignment(0)
 
-    def record_target(self, member_id: str, old: Any, new: Any) -> bool:
+    def record_target(self, member_id: str, old: object, new: object) -> bool:
         """Record a member's target if it changed, and return whether it did.
 
         `old`: the last recorded target; None if there is none."""
@@ -226,7 +225,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.disarm_all(old.member_id)
         return member
 
-    def _reported(self) -> Mapping[str, Any]:
+    def _reported(self) -> Mapping[str, object]:
         """Return the task offsets that members of a streams group report, by member id.
 
         They are soft state; None deletes those of a removed member."""

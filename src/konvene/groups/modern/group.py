@@ -19,6 +19,8 @@ from enum import StrEnum
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from konvene.errors import Errors
+from konvene.groups.audit_members import AuditedMember
+from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.rebalance_trace import RebalanceTrace
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
@@ -37,17 +39,11 @@ LEAVE_STATIC = -2
 """The epoch with which a static member leaves temporarily, and which it has until it is back."""
 
 
-class Member(Protocol):
+class Member(AuditedMember, Protocol):
     """A member of a consumer, share or streams group."""
 
     @property
-    def member_id(self) -> str: ...
-
-    @property
-    def instance_id(self) -> str | None: ...
-
-    @property
-    def classic(self) -> Any:
+    def classic(self) -> ClassicProtocolMetadata | None:
         """Return the `ClassicProtocolMetadata` of a member that uses the classic protocol; None for
         others."""
 
@@ -57,7 +53,7 @@ class Member(Protocol):
     @property
     def current(self) -> Any: ...
 
-    def having(self, current: Any) -> Any: ...
+    def having(self, current: Any) -> Self: ...
 
     def is_reconciled_to(self, epoch: int) -> bool: ...
 
@@ -148,20 +144,20 @@ class ModernGroup(ABC, Generic[M]):
             if old.instance_id is not None and old.instance_id != member.instance_id:
                 self._release_instance_id(old)
         self._count(member, 1)
-        if old is None or not self._same(old.current, member.current):
-            self._move(member.member_id, old.current if old is not None else None, member.current)
+        if old is None or not self._same(old, member):
+            self._move(old, member)
         self._keep(member)
 
-    def set_current(self, member: M, current: Any) -> None:
-        """Replace the current assignment of a member.
+    def set_current(self, old: M, new: M) -> None:
+        """Replace a member by `new`, which has another current assignment.
 
         An unchanged assignment is indexed again: in a log that repeats records, the index may name another
         member by now."""
-        if self._same(member.current, current):
-            self._claim(member.member_id, current)
+        if self._same(old, new):
+            self._claim(new)
         else:
-            self._move(member.member_id, member.current, current)
-        self._keep(member.having(current))
+            self._move(old, new)
+        self._keep(new)
 
     def drop(self, member_id: str) -> None:
         """Remove a member, if it exists."""
@@ -169,7 +165,7 @@ class ModernGroup(ABC, Generic[M]):
         if member is None:
             return
         self._count(member, -1)
-        self._move(member_id, member.current, None)
+        self._release(member)
         self._release_instance_id(member)
         self.behind.discard(member_id)
 
@@ -180,24 +176,26 @@ class ModernGroup(ABC, Generic[M]):
         for member in self.members.values():
             self._update_behind(member)
 
-    def _move(self, member_id: str, old: Any, new: Any) -> None:
-        """Index a member's new assignment in place of its old one; None for no assignment."""
+    def _move(self, old: M | None, new: M) -> None:
+        """Index the assignment of `new` in place of that of `old`."""
         if old is not None:
-            self._release(member_id, old)
-        if new is not None:
-            self._claim(member_id, new)
+            self._release(old)
+        self._claim(new)
 
-    def _same(self, old: Any, new: Any) -> bool:
-        """Return whether two current assignments are equal, including the epochs of their partitions."""
-        same: bool = old.assigned == new.assigned and old.pending_revocation == new.pending_revocation
+    def _same(self, old: M, new: M) -> bool:
+        """Return whether both own the same, including the epochs of their partitions."""
+        before, after = old.current, new.current
+        same: bool = (
+            before.assigned == after.assigned and before.pending_revocation == after.pending_revocation
+        )
         return same
 
     @abstractmethod
-    def _claim(self, member_id: str, current: Any) -> None:
+    def _claim(self, member: M) -> None:
         """Enter the member into the index of owners, for the units that it owns or has yet to revoke."""
 
     @abstractmethod
-    def _release(self, member_id: str, current: Any) -> None:
+    def _release(self, member: M) -> None:
         """Remove the member from the index of owners, except where another member has claimed since."""
 
     def _count(self, member: M, delta: int) -> None:
@@ -226,7 +224,7 @@ class ModernGroup(ABC, Generic[M]):
 G = TypeVar("G")
 
 
-def find_group(groups: Mapping[str, Any], group_id: str, group_class: type[G]) -> G | None:
+def find_group(groups: Mapping[str, object], group_id: str, group_class: type[G]) -> G | None:
     """Return the group with this id if it is of this type, else None."""
     group = groups.get(group_id)
     return group if isinstance(group, group_class) else None
@@ -235,7 +233,7 @@ def find_group(groups: Mapping[str, Any], group_id: str, group_class: type[G]) -
 MG = TypeVar("MG", bound=ModernGroup[Any])
 
 
-def get_or_throw_group(groups: Mapping[str, Any], group_id: str, group_class: type[MG]) -> MG:
+def get_or_throw_group(groups: Mapping[str, object], group_id: str, group_class: type[MG]) -> MG:
     """Return the group with this id. Raises GROUP_ID_NOT_FOUND if there is none of this type."""
     group = groups.get(group_id)
     if group is None:
@@ -331,7 +329,7 @@ class CachedHeartbeat:
         self.assignment_epoch = group.assignment_epoch
         self.soft = group.soft
 
-    def is_current(self, groups: Mapping[str, Any]) -> bool:
+    def is_current(self, groups: Mapping[str, object]) -> bool:
         """Return whether the group and the member are still as in the snapshot."""
         group, soft = self.group, self.group.soft
         if soft is not self.soft:

@@ -18,13 +18,14 @@ from typing import Any, Generic, TypeVar
 
 from konvene.groups.heartbeat_intervals import disconnect_grace_ms
 from konvene.groups.modern.decision import session_key
-from konvene.groups.modern.group import ModernGroup, get_or_throw_member, get_or_throw_static_member
+from konvene.groups.modern.group import Member, ModernGroup, get_or_throw_member, get_or_throw_static_member
 from konvene.shard import causes
 from konvene.shard.contract import NOTHING, Arm, Context, Outcome
 
 G = TypeVar("G", bound=ModernGroup[Any])
+M = TypeVar("M", bound=Member)
 
-Departure = tuple[Any, str, str | None]
+Departure = tuple[M, str, str | None]
 """A member that leaves, the cause (`shard.causes`), and the reason that its client gave, if any."""
 
 
@@ -36,7 +37,7 @@ class Disconnected:
     member_id: str
 
 
-def leaving_member(group: Any, member_id: str, instance_id: str | None) -> Any:
+def leaving_member(group: ModernGroup[M], member_id: str, instance_id: str | None) -> M:
     """Return the member that a heartbeat at epoch -1 or -2 names. Raises `GroupError`."""
     if instance_id is None:
         return get_or_throw_member(group, member_id)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from konvene.codec.schema import Struct
 from konvene.groups.modern.group import FIRST_EPOCH, Member, ModernGroup
 from konvene.records.coordinator import Record
 
@@ -36,7 +37,31 @@ def read_epoch(group: ModernGroup[Any], value: Any) -> None:
     group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
 
-def assignment_epochs(units: Any, member_epoch: int) -> dict[int, int]:
+class GroupKey(Protocol):
+    """The key of a record of a group."""
+
+    @property
+    def group_id(self) -> str: ...
+
+
+class MemberKey(GroupKey, Protocol):
+    """The key of a record of a member."""
+
+    @property
+    def member_id(self) -> str: ...
+
+
+class AssignedUnits(Protocol):
+    """The partitions or tasks of one topic or subtopology in a current-assignment record."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]: ...
+
+    @property
+    def assignment_epochs(self) -> tuple[int, ...] | None: ...
+
+
+def assignment_epochs(units: AssignedUnits, member_epoch: int) -> dict[int, int]:
     """Return, by partition number, the epoch in which each partition or task was assigned.
 
     `units`: the entry of a record for one topic or subtopology. Consumer groups before Kafka 4.3 and streams
@@ -81,7 +106,7 @@ class RecordTypes(Generic[G]):
     """Return a member of which only the id is known."""
     departed: Any
     """The current assignment of a member whose current-assignment record was deleted."""
-    other_keys: Callable[[G], Iterable[Any]]
+    other_keys: Callable[[G], Iterable[Struct]]
     """Return the keys whose tombstones delete the group, to be written after those of its members."""
     other_records: Mapping[type, tuple[Write[G], Clear[G]]] = field(default_factory=dict)
     """Replay functions of records that only this type of group has, for values and tombstones, by key
@@ -116,7 +141,7 @@ class RecordTypes(Generic[G]):
         if replaced is not None:
             old, new = replaced
             members = [new if member == old else member for member in members]
-        keys = [
+        keys: list[Struct] = [
             *(self.current_key(group_id=group_id, member_id=member) for member in members),
             *(self.target_key(group_id=group_id, member_id=member) for member in members),
             self.assignment_key(group_id=group_id),
@@ -138,7 +163,7 @@ class RecordTypes(Generic[G]):
         the group exists."""
         group_class = self.group_class
 
-        def replay(groups: Groups, key: Any, value: Any) -> None:
+        def replay(groups: Groups, key: GroupKey, value: object) -> None:
             group = groups.get(key.group_id)
             if value is not None:
                 if not isinstance(group, group_class):
@@ -168,7 +193,7 @@ class RecordTypes(Generic[G]):
             self.current_key: self._replay_as(self._write_current, self._clear_current),
         }
 
-    def _replay_group(self, groups: Groups, key: Any, value: Any) -> None:
+    def _replay_group(self, groups: Groups, key: GroupKey, value: object) -> None:
         group = groups.get(key.group_id)
         if value is not None:
             if not isinstance(group, self.group_class):
@@ -177,22 +202,22 @@ class RecordTypes(Generic[G]):
         elif isinstance(group, self.group_class):
             del groups[key.group_id]
 
-    def _write_member(self, group: G, key: Any, value: Any) -> None:
+    def _write_member(self, group: G, key: MemberKey, value: object) -> None:
         member_id = key.member_id
         known = group.members.get(member_id) or self.new_member(member_id)
         group.put(self.read_member(member_id, value, known.current))
 
-    def _write_target(self, group: G, key: Any, value: Any) -> None:
+    def _write_target(self, group: G, key: MemberKey, value: object) -> None:
         group.targets[key.member_id] = self.read_target(value)
 
-    def _write_current(self, group: G, key: Any, value: Any) -> None:
+    def _write_current(self, group: G, key: MemberKey, value: object) -> None:
         member = group.members.get(key.member_id)
         if member is not None:
-            group.set_current(member, self.read_current(value))
+            group.set_current(member, member.having(self.read_current(value)))
         else:
             group.put(self.new_member(key.member_id).having(self.read_current(value)))
 
-    def _clear_current(self, group: G, key: Any) -> None:
+    def _clear_current(self, group: G, key: MemberKey) -> None:
         member = group.members.get(key.member_id)
         if member is not None:
-            group.set_current(member, self.departed)
+            group.set_current(member, member.having(self.departed))

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from konvene.records.audit import Cause
+
+if TYPE_CHECKING:
+    from konvene.groups.modern.group import ModernSoftState
 
 MOST_CAUSES = 100
 """How many causes of one rebalance the audit lists; it counts the others."""
@@ -40,11 +43,11 @@ class SoftStateRecord:
     """A change of a group's soft state: replayed like a record, but never written to the log."""
 
     group_id: str
-    soft: Any
+    soft: ModernSoftState
     """The new soft state: a `SoftState` of the group's type."""
     reached_ms: Mapping[str, int] = field(default_factory=dict)
     """When members reached their target, by member id; only those that this record adds."""
-    reported: Mapping[str, Any] = field(default_factory=dict)
+    reported: Mapping[str, object] = field(default_factory=dict)
     """Task offsets that members of a streams group reported, by member id; None removes a member's."""
 
 

@@ -129,7 +129,7 @@ def _commit_topic(
     check: Check | None,
     expire_ms: int,
     context: Context,
-    records: list[Any],
+    records: list[OffsetCommitted],
 ) -> OffsetCommitResponseTopic:
     """Append the records of a topic to `records`, and return the response.
 

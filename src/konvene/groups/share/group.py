@@ -122,12 +122,12 @@ class ShareGroup(ModernGroup[Member]):
             if not self.subscribers[name]:
                 del self.subscribers[name]
 
-    def _same(self, old: Any, new: Any) -> bool:
+    def _same(self, old: Member, new: Member) -> bool:
         """Return True, so that the index of owners is never updated: partitions of share groups have none."""
         return True
 
-    def _claim(self, member_id: str, current: CurrentAssignment) -> None:
+    def _claim(self, member: Member) -> None:
         """Do nothing: partitions of share groups have no owners."""
 
-    def _release(self, member_id: str, current: CurrentAssignment) -> None:
+    def _release(self, member: Member) -> None:
         """Do nothing: partitions of share groups have no owners."""

@@ -238,7 +238,8 @@ class StreamsGroup(ModernGroup[Member]):
         if member.classic is not None:
             self.classic_members += delta
 
-    def _claim(self, member_id: str, current: CurrentAssignment) -> None:
+    def _claim(self, member: Member) -> None:
+        member_id, current = member.member_id, member.current
         for held in (current.assigned, current.pending_revocation):
             for subtopology, epochs in held.active.items():
                 self.active.setdefault(subtopology, {}).update(dict.fromkeys(epochs, member_id))
@@ -248,7 +249,8 @@ class StreamsGroup(ModernGroup[Member]):
                     for partition in partitions:
                         by_partition.setdefault(partition, set()).add(member_id)
 
-    def _release(self, member_id: str, current: CurrentAssignment) -> None:
+    def _release(self, member: Member) -> None:
+        member_id, current = member.member_id, member.current
         for held in (current.assigned, current.pending_revocation):
             for subtopology, epochs in held.active.items():
                 owners = self.active.get(subtopology, {})

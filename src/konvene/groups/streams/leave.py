@@ -68,7 +68,7 @@ def _while_away(current: CurrentAssignment) -> CurrentAssignment:
     )
 
 
-def fence(decision: Decision, departures: Sequence[Departure]) -> Outcome:
+def fence(decision: Decision, departures: Sequence[Departure[Member]]) -> Outcome:
     """Remove these members; return the outcome of the decision, with the replies that it has already."""
     if not departures:
         return decision.outcome()

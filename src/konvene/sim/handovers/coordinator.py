@@ -83,7 +83,7 @@ class Host:
     def advance(self, ms: int) -> None:
         until = self.now_ms + ms
         while self._earliest_ms <= until:
-            at, key = min(((at, key) for key, at in self._due.items()), default=(until + 1, None))
+            at, key = min(((at, key) for key, at in self._due.items()), default=(until + 1, ()))
             self._earliest_ms = at
             if at <= until:
                 self.now_ms = max(self.now_ms, at)
