@@ -160,8 +160,8 @@ LOADING = (
         GROUPS + "shard.py",
         ("G11", "O5"),
         "After a restart no offset expires any more.",
-        "        timers: list[Arm | Disarm] = [next_check(context), *share_partitions.cleanup_timer(self.groups.values())]\n",
-        "        timers: list[Arm | Disarm] = [*share_partitions.cleanup_timer(self.groups.values())]\n",
+        "        timers: list[Arm | Disarm] = [next_check(context), *share_partitions.cleanup_timer(groups)]\n",
+        "        timers: list[Arm | Disarm] = [*share_partitions.cleanup_timer(groups)]\n",
     ),
     Mutant(
         "tombstone-of-nothing",

@@ -112,12 +112,10 @@ class GroupShard:
 
     def load(self, context: Context) -> Outcome:
         """Return the timers to start once the log is read, and the soft state of the groups."""
-        timers: list[Arm | Disarm] = [
-            next_check(context),
-            *share_partitions.cleanup_timer(self.groups.values()),
-        ]
+        groups = self.groups.values()
+        timers: list[Arm | Disarm] = [next_check(context), *share_partitions.cleanup_timer(groups)]
         soft: list[object] = []
-        for group in self.groups.values():
+        for group in groups:
             loaded = group_type_of(group).load(group, context)
             timers += loaded.timers
             soft += loaded.soft_records
