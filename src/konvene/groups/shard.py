@@ -286,7 +286,7 @@ TIMERS: dict[str, Callable[..., Outcome]] = {
 def group_of(record: object) -> str:
     """Return the id of the group that a record changes; empty for committed offsets, which change none."""
     if type(record) is Record:
-        key: Any = record.key
+        key = record.key
         group_id: str = key.group if type(key) is GroupMetadataKey else getattr(key, "group_id", "")
         return group_id
     if type(record) is ClassicGroupSnapshot:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 Pair = tuple[bytes | None, bytes | None]
 """Key and value of a record as bytes; a value of None is a tombstone."""
 
-RecordObserver = Callable[[int, int, Any], None]
+RecordObserver = Callable[[int, int, object], None]
 """A function that is called with each record while a batch is loaded: offset, timestamp in ms, record."""
 
 
@@ -91,7 +91,7 @@ class RecordSerde(NamedTuple):
     """Encoder and decoder of a shard's records."""
 
     encode: Callable[[Any], Pair]
-    read: Callable[[memoryview, BatchHeader], Iterable[tuple[int, int, Any]]]
+    read: Callable[[memoryview, BatchHeader], Iterable[tuple[int, int, object]]]
     """Decode a batch into (offset, timestamp in ms, record). Records of unknown types are skipped."""
 
 

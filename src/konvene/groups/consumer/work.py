@@ -42,7 +42,7 @@ class AssignmentToCompute:
     group_id: str
     epoch: int
     assignor: Assignor | TaskAssignor
-    spec: Any
+    spec: object
     """The assignor's input: the `GroupSpec` of the group's type."""
     topology: TopologyDescriber | None = None
     """The second input of a task assignor; None for the assignors of other groups."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
 from konvene.groups.consumer.log import RECORDS
@@ -41,8 +41,10 @@ from konvene.groups.history.modern import (
 from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
@@ -89,7 +91,9 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     records = RECORDS
     new_memory = _Memory
 
-    def _without_units(self, value: Any) -> Any:
+    def _without_units(
+        self, value: ConsumerGroupCurrentMemberAssignmentValue
+    ) -> ConsumerGroupCurrentMemberAssignmentValue:
         return value.replace(assigned_partitions=(), partitions_pending_revocation=())
 
     # --- record handlers ---
@@ -126,7 +130,7 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     # --- causes ---
 
     def _infer_causes(
-        self, group: ConsumerGroup, memory: _Memory, value: Any, position: Position
+        self, group: ConsumerGroup, memory: _Memory, value: ConsumerGroupMetadataValue, position: Position
     ) -> list[Cause]:
         """Return the causes in the batch, and those of members that waited for an expression in it."""
         departed, new, changed = _changes(group, memory)

@@ -24,7 +24,7 @@ records do not show whether initialized share partitions belong to a deleted top
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.history.modern import (
@@ -41,8 +41,10 @@ from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.records.share import (
     ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,
     ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
     ShareGroupStatePartitionMetadataKey,
     ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMetadataKey,
@@ -57,7 +59,9 @@ class ShareHistory(EpochHistory[ShareGroup, Memory[Member]]):
 
     records = RECORDS
 
-    def _without_units(self, value: Any) -> Any:
+    def _without_units(
+        self, value: ShareGroupCurrentMemberAssignmentValue
+    ) -> ShareGroupCurrentMemberAssignmentValue:
         return value.replace(assigned_partitions=())
 
     # --- record handlers ---
@@ -72,7 +76,7 @@ class ShareHistory(EpochHistory[ShareGroup, Memory[Member]]):
     # --- causes ---
 
     def _infer_causes(
-        self, group: ShareGroup, memory: Memory[Member], value: Any, position: Position
+        self, group: ShareGroup, memory: Memory[Member], value: ShareGroupMetadataValue, position: Position
     ) -> list[Cause]:
         departed, present = changed_members(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from konvene.groups.assignors.tasks.contract import NOTHING, MemberAssignment
 from konvene.groups.history.conversion import ConvertibleHistory
@@ -58,8 +58,10 @@ from konvene.records.audit import Cause, RebalanceValue
 from konvene.records.coordinator import Record
 from konvene.records.streams import (
     StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataKey,
     StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
     StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMetadataKey,
     StreamsGroupTopologyKey,
@@ -99,7 +101,9 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
     records = RECORDS
     new_memory = _Memory
 
-    def _without_units(self, value: Any) -> Any:
+    def _without_units(
+        self, value: StreamsGroupCurrentMemberAssignmentValue
+    ) -> StreamsGroupCurrentMemberAssignmentValue:
         return value.replace(
             active_tasks=(), active_tasks_pending_revocation=(), standby_tasks=(),
             standby_tasks_pending_revocation=(), warmup_tasks_pending_revocation=(),
@@ -108,7 +112,7 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
     def _state(self, group: StreamsGroup) -> str:
         return settled_state(group.topology, group.validated_topology_epoch)
 
-    def _is_stale(self, group: StreamsGroup, memory: _Memory, before: list[Any]) -> bool:
+    def _is_stale(self, group: StreamsGroup, memory: _Memory, before: list[Member]) -> bool:
         """Return whether the group had yet to rebalance when it ended.
 
         Besides an epoch without a target, this is so if a member had not reached its target, or if the
@@ -180,7 +184,7 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
     # --- causes ---
 
     def _infer_causes(
-        self, group: StreamsGroup, memory: _Memory, value: Any, position: Position
+        self, group: StreamsGroup, memory: _Memory, value: StreamsGroupMetadataValue, position: Position
     ) -> list[Cause]:
         """Return why the epoch was bumped, from its record and the records before it in the batch."""
         departed, present = changed_members(group, memory)

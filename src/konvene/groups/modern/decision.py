@@ -22,7 +22,7 @@ from konvene.groups.audit_members import AuditedMember, cause_of, rebalanced_mem
 from konvene.groups.classic import log as classic_log
 from konvene.groups.classic.decision import join_key, session_key, sync_key
 from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.modern.group import Member, ModernGroup
+from konvene.groups.modern.group import Current, Member, ModernGroup
 from konvene.groups.modern.log import RecordTypes
 from konvene.groups.modern.rebalance_trace import RebalanceTrace, SoftStateRecord
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
@@ -92,7 +92,7 @@ class ModernDecision(ABC, Generic[G, M]):
         """Members that the decision adds or changes."""
         self.departed: set[str] = set()
         """Ids of the members that the decision removes."""
-        self.assignments: dict[str, Any] = {}
+        self.assignments: dict[str, Current] = {}
         """Changed current assignments, by member id."""
         self.records: list[Record] = []
         self.replies: list[Reply] = []
@@ -152,7 +152,7 @@ class ModernDecision(ABC, Generic[G, M]):
             if owes and member.current.epoch >= 0 and member.classic is None:
                 self.arm(revocation_key(self.group.group_id, member.member_id), member.rebalance_timeout_ms)
 
-    def settle(self, member: M, current: Any) -> M:
+    def settle(self, member: M, current: Current) -> M:
         """Record a member's new current assignment, and return the member with it.
 
         A member that has something to revoke must acknowledge it within its rebalance timeout. This does not
@@ -193,7 +193,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.assignment_epoch = self.epoch
         self.record(self.log.assignment_record(self.group.group_id, self.epoch, timestamp_ms))
 
-    def set_aside(self, member: M, current: Any) -> None:
+    def set_aside(self, member: M, current: Current) -> None:
         """Record the current assignment of a static member that leaves temporarily."""
         group_id, member_id = self.group.group_id, member.member_id
         self.record(self.log.current_record(group_id, member_id, current))

@@ -39,6 +39,18 @@ LEAVE_STATIC = -2
 """The epoch with which a static member leaves temporarily, and which it has until it is back."""
 
 
+class Current(Protocol):
+    """The current assignment of a member, as far as it is the same in all types of groups."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def state(self) -> object: ...
+
+    def is_at(self, epoch: int) -> bool: ...
+
+
 class Member(AuditedMember, Protocol):
     """A member of a consumer, share or streams group."""
 
