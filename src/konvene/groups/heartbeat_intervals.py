@@ -65,12 +65,11 @@ LATE_HEARTBEAT_MS = 500
 
 
 def disconnect_grace_ms(group_type: str, group_config: Configs, config: Configs, members: int) -> int | None:
-    """Return how long a member that lost its connection has for its next heartbeat; None to leave its
-    session.
+    """Return the time that a member that lost its connection has for its next heartbeat.
 
-    The time is at least one heartbeat interval, since a client that reconnected may have nothing to send
-    before that. It is None if `konvene.session.disconnect.grace.ms` is 0, or if the session ends before that
-    anyway."""
+    It is at least one heartbeat interval, since a client that reconnected may have nothing to send before
+    that. None leaves its session unchanged: `konvene.session.disconnect.grace.ms` is 0, or the session ends
+    before that anyway."""
     grace: int = config["konvene.session.disconnect.grace.ms"]
     if not grace:
         return None
@@ -95,6 +94,7 @@ LEAST_MARGIN_MS = 250
 """The time that a busy machine may need to send a response at the end of its hold."""
 
 MOST_STATIC_MS = 800
+"""The longest hold of a response to a static member."""
 
 
 def max_classic_hold_ms(learnt_ms: int, *, is_static: bool) -> int:
@@ -108,6 +108,7 @@ def max_classic_hold_ms(learnt_ms: int, *, is_static: bool) -> int:
 
 
 MOST_CLASSIC_MS = 4500
+"""The longest hold of a response to a classic member."""
 
 
 class HeartbeatSpacing:
@@ -147,3 +148,4 @@ class HeartbeatSpacing:
 
 
 GAPS = 3
+"""How many gaps between heartbeats are needed for an estimate; later ones replace earlier ones."""

@@ -101,7 +101,7 @@ def _broker_defaults(config: Callable[[], Configs]) -> Callable[[], GroupConfigs
 
 
 class Coordinator:
-    """Runs one shard: passes it requests, and carries out its outcomes.
+    """The runner of one shard: passes it requests and expired timers, and carries out its outcomes.
 
     `state` is "loading", "active", "failed" or "closed"."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class InternalTopicHost(Protocol):
-    """Creates internal topics and knows which of their logs are open."""
+    """A service that creates internal topics and knows which of their logs are open."""
 
     async def create_internal(self, topic: str) -> None:
         """Create the topic unless it exists."""

@@ -32,7 +32,7 @@ class Environment:
 
     @classmethod
     def seeded(cls, wall_clock_ms: Callable[[], int], generator: random.Random) -> Environment:
-        """Return an environment whose randomness is reproducible."""
+        """Return an environment with this clock, whose random numbers and ids come from `generator`."""
 
         def fresh_uuid() -> uuid.UUID:
             return uuid.UUID(int=generator.getrandbits(128), version=4)

@@ -95,7 +95,7 @@ class Context(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The response to a waiting request."""
+    """The response to send to a waiting request."""
 
     waiter: Waiter
     response: Any
@@ -103,7 +103,7 @@ class Reply(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """Start a timer that expires after `after_ms`.
+    """An instruction to start a timer that expires after `after_ms`.
 
     If it is running already, it is restarted, or with `unless_armed` left alone."""
 
@@ -113,7 +113,7 @@ class Arm(NamedTuple):
 
 
 class Disarm(NamedTuple):
-    """Stop a timer if it is running."""
+    """An instruction to stop a timer, if it is running."""
 
     key: TimerKey
 

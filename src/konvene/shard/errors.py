@@ -11,7 +11,7 @@ from konvene.errors import Errors
 
 
 class Refusal(Exception):
-    """A request that is rejected as a whole and leaves the state unchanged."""
+    """Raised for a request that is rejected as a whole and leaves the state unchanged."""
 
     def __init__(self, error: Errors, message: str | None = None) -> None:
         super().__init__(message or error.name)
@@ -20,12 +20,12 @@ class Refusal(Exception):
 
 
 class GroupError(Refusal):
-    """A request rejected by a group coordinator."""
+    """Raised for a request that a group coordinator rejects."""
 
 
 class TransactionError(Refusal):
-    """A request rejected by a transaction coordinator."""
+    """Raised for a request that a transaction coordinator rejects."""
 
 
 class ClusterError(Refusal):
-    """A request rejected by the catalogue of topics, configs and features."""
+    """Raised for a request that the catalogue of topics, configs and features rejects."""
