@@ -47,9 +47,9 @@ class AssignmentToCompute:
     topology: TopologyDescriber | None = None
     """The second input of a task assignor; None for the assignors of other groups."""
 
-    def compute(self) -> Any:
+    def compute(self) -> object:
         """Return the assignor's result. Raises its error; a custom assignor may raise anything."""
-        assign: Callable[..., Any] = self.assignor.assign
+        assign: Callable[..., object] = self.assignor.assign
         return assign(self.spec) if self.topology is None else assign(self.spec, self.topology)
 
 

@@ -32,9 +32,19 @@ Replay = Callable[[Groups, Any, Any], None]
 """A function that applies a record's key and value to its group; the value of a tombstone is None."""
 
 
-def read_epoch(group: ModernGroup[Any], value: Any) -> None:
+def read_epoch(group: ModernGroup[Any], value: EpochValue) -> None:
     """Set a group's epoch and metadata hash from the value of its record."""
     group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+
+
+class EpochValue(Protocol):
+    """The value of the record of a consumer or share group."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def metadata_hash(self) -> int: ...
 
 
 class GroupKey(Protocol):
