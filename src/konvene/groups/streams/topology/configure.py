@@ -128,10 +128,9 @@ def configure(
 ) -> ConfiguredTopology:
     """Return the topology, configured with the existing topics.
 
-    `partitions_of`: partition counts of existing topics, by name. `matches`: the existing topics that each
-    expression of the topology matches. Raises GroupError:
-    STREAMS_INVALID_TOPOLOGY if partition counts cannot be decided whatever topics exist, UNKNOWN_SERVER_ERROR
-    (without a message, as Kafka) if the topology is malformed."""
+    `partitions_of`: partition counts of existing topics. `matches`: existing topics that each expression
+    matches. Raises STREAMS_INVALID_TOPOLOGY if partition counts cannot be decided whatever topics exist, and
+    UNKNOWN_SERVER_ERROR (without a message, as Kafka) if the topology is malformed."""
     known = partitions_of if callable(partitions_of) else partitions_of.get
     unread = unmatched(topology, matches or {})
     topology = expand_expressions(topology, matches or {})
@@ -236,10 +235,7 @@ def _invalid(message: str) -> GroupError:
 
 
 def _largest_known(each: Subtopology, decided: Mapping[str, int], known: PartitionCounts) -> int | None:
-    """Return the largest known partition count of a subtopology's sources; None if none is known.
-
-    That of a repartition topic is known when it is decided.
-    """
+    """Return the largest partition count of a subtopology's sources that is known or decided, if any."""
     found = [known(topic) for topic in each.source_topics]
     found += [decided.get(topic.name) for topic in each.repartition_source_topics]
     return max([count for count in found if count is not None], default=None)
@@ -249,8 +245,7 @@ def _in_passes(visited: tuple[Subtopology, ...], decided: dict[str, int], known:
     """Decide the counts of repartition topics as Kafka: in repeated passes over the subtopologies.
 
     A subtopology decides for all its sinks as soon as the count of any of its sources is known. A visit is
-    (pass, index of the subtopology); only visits that can have an effect are queued.
-    """
+    (pass, index of the subtopology); only visits that can have an effect are queued."""
     readers = _readers(visited)
     visits = [(0, at) for at, each in enumerate(visited) if _largest_known(each, decided, known) is not None]
     queued = {at for _, at in visits}
