@@ -43,10 +43,10 @@ class Catalogue:
         """Return the reply to a request, and its records and effects. Raises `ClusterError`."""
         return HANDLERS[type(request)](self.state, request, context)
 
-    def expire(self, key: Any, context: Context) -> Outcome:
+    def expire(self, key: object, context: Context) -> Outcome:
         raise LookupError(f"the catalogue has no timers; cannot expire {key!r}")
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: object) -> None:
         """Apply a metadata record to the state; types that have no meaning for a single node are ignored."""
         apply = REPLAYS.get(type(record))
         if apply is not None:
@@ -123,7 +123,7 @@ def _register_broker(state: CatalogueState, record: RegisterBrokerRecord) -> Non
     state.put_broker(record)
 
 
-REPLAYS: dict[type[Struct], Callable[[CatalogueState, Any], None]] = {
+REPLAYS: dict[type, Callable[[CatalogueState, Any], None]] = {
     TopicRecord: _topic,
     PartitionRecord: _partition,
     RemoveTopicRecord: _remove_topic,

@@ -128,7 +128,7 @@ def validate_group_config(name: str, text: str | None) -> Value:
     return _row(GROUP, "group", name).parse(_not_null(name, text, "group"))
 
 
-def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dict[str, Any]:
+def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dict[str, Value]:
     """Validate all overrides of a group, also against the broker's limits; return their typed values.
 
     Raises `ConfigError`.

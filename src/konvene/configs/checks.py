@@ -10,15 +10,15 @@ built-in one, whereas Kafka loads any class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from konvene.configs.setting import Settings
 
 __all__ = ["CLEANERS", "NEEDS", "ORDERS", "Need", "Order", "conflicts", "wrong_cleaners"]
 
-Values: TypeAlias = Mapping[str, Any]
-
 # A condition between values and the error message if it does not hold.
-Need: TypeAlias = tuple[str, Callable[[Values], bool]]
+Need: TypeAlias = tuple[str, Callable[[Settings], bool]]
 
 
 class Order(NamedTuple):
@@ -146,7 +146,7 @@ CLEANERS: Final = (
 """Configurations that Kafka's cleaner reloads while it runs; changing one revalidates all of them."""
 
 
-def wrong_cleaners(before: Values, after: Values) -> str | None:
+def wrong_cleaners(before: Settings, after: Settings) -> str | None:
     """Return Kafka's error message if a running log cleaner cannot adopt the new settings, else None."""
     if not before["log.cleaner.enable"] or all(before[name] == after[name] for name in CLEANERS):
         return None
@@ -160,7 +160,7 @@ def wrong_cleaners(before: Values, after: Values) -> str | None:
     return None
 
 
-def conflicts(values: Values) -> Iterator[str]:
+def conflicts(values: Settings) -> Iterator[str]:
     """Yield an error message for each condition that these values of all broker settings violate."""
     for small, large, strictly in ORDERS:
         low, high = values[small], values[large]
@@ -172,6 +172,6 @@ def conflicts(values: Values) -> Iterator[str]:
             yield words
 
 
-def _first_set(values: Values, *names: str) -> int:
+def _first_set(values: Settings, *names: str) -> int:
     """Return the value of the first of these settings that is set; the last one always is."""
     return next(int(values[name]) for name in names if values[name] is not None)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import dropwhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from konvene.configs.broker.table import BROKER
 from konvene.configs.config import BrokerConfig, Source, base_name
 from konvene.configs.effective import group_defaults, topic_values
 from konvene.configs.group import GROUP, LIMITS, WARMUPS
-from konvene.configs.setting import Setting
+from konvene.configs.setting import Setting, Value
 from konvene.configs.topic import TOPIC
 
 __all__ = ["Described", "Synonym", "describe_broker", "describe_cluster", "describe_group", "describe_topic"]
@@ -111,7 +111,7 @@ def _shown_warmups(broker: BrokerConfig) -> set[str]:
 
 def _described(
     table: Mapping[str, Setting],
-    values: Mapping[str, Any],
+    values: Mapping[str, Value],
     overrides: Mapping[str, str],
     own: Source,
     broker: BrokerConfig,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from konvene.configs.broker.table import BROKER
 from konvene.configs.config import BrokerConfig, Source
 from konvene.configs.group import GROUP, HEARTBEATING, LIMITS, TASK_ASSIGNORS
-from konvene.configs.setting import Setting
+from konvene.configs.setting import Setting, Settings, Value
 from konvene.configs.topic import TOPIC
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 MS: Final = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
 
-def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Any]:
+def topic_values(broker: Settings, overrides: Mapping[str, str]) -> dict[str, Any]:
     """Return all settings of a topic, typed. Raises ConfigError for an invalid override."""
     values = topic_defaults(broker)
     for name, text in overrides.items():
@@ -39,31 +39,25 @@ def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str
     return values
 
 
-def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
+def topic_defaults(broker: Settings) -> dict[str, Any]:
     """Return all settings of a topic without overrides."""
     return {name: _topic_default(row, broker) for name, row in TOPIC.items()}
 
 
-def _topic_default(row: Setting, broker: BrokerConfig) -> Any:
+def _topic_default(row: Setting, broker: Settings) -> Value:
     for synonym in row.synonyms:
         value = broker[synonym]
         if value is not None:
-            return _in_unit_of(row.name, synonym, value)
+            factor = MS.get(synonym.rpartition(".")[2], 1)
+            if factor != 1 and row.name.endswith(".ms"):
+                value *= factor
+            is_unlimited = row.name == "retention.ms" and value < 0
+            return -1 if is_unlimited else value
     return row.default
 
 
-def _in_unit_of(name: str, synonym: str, value: Any) -> Any:
-    """Convert a broker setting's value to the unit of the topic's setting; unlimited retention is -1."""
-    factor = MS.get(synonym.rpartition(".")[2], 1)
-    if factor != 1 and name.endswith(".ms"):
-        value *= factor
-    if name == "retention.ms" and value < 0:
-        return -1
-    return value
-
-
 def group_values(
-    broker: BrokerConfig, overrides: Mapping[str, str], group_id: str = ""
+    broker: Settings, overrides: Mapping[str, str], group_id: str = ""
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return all settings of a group, typed and clamped to the broker's limits, and warnings about clamping.
 
@@ -84,7 +78,7 @@ def group_values(
     return values, tuple(warnings)
 
 
-def group_defaults(broker: BrokerConfig) -> dict[str, Any]:
+def group_defaults(broker: Settings) -> dict[str, Any]:
     """Return all settings of a group without overrides.
 
     `streams.assignor.name` is None unless the broker lists task assignors.
@@ -92,17 +86,17 @@ def group_defaults(broker: BrokerConfig) -> dict[str, Any]:
     return {name: _group_default(row, broker) for name, row in GROUP.items()}
 
 
-def _group_default(row: Setting, broker: BrokerConfig) -> Any:
+def _group_default(row: Setting, broker: Settings) -> Value:
     if not row.synonyms:
         return row.default
-    value = broker[row.synonyms[0]]
     if row.name == "streams.assignor.name":
         # A group names one assignor; the broker lists the available ones, if it is configured.
-        return value[0] if has_task_assignors(broker) else None
+        return broker[row.synonyms[0]][0] if has_task_assignors(broker) else None
+    value: Value = broker[row.synonyms[0]]
     return value
 
 
-def has_task_assignors(broker: BrokerConfig | Mapping[str, Any]) -> bool:
+def has_task_assignors(broker: Settings) -> bool:
     """Return True if `group.streams.assignors` is set; in a mapping of values, if it is not the default."""
     name = "group.streams.assignors"
     if isinstance(broker, BrokerConfig):
@@ -115,7 +109,7 @@ def task_assignors_on_offer(broker: BrokerConfig) -> tuple[str, ...]:
     return broker.words("group.streams.assignors") if has_task_assignors(broker) else TASK_ASSIGNORS
 
 
-def _clamped(name: str, value: Any, broker: BrokerConfig, group_id: str, warnings: list[str]) -> Any:
+def _clamped(name: str, value: Any, broker: Settings, group_id: str, warnings: list[str]) -> Any:
     low, high = limits(broker, name)
     held = value
     if low is not None and value < low:
@@ -129,7 +123,7 @@ def _clamped(name: str, value: Any, broker: BrokerConfig, group_id: str, warning
     return held
 
 
-def limits(broker: BrokerConfig, name: str) -> tuple[int | None, int | None]:
+def limits(broker: Settings, name: str) -> tuple[int | None, int | None]:
     """Return the lowest and highest value of a group setting that the broker allows; None for no limit."""
     low, high = LIMITS.get(name, (None, None))
     return (broker[low] if low else None), (broker[high] if high else None)

@@ -13,6 +13,7 @@ from typing import Any
 
 from konvene.configs.effective import group_defaults, group_values
 from konvene.configs.errors import ConfigError
+from konvene.configs.setting import Settings
 
 __all__ = ["GroupConfigs"]
 
@@ -25,7 +26,7 @@ class GroupConfigs:
 
     __slots__ = ("_broker", "_defaults", "_own", "warnings")
 
-    def __init__(self, broker: Any, overrides: Mapping[str, Mapping[str, str]] | None = None) -> None:
+    def __init__(self, broker: Settings, overrides: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self._broker = broker
         self._defaults: Mapping[str, Any] | None = None
         self._own: dict[str, Mapping[str, Any]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from konvene.configs.errors import InvalidValue
 
@@ -26,6 +26,7 @@ __all__ = [
     "Password",
     "Rule",
     "Setting",
+    "Settings",
     "Value",
     "duration_ms",
 ]
@@ -33,6 +34,12 @@ __all__ = [
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 Importance: TypeAlias = Literal["HIGH", "MEDIUM", "LOW"]
 Dynamic: TypeAlias = Literal["no", "cluster-wide", "per-broker", "topic resource", "group resource"]
+
+
+class Settings(Protocol):
+    """Typed values of settings by name: those of a `BrokerConfig`, or of a mapping."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class Kind(IntEnum):
@@ -114,11 +121,6 @@ class Setting(NamedTuple):
     note: str | None = None
     internal: bool = False
     unused: bool = False
-
-    @property
-    def nullable(self) -> bool:
-        """Return whether the setting may have no value; only a file or request that omits it leaves it so."""
-        return self.default is None
 
     @property
     def sensitive(self) -> bool:

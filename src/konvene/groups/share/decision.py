@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from konvene.groups.assignors.contract import Assignor
 from konvene.groups.assignors.share.table import assignor_of
@@ -23,7 +23,7 @@ class Decision(ModernDecision[ShareGroup, Member]):
     """The changes, replies and timers that follow from one request or timer of a share group."""
 
     soft: SoftState
-    log: ClassVar[RecordTypes[Any]] = log.RECORDS
+    log: ClassVar[RecordTypes[ShareGroup]] = log.RECORDS
     session_timeout: ClassVar[str] = "share.session.timeout.ms"
 
     __slots__ = ("metadata_hash", "state_topics")

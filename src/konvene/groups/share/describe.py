@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.assignors.share.table import assignor_of
@@ -21,7 +20,7 @@ from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
-Groups = Mapping[str, Any]
+Groups = Mapping[str, object]
 
 
 def describe(groups: Groups, request: ShareGroupDescribeRequest, context: Context) -> Outcome:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.modern.group import ModernGroup, ModernSoftState
@@ -102,7 +102,7 @@ class ShareGroup(ModernGroup[Member]):
         """
         return self.is_empty and not self.state_topics.has_state
 
-    def copy(self, **indexes: Any) -> Self:
+    def copy(self, **indexes: object) -> Self:
         return ModernGroup.copy(self, subscribers=self.subscribers.copy(), **indexes)
 
     def names_with(self, departed: Iterable[Member], joined: Iterable[Member] = ()) -> set[str]:

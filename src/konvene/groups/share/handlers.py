@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from konvene.groups.modern.group import find_group
@@ -23,7 +23,7 @@ from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.shard.contract import Context, Outcome
 
-Groups = MutableMapping[str, Any]
+Groups = Mapping[str, object]
 
 
 HANDLERS: dict[type, Callable[[Groups, Any, Context], Outcome]] = {

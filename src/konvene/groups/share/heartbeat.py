@@ -11,8 +11,7 @@ then new share partitions are initialized (`initialize`). A member does not repo
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from konvene.errors import Errors
 from konvene.groups.consumer.group import topic_names
@@ -45,7 +44,7 @@ from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
 
-Groups = MutableMapping[str, Any]
+Groups = Mapping[str, object]
 
 
 def heartbeat(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:

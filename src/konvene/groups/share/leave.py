@@ -8,8 +8,8 @@ administrator deletes it.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from konvene.groups.consumer.subscriptions import hash_of
 from konvene.groups.modern.group import get_or_throw_group, get_or_throw_member
@@ -21,7 +21,7 @@ from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, S
 from konvene.shard import causes
 from konvene.shard.contract import Context, Effect, Outcome
 
-Groups = MutableMapping[str, Any]
+Groups = Mapping[str, object]
 
 
 def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:

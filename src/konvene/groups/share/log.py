@@ -13,7 +13,8 @@ are deleted, is in `groups.modern.log`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.group import topic_names
@@ -125,11 +126,11 @@ def _read_current(value: ShareGroupCurrentMemberAssignmentValue) -> CurrentAssig
     return CurrentAssignment(value.member_epoch, value.previous_member_epoch, partitions, value.state)
 
 
-def _read_partitions(topics: tuple[Any, ...]) -> dict[Uuid, tuple[int, ...]]:
+def _read_partitions(topics: Iterable[TopicPartition | TopicPartitions]) -> dict[Uuid, tuple[int, ...]]:
     return {topic.topic_id: tuple(topic.partitions) for topic in topics}
 
 
-def _write_state(group: ShareGroup, key: Any, value: ShareGroupStatePartitionMetadataValue) -> None:
+def _write_state(group: ShareGroup, key: object, value: ShareGroupStatePartitionMetadataValue) -> None:
     group.state_topics = StateTopics(
         _read_listed(value.initializing_topics),
         _read_listed(value.initialized_topics),

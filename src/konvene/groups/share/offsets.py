@@ -9,8 +9,7 @@ share partition leader, which has an older state epoch. Kafka 4.4 does not bump 
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Mapping
 
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import MESSAGES, Errors
@@ -42,7 +41,7 @@ from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 from konvene.share_state.requests import Delete, Initialize, SharePartitionKey
 
-Groups = MutableMapping[str, Any]
+Groups = Mapping[str, object]
 
 NOTHING_TO_DELETE = "There is no offset information to delete."
 

@@ -70,7 +70,7 @@ def _has_state(topology: Topology | None) -> bool:
 
 
 def _can_warm_up(
-    config: Mapping[str, Any], topology: Topology | None, reported: Iterable[Reported | None]
+    config: Mapping[str, object], topology: Topology | None, reported: Iterable[Reported | None]
 ) -> bool:
     """Return whether warm-ups are enabled, the topology has state, and a member reports offsets or may."""
     if config["streams.num.warmup.replicas"] == 0 or not _has_state(topology):

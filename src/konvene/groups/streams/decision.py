@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from konvene.groups.assignors.tasks.contract import TaskAssignor
 from konvene.groups.modern.decision import ModernDecision, rejoin_key, resync_key, revocation_key, session_key
@@ -46,7 +46,7 @@ class Decision(ModernDecision[StreamsGroup, Member]):
     """The changes, replies and timers that follow from one request or timer of a streams group."""
 
     soft: SoftState
-    log: ClassVar[RecordTypes[Any]] = log.RECORDS
+    log: ClassVar[RecordTypes[StreamsGroup]] = log.RECORDS
     session_timeout: ClassVar[str] = "streams.session.timeout.ms"
     unrevoked: ClassVar[object] = MemberState.UNREVOKED_TASKS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment, TaskOffsets, Tasks
@@ -30,7 +29,7 @@ from konvene.messages.streams_group_describe import Topology as DescribedTopolog
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import GroupError
 
-Groups = Mapping[str, Any]
+Groups = Mapping[str, object]
 
 
 def describe(groups: Groups, request: StreamsGroupDescribeRequest, context: Context) -> Outcome:

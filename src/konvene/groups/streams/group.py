@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from konvene.groups.assignors.tasks.contract import NO_OFFSETS, NOTHING, MemberAssignment, TaskOffsets, Tasks
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
@@ -33,7 +33,9 @@ from konvene.groups.streams.topology.configure import ConfiguredTopology
 from konvene.groups.streams.topology.expressions import Resolved, reader_of
 from konvene.groups.streams.topology.internal_topics import CreationFailure
 from konvene.groups.streams.topology.topology import Topology
-from konvene.shard.image import Topic
+from konvene.messages.streams_group_describe import TopologyDescription
+from konvene.messages.streams_group_heartbeat import EndpointToPartitions
+from konvene.shard.image import Topic, Topics
 
 NO_EPOCH = -1
 """The epoch of a group without a topology."""
@@ -101,6 +103,15 @@ NOTHING_REPORTED = Reported()
 
 
 @dataclass(frozen=True, slots=True)
+class Description:
+    """The description of a topology by its epoch, or the pending request for it (`content` is None)."""
+
+    epoch: int = NO_EPOCH
+    content: TopologyDescription | None = None
+    requested_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SoftState(ModernSoftState):
     """The state of a group that is not in its log, so that a restart loses it."""
 
@@ -118,8 +129,7 @@ class SoftState(ModernSoftState):
     """Bumped when the tasks of an endpoint change."""
     creation: CreationFailure | None = None
     """Why internal topics could not be created."""
-    description: Any = None
-    """The topology description, or the pending request for it (`descriptions.Description`)."""
+    description: Description | None = None
 
     @property
     def basis(self) -> tuple[object, ...]:
@@ -155,9 +165,11 @@ class StreamsGroup(ModernGroup[Member]):
     reported: dict[str, Reported] = field(default_factory=dict)
     """Reports by member id, since the coordinator loaded the group. Kept beside the log as `soft`, but apart
     from it: a report of one member does not change the responses to others."""
-    endpoints: dict[str, tuple[Any, Any, Any, Any]] = field(default_factory=dict, compare=False, repr=False)
+    endpoints: dict[str, tuple[Member, ConfiguredTopology, Topics, EndpointToPartitions]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     """Cache of the endpoint information of members, after the values on which it depends."""
-    hosts: dict[int, tuple[frozenset[int], Any, bytes]] = field(
+    hosts: dict[int, tuple[frozenset[int], tuple[EndpointToPartitions, ...], bytes]] = field(
         default_factory=dict, compare=False, repr=False
     )
     """Cache of the endpoint information encoded for classic members, by version of their user data, after the
@@ -173,7 +185,7 @@ class StreamsGroup(ModernGroup[Member]):
             return State.ASSIGNING
         return State.RECONCILING if self.behind else State.STABLE
 
-    def copy(self, **indexes: Any) -> Self:
+    def copy(self, **indexes: object) -> Self:
         return ModernGroup.copy(
             self,
             active={name: dict(owners) for name, owners in self.active.items()},

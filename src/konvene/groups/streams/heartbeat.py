@@ -19,9 +19,8 @@ coordinator that was restarted.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.assignors.tasks.contract import MemberAssignment, Tasks
@@ -70,7 +69,7 @@ from konvene.shard.errors import GroupError
 FIRST_VERSION_WITH_MISSING_TAGS = 1
 INT_MAX = 2**31 - 1
 
-Groups = MutableMapping[str, Any]
+Groups = Mapping[str, object]
 
 
 def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:

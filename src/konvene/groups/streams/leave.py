@@ -11,9 +11,9 @@ If all remaining members use the classic protocol, the group is downgraded (`cla
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from konvene.groups.modern.group import LEAVE_STATIC, get_or_throw_group
 from konvene.groups.modern.leave import Departure, MemberTimers, leaving_member
@@ -31,7 +31,7 @@ from konvene.messages.streams_group_heartbeat import (
 from konvene.shard import causes
 from konvene.shard.contract import Context, Outcome
 
-Groups = MutableMapping[str, Any]
+Groups = Mapping[str, object]
 
 
 def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:

@@ -15,7 +15,7 @@ How they are replayed, and how groups and members are deleted, is in `groups.mod
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from konvene.groups.assignors.tasks.contract import NO_TASKS, MemberAssignment, Tasks
 from konvene.groups.modern.classic_member import from_metadata, to_metadata
@@ -217,7 +217,7 @@ def _read_epochs(tasks: tuple[TaskIdsWithEpochs, ...], member_epoch: int) -> dic
     return {each.subtopology_id: assignment_epochs(each, member_epoch) for each in tasks}
 
 
-def _write_topology(group: StreamsGroup, key: Any, value: StreamsGroupTopologyValue) -> None:
+def _write_topology(group: StreamsGroup, key: object, value: StreamsGroupTopologyValue) -> None:
     group.topology = Topology.from_value(value)
 
 

@@ -66,6 +66,7 @@ from konvene.groups.streams.topology.expressions import expressions
 from konvene.groups.streams.topology.topology import Topology
 from konvene.groups.streams.validate import topology_after
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from konvene.records.coordinator import Record
 from konvene.records.streams import StreamsGroupMetadataKey
 from konvene.shard.contract import Context, Disarm, Outcome
 from konvene.shard.errors import GroupError
@@ -78,7 +79,7 @@ FIRST_VERSION_WITH_JOIN_REBALANCE = 9
 join."""
 
 
-def policy(config: Mapping[str, Any]) -> str:
+def policy(config: Mapping[str, object]) -> str:
     """Return which conversions are enabled: the migration policy, which is DISABLED except in mode `kip`."""
     if config["konvene.streams.mode"] != KIP:
         return DISABLED
@@ -234,7 +235,7 @@ def upgrade(classic: ClassicGroup, request: StreamsGroupHeartbeatRequest, contex
     _reject(topology_blockers(classic, topology, configured, context.topics, cache), classic)
     members = _members(classic, topology, configured, cache)
     records = [classic_log.tombstone(classic.group_id), *_records(classic, [m for m, _ in members])]
-    private: dict[str, Any] = {}
+    private: dict[str, StreamsGroup] = {}
     for record in records[1:]:
         log.replay(private, record)
     decision = Decision(private[classic.group_id], context)
@@ -259,7 +260,7 @@ def _epoch(classic: ClassicGroup) -> int:
     return max(classic.generation, FIRST_EPOCH)
 
 
-def _records(classic: ClassicGroup, members: Sequence[Member]) -> list[Any]:
+def _records(classic: ClassicGroup, members: Sequence[Member]) -> list[Record]:
     """Return the records of the streams group with its converted members."""
     group_id, epoch = classic.group_id, _epoch(classic)
     return [

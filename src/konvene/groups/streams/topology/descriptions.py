@@ -7,14 +7,12 @@ log."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from konvene.errors import Errors
 from konvene.groups.modern.group import get_or_throw_group, get_or_throw_member
 from konvene.groups.streams.decision import Decision
-from konvene.groups.streams.group import NO_EPOCH, StreamsGroup
+from konvene.groups.streams.group import Description, StreamsGroup
 from konvene.messages import streams_group_describe as described
 from konvene.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
@@ -37,15 +35,6 @@ FIRST_VERSION = 1
 """First version of StreamsGroupHeartbeat and StreamsGroupDescribe with descriptions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """The description of a topology by its epoch, or the pending request for it (`content` is None)."""
-
-    epoch: int = NO_EPOCH
-    content: described.TopologyDescription | None = None
-    requested_ms: int = 0
-
-
 NONE_YET = Description()
 
 
@@ -54,7 +43,7 @@ def request_description(decision: Decision, topology_epoch: int, member_epoch: i
     context = decision.context
     if not context.config["konvene.streams.topology.description.enable"] or decision.topology is None:
         return False
-    known: Description = decision.soft.description or NONE_YET
+    known = decision.soft.description or NONE_YET
     if context.api_version < FIRST_VERSION or member_epoch < 0 or topology_epoch < decision.topology.epoch:
         return False
     is_pending = context.now_ms < known.requested_ms + REQUEST_RETRY_MS
@@ -65,7 +54,7 @@ def request_description(decision: Decision, topology_epoch: int, member_epoch: i
 
 
 def update(
-    groups: MutableMapping[str, Any], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
+    groups: Mapping[str, object], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
 ) -> Outcome:
     """Keep the description that a StreamsGroupTopologyDescriptionUpdate request contains, if it is valid."""
     try:
@@ -80,7 +69,7 @@ def update(
 
 
 def _store(
-    groups: MutableMapping[str, Any], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
+    groups: Mapping[str, object], request: StreamsGroupTopologyDescriptionUpdateRequest, context: Context
 ) -> Decision:
     if not context.config["konvene.streams.topology.description.enable"]:
         raise GroupError(
@@ -105,7 +94,7 @@ def _store(
 
 def current_description(group: StreamsGroup) -> tuple[described.TopologyDescription | None, int]:
     """Return the description of the group's topology, None if it is not known, and its status code."""
-    known: Description = group.soft.description or NONE_YET
+    known = group.soft.description or NONE_YET
     if known.content is None or known.epoch != group.topology_epoch:
         return None, NOT_STORED
     return known.content, AVAILABLE

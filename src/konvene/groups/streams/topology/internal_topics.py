@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.groups.streams.topology.configure import ConfiguredTopology, InternalTopic
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome
+
+if TYPE_CHECKING:
+    from konvene.groups.streams.group import StreamsGroup
 
 CREATE_TOPICS = "create-internal-topics"
 """Effect. Subject: `TopicsToCreate`."""
@@ -69,7 +72,9 @@ def missing_detail(last: CreationFailure | None, configured: ConfiguredTopology,
     return f"; Creation failed: {shown}{more}."
 
 
-def record_creation_failure(group: Any, failure: TopicsNotCreated, context: Context) -> Outcome:
+def record_creation_failure(
+    group: StreamsGroup | None, failure: TopicsNotCreated, context: Context
+) -> Outcome:
     """Keep a creation failure in the group's soft state; nothing if the group (None) was deleted."""
     if group is None:
         return NOTHING
