@@ -75,7 +75,7 @@ def initializes_during_deletion(m: Patch) -> None:
     """Accept a response that arrives after the deletion began."""
     m.setattr(
         StateTopics,
-        "ending",
+        "with_deleting",
         lambda state, topics: StateTopics(
             state.initializing, state.initialized, {**state.deleting, **topics}
         ),
