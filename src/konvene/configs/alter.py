@@ -150,9 +150,9 @@ def validate_group(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dic
     return values
 
 
-def _within_limits(broker: BrokerConfig, name: str, value: Any) -> None:
+def _within_limits(broker: BrokerConfig, name: str, value: Value) -> None:
     low, high = limits(broker, name)
-    if (low is None or value >= low) and (high is None or value <= high):
+    if not isinstance(value, int) or ((low is None or value >= low) and (high is None or value <= high)):
         return
     if low is None:
         raise ConfigError(f"{name} must be less than or equal to {high}")

@@ -109,7 +109,9 @@ def task_assignors_on_offer(broker: BrokerConfig) -> tuple[str, ...]:
     return broker.words("group.streams.assignors") if has_task_assignors(broker) else TASK_ASSIGNORS
 
 
-def _clamped(name: str, value: Any, broker: Settings, group_id: str, warnings: list[str]) -> Any:
+def _clamped(name: str, value: Value, broker: Settings, group_id: str, warnings: list[str]) -> Value:
+    if not isinstance(value, int):
+        return value  # Only integers have limits.
     low, high = limits(broker, name)
     held = value
     if low is not None and value < low:

@@ -21,12 +21,11 @@ replaces the group by the soft record `ClassicGroupSnapshot`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from konvene.codec.hashes import java_string_hash
 from konvene.errors import Errors
+from konvene.groups.java_hash_map import hash_map_order
 from konvene.records.audit import Cause
 from konvene.shard.contract import Waiter
 from konvene.shard.errors import GroupError
@@ -229,25 +228,12 @@ class ClassicGroup:
         size = len(self.members)
         candidates = frozenset(name for name, n in self.protocol_counts.items() if n == size)
         votes = Counter(member.vote(candidates) for member in self.members.values())
-        return max(in_hash_order(votes), key=lambda name: votes[name])
+        return max(hash_map_order(votes), key=lambda name: votes[name])
 
     @property
     def is_simple(self) -> bool:
         """Return whether the group has only committed offsets, and never had members."""
         return self.protocol_type is None
-
-
-def in_hash_order(names: Collection[str]) -> list[str]:
-    """Return names in the iteration order of Java's HashMap: by the bucket of their hash."""
-    buckets = 16
-    while len(names) > buckets * 3 // 4:
-        buckets *= 2
-
-    def bucket(name: str) -> int:
-        code = java_string_hash(name) & 0xFFFF_FFFF
-        return (code ^ code >> 16) & (buckets - 1)
-
-    return sorted(names, key=bucket)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from konvene.codec.uuid import Uuid
-from konvene.groups.classic.group import in_hash_order
 from konvene.groups.consumer.current_assignment import NO_OWNER, CurrentAssignment, Partitions
+from konvene.groups.java_hash_map import hash_map_order
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.modern.group import ModernGroup, ModernSoftState
 from konvene.shard.image import Topic
@@ -150,7 +150,7 @@ class ConsumerGroup(ModernGroup[Member]):
         for member, delta in ((old, -1), (new, 1)):
             if member is not None and member.assignor is not None:
                 self._add(counts, (member.assignor,), delta)
-        return max(in_hash_order(counts), key=lambda name: counts[name]) if counts else None
+        return max(hash_map_order(counts), key=lambda name: counts[name]) if counts else None
 
     def owner_epoch(self, topic: Uuid, partition: int) -> int:
         """Return the member epoch of a partition's owner; `NO_OWNER` if it is free."""

@@ -13,7 +13,6 @@ from tests.groups.assignors.tasks.golden import Case, cases, figures, owners
 from tests.groups.assignors.tasks.groups import having, with_member, without
 
 from konvene.groups.assignors.sticky import assignor
-from konvene.groups.assignors.sticky.order import compute_if_absent_order, hash_map_order
 from konvene.groups.assignors.sticky.queue import Queue
 from konvene.groups.assignors.tasks.contract import (
     AssignmentConfigs,
@@ -24,6 +23,7 @@ from konvene.groups.assignors.tasks.contract import (
     Subtopology,
     TopologyDescriber,
 )
+from konvene.groups.java_hash_map import compute_if_absent_order, hash_map_order
 
 FOUR = TopologyDescriber({"0": Subtopology(4, True)})
 

@@ -9,7 +9,8 @@ from tests.groups.streams.topology.topologies import info, sent, sub, topology
 
 from konvene.codec.compile import decode, encode
 from konvene.errors import Errors
-from konvene.groups.streams.topology.topology import Topology, hash_order, record_value
+from konvene.groups.java_hash_map import hash_map_order
+from konvene.groups.streams.topology.topology import Topology, record_value
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.records.streams import StreamsGroupTopologyValue, TopicConfig, TopicInfo
 from konvene.shard.errors import GroupError
@@ -130,11 +131,11 @@ def test_a_topology_that_kafka_cannot_represent_is_a_server_error(broken: wire.T
 )
 def test_hash_order_is_that_of_a_java_hash_map(names: list[str], expected: list[str]) -> None:
     """Observed orders of a Java HashMap; names of equal hash keep their insertion order."""
-    assert hash_order(names) == expected
+    assert hash_map_order(names) == expected
 
 
 @given(st.lists(st.text(), unique=True))
 def test_hash_order_has_all_names(names: list[str]) -> None:
     """The order has all names, and is the same each time."""
-    assert sorted(hash_order(names)) == sorted(names)
-    assert hash_order(names) == hash_order(list(names))
+    assert sorted(hash_map_order(names)) == sorted(names)
+    assert hash_map_order(names) == hash_map_order(list(names))

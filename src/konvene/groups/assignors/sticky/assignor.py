@@ -14,10 +14,10 @@ the others is recomputed for the remaining tasks. Among members with state, thos
 before those that only reported an offset, and higher offsets first; a later one is preferred if it and its
 process both have fewer tasks. A task gets fewer standbys if there are not enough processes.
 
-Ties are broken as in Kafka (`order`, `queue`), so the assignment is identical to Kafka's, task by task. For
-the same reason there are no improvements: racks and client tags are ignored, and if only some subtopologies
-are stateful, the members' numbers of active tasks may differ by more than one, since standbys are balanced
-around them.
+Ties are broken as in Kafka (`java_hash_map`, `queue`), so the assignment is identical to Kafka's, task by
+task. For the same reason there are no improvements: racks and client tags are ignored, and if only some
+subtopologies are stateful, the members' numbers of active tasks may differ by more than one, since standbys
+are balanced around them.
 
 Tasks are numbered by subtopology id and partition, so that sequences that Kafka sorts are already sorted.
 Members and processes are numbered in Kafka's order.
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from konvene.groups.assignors.sticky.order import compute_if_absent_order, hash_map_order
 from konvene.groups.assignors.sticky.queue import Queue
 from konvene.groups.assignors.tasks.contract import (
     NO_TASKS,
@@ -40,6 +39,7 @@ from konvene.groups.assignors.tasks.contract import (
     Tasks,
     TopologyDescriber,
 )
+from konvene.groups.java_hash_map import compute_if_absent_order, hash_map_order
 
 __all__ = ["assign"]
 

@@ -40,8 +40,9 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from konvene.errors import Errors
+from konvene.groups.java_hash_map import hash_map_order
 from konvene.groups.streams.topology.expressions import Matches, expand_expressions, unmatched
-from konvene.groups.streams.topology.topology import Topology, hash_order, sources
+from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.messages import streams_group_describe as described
 from konvene.records.streams import Subtopology, TopicConfig, TopicInfo
 from konvene.shard.errors import GroupError
@@ -336,7 +337,7 @@ def _enforce_copartitioning(
             binding = fixed & inner.keys() if mode == KIP else fixed
             bound = {topic: _count(topic, decided, known) for topic in sorted(binding)}
             count = _common_count(bound, inner) if bound else max(inner.values())
-        for topic in sorted(inner) if mode == KIP else hash_order(inner):
+        for topic in sorted(inner) if mode == KIP else hash_map_order(inner):
             if topic in fixed and inner[topic] != count:
                 raise _PartitionMismatch(
                     f"Number of partitions [{inner[topic]}] of repartition topic [{topic}] doesn't match "
@@ -405,7 +406,7 @@ def _check_existing(
     wrong = {name for name, topic in internal.items() if known(name) not in (None, topic.partitions)}
     if not wrong:
         return
-    order = sorted(wrong) if mode == KIP else hash_order(topology.required_topics)
+    order = sorted(wrong) if mode == KIP else hash_map_order(topology.required_topics)
     name = next(name for name in order if name in wrong)
     raise _PartitionMismatch(
         f"Existing topic {name} has different number of partitions: expected {internal[name].partitions}, "
@@ -426,9 +427,9 @@ def _missing(
         name
         for each in topology.subtopologies.values()
         for topics in (each.repartition_source_topics, each.state_changelog_topics)
-        for name in hash_order([topic.name for topic in topics])
+        for name in hash_map_order([topic.name for topic in topics])
     )
-    return [name for name in hash_order(put) if name in absent]
+    return [name for name in hash_map_order(put) if name in absent]
 
 
 # --- warnings and descriptions ---------------------------------------------------------------------

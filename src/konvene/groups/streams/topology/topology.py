@@ -9,16 +9,16 @@ lists in the same order. The order of the subtopologies does not count.
 
 Some results of Kafka depend on the iteration order of a hash table, such as the partition counts of
 repartition topics. Since topics that Kafka created have to be accepted here, the same order is used
-(`hash_order`).
+(`java_hash_map`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import mul
 
 from konvene.errors import Errors
+from konvene.groups.java_hash_map import hash_map_order
 from konvene.messages import streams_group_heartbeat as wire
 from konvene.records.streams import (
     CopartitionGroup,
@@ -28,9 +28,6 @@ from konvene.records.streams import (
     TopicInfo,
 )
 from konvene.shard.errors import GroupError
-
-MIN_BUCKETS = 16
-_POWERS = tuple(pow(31, n, 1 << 32) for n in range(256))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Topology:
     def from_value(cls, value: StreamsGroupTopologyValue) -> Topology:
         """Build a topology from a record's value. Of subtopologies with the same id the last one is used."""
         by_id = {each.subtopology_id: each for each in value.subtopologies}
-        ordered = tuple(by_id[name] for name in hash_order(by_id))
+        ordered = tuple(by_id[name] for name in hash_map_order(by_id))
         return cls(
             value.epoch,
             {name: by_id[name] for name in sorted(by_id)},
@@ -170,36 +167,3 @@ def _topic_infos(sent: tuple[wire.TopicInfo, ...]) -> tuple[TopicInfo, ...]:
         )
         for topic in sent
     )
-
-
-# --- Java's hash order -----------------------------------------------------------------------------
-
-
-def hash_order(names: Collection[str]) -> list[str]:
-    """Return distinct names in the iteration order of a Java HashMap into which they were put in this order.
-
-    They are ordered by bucket, then by insertion; the number of buckets doubles while the table is more than
-    three quarters full. Trees, into which Java turns buckets of more than eight names, are not reproduced.
-    """
-    if len(names) < 2:
-        return list(names)
-    buckets = MIN_BUCKETS
-    while len(names) > buckets * 3 // 4:
-        buckets *= 2
-    return sorted(names, key=lambda name: _spread(name) & (buckets - 1))
-
-
-def _spread(name: str) -> int:
-    """Return the hash code of a Java string with its upper half mixed into the lower one, as in HashMap."""
-    units: Sequence[int] = name.encode("ascii") if name.isascii() else _units(name)
-    hashed = 0
-    for start in range(0, len(units), len(_POWERS)):
-        part = units[start : start + len(_POWERS)]
-        hashed = hashed * 31 ** len(part) + sum(map(mul, reversed(part), _POWERS)) & 0xFFFFFFFF
-    return hashed ^ hashed >> 16
-
-
-def _units(name: str) -> list[int]:
-    """Return the UTF-16 code units of a text, which are Java's characters."""
-    wide = name.encode("utf-16-be", "surrogatepass")
-    return [high << 8 | low for high, low in zip(wide[::2], wide[1::2], strict=True)]

@@ -1,8 +1,8 @@
-"""The iteration order of Java's HashMap, by which Kafka's sticky assignor breaks ties.
+"""The iteration order of Java's HashMap, by which Kafka breaks ties.
 
-Several assignments may be equally good. Which of them Kafka returns depends on the iteration order of Java's
-hash maps and on its priority queue (`queue`), both of which follow from the ids of members and processes. The
-same order here makes both brokers return the same assignment. Any other order would be as correct.
+Several results may be equally good: assignments of the sticky task assignor, protocols of a classic group, or
+partition counts of repartition topics. Which of them Kafka returns depends on the iteration order of Java's
+hash maps, which follows from ids and names. With the same order both brokers return the same results.
 
 A HashMap iterates its buckets in order. A key's bucket is its spread hash modulo the table size, a power of
 two that doubles when the table is three quarters full. Within a bucket keys keep their insertion order, or
@@ -14,7 +14,7 @@ Not reproduced: buckets with more than seven keys, which Java turns into trees.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from operator import mul
 from typing import Final
@@ -27,7 +27,7 @@ POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(127, -1, -1))
 """Factors of the last code units of a string in its hash; that of the last one is 1."""
 
 
-def hash_map_order(names: Sequence[str]) -> list[str]:
+def hash_map_order(names: Collection[str]) -> list[str]:
     """Return the keys of a HashMap in iteration order, after `put` of these distinct names in sequence."""
     size = DEFAULT_CAPACITY
     while len(names) > size * 3 // 4:
