@@ -8,10 +8,13 @@ member can acquire the records of the change. Times are milliseconds of a monoto
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.errors import Errors
 from konvene.share_state.requests import StateBatch
+
+if TYPE_CHECKING:
+    from konvene.delivery.runs import PendingChange
 
 
 class RecordState(IntEnum):
@@ -85,8 +88,8 @@ class Change(NamedTuple):
     start_offset: int
     delivery_complete_count: int
     batches: tuple[StateBatch, ...]
-    dead_letters: tuple[DeadLetter, ...] = ()
-    ticket: Any = None
+    dead_letters: tuple[DeadLetter, ...]
+    ticket: PendingChange
 
 
 class InFlight(NamedTuple):

@@ -236,7 +236,7 @@ class SharePartition:
 
         A decision that stays although its write failed, such as the end of a lock, is followed by a change
         with its dead letters only."""
-        pending: PendingChange = change.ticket
+        pending = change.ticket
         follow = None
         if not error:
             self._commit(pending)

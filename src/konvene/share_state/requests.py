@@ -88,6 +88,10 @@ class TopicsDeleted(NamedTuple):
     topic_ids: frozenset[Uuid]
 
 
+Request = Initialize | Read | Write | Delete | ReadSummary | TopicsDeleted
+"""What a shard of the share coordinator handles."""
+
+
 class Answer(NamedTuple):
     error: Errors = Errors.NONE
     message: str | None = None

@@ -15,7 +15,12 @@ from typing import Any
 
 from konvene.codec.schema import Struct
 from konvene.records.coordinator import Record
-from konvene.records.share_state import ShareSnapshotKey, ShareUpdateKey
+from konvene.records.share_state import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+)
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 from konvene.share_state import pruning, requests, transitions
 from konvene.share_state.requests import SharePartitionKey
@@ -39,24 +44,24 @@ class ShareStateShard:
     def __repr__(self) -> str:
         return f"<share state shard: {len(self.states)} share partitions>"
 
-    def handle(self, request: Any, context: Context) -> Outcome:
+    def handle(self, request: requests.Request, context: Context) -> Outcome:
         """Return the records and the answer of a request or notification; a rejection is an answer too."""
         return HANDLERS[type(request)](self, request, context)
 
-    def expire(self, key: Any, context: Context) -> Outcome:
+    def expire(self, key: tuple[str], context: Context) -> Outcome:
         """Return the outcome of an expired timer: pruning, or snapshots."""
         return TIMERS[key](self, context)
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: Record | PositionedRecord) -> None:
         """Apply a record to the state. Snapshots and tombstones are `PositionedRecord`s, with an offset."""
         if type(record) is PositionedRecord:
-            self.snapshots.note(SharePartitionKey(*_key(record.record)), record)
+            self.snapshots.note(_key(record.record), record)
             record = record.record
         apply = REPLAYS.get(type(record.key))
         if apply is None:
             self.ignored_records += 1
         else:
-            apply(self, SharePartitionKey(*_key(record)), record.value)
+            apply(self, _key(record), record.value)
 
     def load(self, context: Context) -> Outcome:
         """Arm the timers of pruning."""
@@ -89,19 +94,19 @@ TIMERS: dict[tuple[str], Callable[[ShareStateShard, Context], Outcome]] = {
 # --- records -------------------------------------------------------------------------------------
 
 
-def _key(record: Record) -> tuple[str, Any, int]:
+def _key(record: Record) -> SharePartitionKey:
     key: Any = record.key
-    return key.group_id, key.topic_id, key.partition
+    return SharePartitionKey(key.group_id, key.topic_id, key.partition)
 
 
-def _snapshot(shard: ShareStateShard, key: SharePartitionKey, value: Any) -> None:
+def _snapshot(shard: ShareStateShard, key: SharePartitionKey, value: ShareSnapshotValue | None) -> None:
     if value is None:
         shard.states.pop(key, None)
     else:
         shard.states[key] = after_snapshot(shard.states.get(key), value, shard.updates_per_snapshot)
 
 
-def _update(shard: ShareStateShard, key: SharePartitionKey, value: Any) -> None:
+def _update(shard: ShareStateShard, key: SharePartitionKey, value: ShareUpdateValue | None) -> None:
     if value is None:
         shard.ignored_records += 1
     else:

@@ -7,7 +7,7 @@ to 0, and older leaders must remain fenced.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from konvene.records.coordinator import Record
 from konvene.records.share_state import (
@@ -22,6 +22,7 @@ from konvene.share_state.requests import SharePartitionKey, StateBatch
 UNKNOWN_COUNT = -1
 
 
+@final
 class PositionedRecord(NamedTuple):
     """A snapshot or tombstone with its offset in the log; see `pruning`."""
 

@@ -7,9 +7,10 @@ state, fenced epochs, unknown topic. Start offsets and epochs never decrease, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from konvene.errors import MESSAGES, Errors
+from konvene.records.coordinator import Record
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.share_state.combine import UNKNOWN_OFFSET, combine
 from konvene.share_state.requests import (
@@ -25,6 +26,7 @@ from konvene.share_state.requests import (
 )
 from konvene.share_state.state import (
     UNKNOWN_COUNT,
+    PositionedRecord,
     SharePartitionState,
     snapshot,
     tombstone,
@@ -160,7 +162,9 @@ def delete(shard: SharePartitionStates, request: Delete, context: Context) -> Ou
     return _answered(context, Answer(), tombstone(key, context.end_offset))
 
 
-def _answered(context: Context, answer: Any, *records: Any) -> Outcome:
+def _answered(
+    context: Context, answer: Answer | StateAnswer | SummaryAnswer, *records: Record | PositionedRecord
+) -> Outcome:
     return Outcome((Reply(context.waiter, answer),), records)
 
 
@@ -170,7 +174,7 @@ def _record(
     known: SharePartitionState,
     written: SharePartitionState,
     context: Context,
-) -> Any:
+) -> Record | PositionedRecord:
     """Return an update record, or a snapshot of the merged state if many updates precede it."""
     if known.updates < shard.updates_per_snapshot:
         return update(key, written)

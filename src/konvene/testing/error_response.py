@@ -16,31 +16,41 @@ from konvene.errors import Errors
 from konvene.messages import Api
 from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from konvene.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from konvene.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from konvene.messages.join_group import JoinGroupResponse
+from konvene.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from konvene.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.messages.list_offsets import (
     ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from konvene.messages.metadata import MetadataResponse, MetadataResponseTopic
+from konvene.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from konvene.messages.offset_fetch import (
+    OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from konvene.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from konvene.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from konvene.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -58,7 +68,7 @@ class NoErrorField(ValueError):
     """The response of this API version has no error code."""
 
 
-def error_response(api: Api, version: int, request: Any, error: Errors) -> Struct:
+def error_response(api: Api, version: int, request: Struct, error: Errors) -> Struct:
     """Return the response to `request` that reports `error`. Raises `NoErrorField`."""
     builder = BUILDERS.get(api.name)
     if builder is not None:
@@ -76,12 +86,12 @@ def has_error_field(api: Api, version: int | None = None) -> bool:
     )
 
 
-def _join(version: int, request: Any, error: Errors) -> Struct:
+def _join(version: int, request: JoinGroupRequest, error: Errors) -> Struct:
     no_protocol = None if version >= FIRST_JOIN_WITHOUT_PROTOCOL else ""
     return JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name=no_protocol)
 
 
-def _commit(version: int, request: Any, error: Errors) -> Struct:
+def _commit(version: int, request: OffsetCommitRequest, error: Errors) -> Struct:
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(
@@ -97,7 +107,7 @@ def _commit(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-def _offset_fetch(version: int, request: Any, error: Errors) -> Struct:
+def _offset_fetch(version: int, request: OffsetFetchRequest, error: Errors) -> Struct:
     if version < FIRST_OFFSET_FETCH_WITH_ERROR:
         return OffsetFetchResponse(
             topics=tuple(
@@ -120,7 +130,7 @@ def _offset_fetch(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-def _find(version: int, request: Any, error: Errors) -> Struct:
+def _find(version: int, request: FindCoordinatorRequest, error: Errors) -> Struct:
     if version < FIRST_FIND_OF_KEYS:
         return FindCoordinatorResponse(error_code=error, error_message=error.name, node_id=-1, port=-1)
     return FindCoordinatorResponse(
@@ -131,7 +141,7 @@ def _find(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-def _produce(version: int, request: Any, error: Errors) -> Struct:
+def _produce(version: int, request: ProduceRequest, error: Errors) -> Struct:
     return ProduceResponse(
         responses=tuple(
             TopicProduceResponse(
@@ -147,7 +157,7 @@ def _produce(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-def _fetch(version: int, request: Any, error: Errors) -> Struct:
+def _fetch(version: int, request: FetchRequest, error: Errors) -> Struct:
     if version >= FIRST_FETCH_WITH_ERROR:
         return FetchResponse(error_code=error)
     return FetchResponse(
@@ -166,7 +176,7 @@ def _fetch(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-def _list_offsets(version: int, request: Any, error: Errors) -> Struct:
+def _list_offsets(version: int, request: ListOffsetsRequest, error: Errors) -> Struct:
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
@@ -181,7 +191,7 @@ def _list_offsets(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-def _metadata(version: int, request: Any, error: Errors) -> Struct:
+def _metadata(version: int, request: MetadataRequest, error: Errors) -> Struct:
     return MetadataResponse(
         topics=tuple(
             MetadataResponseTopic(name=t.name or "", topic_id=t.topic_id, error_code=error)
@@ -190,7 +200,7 @@ def _metadata(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-def _add_partitions(version: int, request: Any, error: Errors) -> Struct:
+def _add_partitions(version: int, request: AddPartitionsToTxnRequest, error: Errors) -> Struct:
     if version >= FIRST_ADD_OF_TRANSACTIONS:
         return AddPartitionsToTxnResponse(error_code=error)
     return AddPartitionsToTxnResponse(
@@ -207,7 +217,7 @@ def _add_partitions(version: int, request: Any, error: Errors) -> Struct:
     )
 
 
-def _txn_commit(version: int, request: Any, error: Errors) -> Struct:
+def _txn_commit(version: int, request: TxnOffsetCommitRequest, error: Errors) -> Struct:
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(

@@ -52,7 +52,7 @@ class BrokerTransport(asyncio.Transport):
     def __repr__(self) -> str:
         return f"<broker side of {self._proxy!r}>"
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> object:
         return self._proxy.client.get_extra_info(name, default)
 
     def is_closing(self) -> bool:

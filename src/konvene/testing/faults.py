@@ -14,12 +14,15 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, Unpack
 
-from konvene.codec.schema import Struct
 from konvene.errors import Errors
+from konvene.groups.classic.group import ClassicGroup
+from konvene.groups.shard import GroupShard
 from konvene.messages import BY_NAME
+from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from konvene.runtime.coordinator import RequestContext
 from konvene.testing.error_response import has_error_field
 from konvene.testing.fault import Fault, FaultEvent, Matchable
+from konvene.testing.group import GroupMember
 from konvene.testing.journal_faults import APPENDS, Append
 from konvene.testing.rules import Action, After, Match, Matching, Rule, Side, Verb
 from konvene.testing.script import read_script
@@ -228,6 +231,7 @@ class Faults:
         if coordinator is None:
             then()
             return
+        assert isinstance(coordinator.core, GroupShard)
         request = _takeover_request(coordinator.core, group, member_id, instance_id)
         if request is None:
             then()
@@ -290,10 +294,11 @@ def _find_member(broker: Broker, member: int | str, group: str | None) -> tuple[
     """Return (group, member id) of a member, found by position or by member, instance or client id."""
     members = []
     for coordinator in broker.groups.all():
-        for name, group_state in coordinator.core.groups.items():  # type: ignore[attr-defined]
+        assert isinstance(coordinator.core, GroupShard)
+        for name, group_state in coordinator.core.groups.items():
             if group not in (None, name):
                 continue
-            rows = list(group_state.members.values())
+            rows: list[GroupMember] = list(group_state.members.values())
             if isinstance(member, int):
                 rows = rows[member - 1 : member] if member > 0 else []
             else:
@@ -309,12 +314,12 @@ def _find_member(broker: Broker, member: int | str, group: str | None) -> tuple[
     return members[0]
 
 
-def _takeover_request(core: object, group: str, member_id: str, instance_id: str | None) -> Struct | None:
+def _takeover_request(
+    shard: GroupShard, group: str, member_id: str, instance_id: str | None
+) -> JoinGroupRequest | None:
     """Return a JoinGroup that replaces a static member, with the same subscription."""
-    from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-
-    group_state = core.groups.get(group)  # type: ignore[attr-defined]
-    member = group_state.members.get(member_id) if group_state is not None else None
+    group_state = shard.groups.get(group)
+    member = group_state.members.get(member_id) if isinstance(group_state, ClassicGroup) else None
     instance = instance_id or (member.instance_id if member is not None else None)
     if member is None or instance is None:
         return None

@@ -10,13 +10,15 @@ group has `records` (`share_group`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from konvene.client.consumer.protocol import read_assignment
 from konvene.codec import batches
 from konvene.codec.errors import CodecError
+from konvene.groups.classic.group import Member as ClassicMember
 from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.history import describe
+from konvene.groups.shard import GroupShard
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.assignors import assignor_of
 from konvene.groups.streams.current_assignment import Role
@@ -160,16 +162,33 @@ class RebalanceView(NamedTuple):
         return f"group {self.group}: {self.summary}"
 
 
+class GroupMember(Protocol):
+    """A member of a group of any type."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def instance_id(self) -> str | None: ...
+    @property
+    def client_id(self) -> str: ...
+
+
+def shard_of(broker: Broker, group: str) -> GroupShard | None:
+    """Return the shard of the group's coordinator; None before the coordinator is created."""
+    coordinator = broker.groups.of(group)
+    core = coordinator.core if coordinator is not None else None
+    return core if isinstance(core, GroupShard) else None
+
+
 def group_view(broker: Broker, name: str) -> GroupView:
     """Return the current state of a group."""
-    coordinator = broker.groups.of(name)
-    core: Any = coordinator.core if coordinator is not None else None
-    group = core.groups.get(name) if core is not None else None
-    if group is None:
+    shard = shard_of(broker, name)
+    group = shard.groups.get(name) if shard is not None else None
+    if shard is None or group is None:
         return GroupView(name, DEAD, -1, None, None, (), {})
     offsets = {
         topic: {partition: committed.offset for partition, committed in sorted(rows.items())}
-        for topic, rows in sorted(core.offsets.get(name, {}).items())
+        for topic, rows in sorted(shard.offsets.get(name, {}).items())
     }
     state = str(group.state)
     if isinstance(group, ConsumerGroup):
@@ -186,7 +205,7 @@ def group_view(broker: Broker, name: str) -> GroupView:
     return GroupView(name, state, group.generation, group.protocol, group.leader, members, offsets)
 
 
-def _member(member: Any, protocol_type: str | None) -> MemberView:
+def _member(member: ClassicMember, protocol_type: str | None) -> MemberView:
     assignment: dict[str, tuple[int, ...]] = {}
     if protocol_type == CONSUMER and member.assignment:
         try:

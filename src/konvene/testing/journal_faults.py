@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.codec.batches import BatchHeader
 from konvene.codec.errors import CodecError
@@ -99,14 +99,14 @@ class FaultyJournal:
         return self._inner.read_back()
 
 
-def _decode(key: bytes | None, value: bytes | None) -> Any:
+def _decode(key: bytes | None, value: bytes | None) -> Record | OffsetCommitted | None:
     try:
         return decode_group_record(key, value)
     except CodecError:
         return None
 
 
-def _group(record: Any) -> str | None:
-    if type(record) is OffsetCommitted:
+def _group(record: Record | OffsetCommitted) -> str | None:
+    if isinstance(record, OffsetCommitted):
         return record.group
     return getattr(record.key, "group", None)

@@ -47,7 +47,7 @@ INTERNAL = "__"
 
 @contextlib.contextmanager
 def broker(
-    settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None,
+    settings: Mapping[str, object] | None = None, topics: Mapping[str, int] | None = None,
     folder: Path | str | None = None,
 ) -> Iterator[Konvene]:  # fmt: skip
     """Start a broker, yield it, and stop it at the end of the block.
@@ -63,7 +63,9 @@ def broker(
 class Konvene:
     """A Kafka broker in this process. `faults` injects faults; `log` has the lines that the broker logged."""
 
-    def __init__(self, settings: Mapping[str, Any] | None = None, folder: Path | str | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, folder: Path | str | None = None
+    ) -> None:
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
         self.faults = Faults(self)
         self.log: list[str] = []
@@ -189,7 +191,9 @@ class Konvene:
 
     # --- topics and records ---
 
-    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, Any] | None = None) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
+    ) -> None:
         """Create a topic. Raises `konvene.client.KafkaError`, such as TOPIC_ALREADY_EXISTS."""
         texts = {key: _text(value) for key, value in (configs or {}).items()}
         self._with_client(lambda c: Admin(c).create_topic(name, partitions=partitions, configs=texts))
@@ -351,7 +355,7 @@ async def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
     return True
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

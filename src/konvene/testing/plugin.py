@@ -15,7 +15,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from konvene.testing.konvene import Konvene
     from konvene.testing.virtual_konvene import VirtualKonvene
 
-BROKER: pytest.StashKey[Any] = pytest.StashKey()
+BROKER: pytest.StashKey[Konvene | VirtualKonvene] = pytest.StashKey()
 """Stash key of a test's broker, for its report."""
 
 MARKER = "konvene(settings={}, topics={}, folder=False): settings, topics and storage of the test's broker"
@@ -36,7 +37,9 @@ class _PlainImport:
     Rewriting is of use for test modules only, and adds most of a second to the start of the first broker."""
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         return PathFinder.find_spec(name, path, target) if name.startswith("konvene.") else None
 
 
@@ -54,7 +57,7 @@ class MarkerSettings:
     """Settings, topics and storage that a test's `konvene` markers request; the closest marker wins."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
-        self.settings: dict[str, Any] = {}
+        self.settings: dict[str, object] = {}
         self.topics: dict[str, int] = {}
         self.folder = False
         for mark in reversed(list(request.node.iter_markers("konvene"))):
@@ -137,7 +140,7 @@ def pytest_runtest_makereport(
     return report
 
 
-def _sections(started: Any) -> list[tuple[str, str]]:
+def _sections(started: Konvene | VirtualKonvene) -> list[tuple[str, str]]:
     try:
         rebalances = [str(each) for each in started.rebalances()]
     except Exception as error:

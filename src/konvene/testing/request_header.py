@@ -16,6 +16,7 @@ from konvene.codec.compile import decode_from
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.messages import API_KEYS
+from konvene.testing.group import GroupMember, shard_of
 from konvene.testing.rules import Match
 
 if TYPE_CHECKING:
@@ -98,8 +99,7 @@ class ProxiedRequest:
     @cached_property
     def identities(self) -> tuple[tuple[str, str | None, int | None], ...]:
         """The (member id, instance id, generation or epoch) of each member in the request."""
-        request: Any = self.request
-        rows = [request, *(getattr(request, "members", ()) or ()), *_rows(request)]
+        rows = [self.request, *(getattr(self.request, "members", ()) or ()), *_rows(self.request)]
         return tuple(_identity(row) for row in rows if getattr(row, "member_id", None) is not None)
 
     def matches(self, match: Match) -> bool:
@@ -130,13 +130,12 @@ class ProxiedRequest:
             return match.member > 0 and any(row.member_id == member for rows in at_position for row in rows)
         return match.member is None or match.member in {member, self.client_id, *names}
 
-    def _members(self, group: str) -> list[Any]:
+    def _members(self, group: str) -> list[GroupMember]:
         """Return the coordinator's members of a group in joining order.
 
         They have the instance ids, which many requests lack."""
-        coordinator = self.broker.groups.of(group)
-        core: Any = coordinator.core if coordinator is not None else None
-        known = core.groups.get(group) if core is not None else None
+        shard = shard_of(self.broker, group)
+        known = shard.groups.get(group) if shard is not None else None
         return list(known.members.values()) if known is not None else []
 
     @property
@@ -145,7 +144,7 @@ class ProxiedRequest:
         return self.api_key == PRODUCE and _acks(self.frame, self.head, self.version) == 0
 
 
-def _rows(request: Any) -> tuple[Any, ...]:
+def _rows(request: Struct | None) -> tuple[Struct, ...]:
     """Return the groups of a request that has structs for them, such as OffsetFetch."""
     return tuple(row for row in getattr(request, "groups", ()) or () if not isinstance(row, str))
 

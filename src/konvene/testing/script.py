@@ -19,21 +19,25 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from konvene.errors import Errors
 from konvene.messages import BY_NAME
 
 if TYPE_CHECKING:
     from konvene.testing.fault import Fault
-    from konvene.testing.faults import Faults
+    from konvene.testing.faults import Direction, Faults
+    from konvene.testing.rules import After, Matching
 
 MakeFault = Callable[["Faults"], "Fault"]
 """A function that creates the fault of a parsed sentence."""
 
 _APIS = {name.lower(): name for name in BY_NAME}
-_DIRECTIONS = {"request": "request", "requests": "request", "response": "response", "responses": "response"}
-_AFTER = {
+_DIRECTIONS: dict[str, Direction] = {
+    "request": "request", "requests": "request", "response": "response", "responses": "response",
+}  # fmt: skip
+_NAMED: Final = ("instance", "client", "group", "topic")
+_AFTER: dict[tuple[str, ...], After] = {
     ("connection", "is", "cut"): "cut",
     ("connection", "stays"): "stays",
     ("connection", "is", "silent"): "silent",
@@ -148,7 +152,7 @@ def _api(sentence: _Sentence) -> str:
     raise FaultScriptError(f"{sentence.text!r}: {one!r} is not a Kafka API{hint}")
 
 
-def _which(sentence: _Sentence) -> dict[str, Any]:
+def _which(sentence: _Sentence) -> Matching:
     sentence.accept("the")
     if sentence.accept("every"):
         return {"times": None}
@@ -161,14 +165,14 @@ def _which(sentence: _Sentence) -> dict[str, Any]:
     return {"nth": int(found[1])}
 
 
-def _direction(sentence: _Sentence) -> str:
+def _direction(sentence: _Sentence) -> Direction:
     if sentence.next_token not in _DIRECTIONS:
         raise sentence.error("'request' or 'response'")
     return _DIRECTIONS[sentence.take("a direction").lower()]
 
 
-def _qualifiers(sentence: _Sentence) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _qualifiers(sentence: _Sentence) -> Matching:
+    found: Matching = {}
     while True:
         if sentence.accept("of", "member"):
             found["member"] = _member(sentence)
@@ -179,7 +183,7 @@ def _qualifiers(sentence: _Sentence) -> dict[str, Any]:
         elif sentence.accept("with", "seed") or sentence.accept("and", "seed"):
             found["seed"] = sentence.number("a number")
         else:
-            for kind in ("instance", "client", "group", "topic"):
+            for kind in _NAMED:
                 if sentence.accept("of", kind):
                     found[kind] = sentence.take(f"the name of the {kind}")
                     break
@@ -232,21 +236,26 @@ def _of_group(sentence: _Sentence) -> str | None:
 def _lose(sentence: _Sentence) -> MakeFault:
     which, api, direction = _which(sentence), _api(sentence), _direction(sentence)
     match = which | _qualifiers(sentence)
-    after: Any = "cut"
-    sentence.accept("and")
-    sentence.accept("the")
-    if sentence.next_token == "connection":
-        after = next((value for tokens, value in _AFTER.items() if sentence.accept(*tokens)), None)
-        if after is None:
-            raise sentence.error("'connection stays', 'connection is cut' or 'connection is silent'")
+    after = _after(sentence)
     if direction == "request":
         return lambda faults: faults.lose_request(api, connection=after, **match)
     return lambda faults: faults.lose_response(api, connection=after, **match)
 
 
+def _after(sentence: _Sentence) -> After:
+    sentence.accept("and")
+    sentence.accept("the")
+    for tokens, after in _AFTER.items():
+        if sentence.accept(*tokens):
+            return after
+    if sentence.next_token == "connection":
+        raise sentence.error("'connection stays', 'connection is cut' or 'connection is silent'")
+    return "cut"
+
+
 def _delay(sentence: _Sentence) -> MakeFault:
     which, api = _which(sentence), _api(sentence)
-    direction: Any = _direction(sentence)
+    direction = _direction(sentence)
     match = which | _qualifiers(sentence)
     sentence.expect("by")
     ms = _time_ms(sentence)
@@ -255,7 +264,7 @@ def _delay(sentence: _Sentence) -> MakeFault:
 
 def _hold(sentence: _Sentence) -> MakeFault:
     which, api = _which(sentence), _api(sentence)
-    direction: Any = _direction(sentence)
+    direction = _direction(sentence)
     match = which | _qualifiers(sentence)
     return lambda faults: faults.hold(api, direction=direction, **match)
 
@@ -271,7 +280,7 @@ def _cut(sentence: _Sentence) -> MakeFault:
     at_byte = sentence.number("a number of bytes")
     sentence.expect("bytes", "of")
     which, api = _which(sentence), _api(sentence)
-    direction: Any = _direction(sentence)
+    direction = _direction(sentence)
     match = which | _qualifiers(sentence)
     return lambda faults: faults.cut(api, at_byte=at_byte, direction=direction, **match)
 

@@ -47,7 +47,7 @@ SETTINGS = {"log.message.timestamp.after.max.ms": FOREVER}
 
 @contextlib.contextmanager
 def virtual(
-    settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None, seed: int = 0
+    settings: Mapping[str, object] | None = None, topics: Mapping[str, int] | None = None, seed: int = 0
 ) -> Iterator[VirtualKonvene]:
     """Yield a broker in virtual time, which starts with the first `run`.
 
@@ -66,7 +66,7 @@ class VirtualKonvene:
 
     def __init__(
         self,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         topics: Mapping[str, int] | None = None,
         seed: int = 0,
     ) -> None:
@@ -181,7 +181,7 @@ class VirtualKonvene:
         return Cluster(self.bootstrap, ClientSettings(client_id=client))
 
     async def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, Any] | None = None
+        self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> None:
         texts = {key: str(value) for key, value in (configs or {}).items()}
         async with self.cluster(OWN_CLIENT) as cluster:

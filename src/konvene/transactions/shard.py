@@ -17,7 +17,7 @@ from konvene.messages.describe_transactions import DescribeTransactionsRequest
 from konvene.messages.end_txn import EndTxnRequest
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.list_transactions import ListTransactionsRequest
-from konvene.records.coordinator import Record, RecordOfVersion0
+from konvene.records.coordinator import Record
 from konvene.records.transactions import TransactionLogKey, TransactionLogValue
 from konvene.shard.contract import Arm, Context, Disarm, Outcome
 from konvene.transactions import init_producer_id
@@ -56,16 +56,13 @@ class TransactionShard:
         then."""
         return HANDLERS[type(request)](self, request, context)
 
-    def expire(self, key: Any, context: Context) -> Outcome:
+    def expire(self, key: tuple[str], context: Context) -> Outcome:
         """Return the outcome of an expired timer."""
         return TIMERS[key](self, context)
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: Record | TransactionSnapshot) -> None:
         """Apply a record, durable or soft, to the state."""
-        kind = type(record)
-        if kind is Record or kind is RecordOfVersion0:
-            kind = type(record.key)
-        apply = REPLAYS.get(kind)
+        apply = REPLAYS.get(type(record.key) if isinstance(record, Record) else type(record))
         if apply is None:
             self.ignored_records += 1
         else:

@@ -28,7 +28,7 @@ from enum import IntEnum
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypedDict, Unpack
 
 from konvene.records.coordinator import Record, RecordOfVersion0
 from konvene.records.transactions import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -92,6 +92,20 @@ PREDECESSORS: Final = {
 """For each state, the states from which it may be entered."""
 
 
+class Changes(TypedDict, total=False):
+    """The fields of a transaction that a change of its state may change as well."""
+
+    producer_id: int
+    next_producer_id: int
+    producer_epoch: int
+    last_producer_epoch: int
+    timeout_ms: int
+    partitions: frozenset[Partition]
+    start_ms: int
+    last_update_ms: int
+    client_transaction_version: int
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """The state of a transactional id, as an immutable value."""
@@ -128,22 +142,21 @@ class Transaction:
         """True if the transaction is prepared: its end is decided and its markers are being written."""
         return self.state is PREPARE_COMMIT or self.state is PREPARE_ABORT
 
-    def moved(self, state: TransactionState, **changes: Any) -> Self:
+    def moved(self, state: TransactionState, **changes: Unpack[Changes]) -> Self:
         """Return a copy in another state. Raises `ValueError` if that transition is not allowed."""
-        changed = changes.get
         changed_transaction = type(self)(  # Like `replace`, which takes twice as long.
             self.transactional_id,
-            changed("producer_id", self.producer_id),
+            changes.get("producer_id", self.producer_id),
             self.producer_id,
-            changed("next_producer_id", self.next_producer_id),
-            changed("producer_epoch", self.producer_epoch),
-            changed("last_producer_epoch", self.last_producer_epoch),
-            changed("timeout_ms", self.timeout_ms),
+            changes.get("next_producer_id", self.next_producer_id),
+            changes.get("producer_epoch", self.producer_epoch),
+            changes.get("last_producer_epoch", self.last_producer_epoch),
+            changes.get("timeout_ms", self.timeout_ms),
             state,
-            changed("partitions", self.partitions),
-            changed("start_ms", self.start_ms),
-            changed("last_update_ms", self.last_update_ms),
-            changed("client_transaction_version", self.client_transaction_version),
+            changes.get("partitions", self.partitions),
+            changes.get("start_ms", self.start_ms),
+            changes.get("last_update_ms", self.last_update_ms),
+            changes.get("client_transaction_version", self.client_transaction_version),
         )
         if (
             self.state not in PREDECESSORS[state]

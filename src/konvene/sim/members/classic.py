@@ -11,7 +11,8 @@ member id."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from konvene.client.consumer.assignors import ASSIGNORS, TopicInfo
 from konvene.client.consumer.protocol import (
@@ -37,7 +38,7 @@ from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssign
 from konvene.sim.invariants.offset_oracle import TopicPartition
 from konvene.sim.members import Kind
 from konvene.sim.members.hostile.classic import HostileClassic
-from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
+from konvene.sim.members.member import RETRY_BACKOFF_MS, CommitRequest, Member
 from konvene.sim.world.process import Answer, error_of
 
 if TYPE_CHECKING:
@@ -330,7 +331,7 @@ class ClassicMember(Member):
         self.set_assigned(set())
         self.join(reason)
 
-    def _revoke(self, then: Any) -> None:
+    def _revoke(self, then: Callable[[], None]) -> None:
         """Commit, run the application's revocation callback, which takes time, and call `then` at its end."""
         if self._revoking:
             return
@@ -341,11 +342,11 @@ class ClassicMember(Member):
         else:
             self.send_commit(request, lambda error: self._run_callback_if_revoking(then), 1_000)
 
-    def _run_callback_if_revoking(self, then: Any) -> None:
+    def _run_callback_if_revoking(self, then: Callable[[], None]) -> None:
         if self._revoking:
             self._run_callback(then)
 
-    def _run_callback(self, then: Any) -> None:
+    def _run_callback(self, then: Callable[[], None]) -> None:
         longest_ms = self.world.options["slow.callback"] * self.rebalance_ms
         if self._narrowed_subscription and not longest_ms:
             longest_ms = 3 * self.heartbeat_ms
@@ -359,7 +360,7 @@ class ClassicMember(Member):
             self.schedule(self.rebalance_ms, self._poll_timeout)
         self.schedule(duration_ms, self._revocation_done, self.generation, then)
 
-    def _revocation_done(self, generation: int, then: Any) -> None:
+    def _revocation_done(self, generation: int, then: Callable[[], None]) -> None:
         if self._revoking and generation == self.generation:
             self._revoking = False
             then()
@@ -468,7 +469,7 @@ class ClassicMember(Member):
         )
         self.send(request, 9, lambda answer: None)
 
-    def _committed(self, request: OffsetCommitRequest, error: Errors | None) -> None:
+    def _committed(self, request: CommitRequest, error: Errors | None) -> None:
         self._committing = False
         if request.generation_id_or_member_epoch != self.generation or self.state != "in":
             return

@@ -28,10 +28,9 @@ from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.sim.members import Kind
 from konvene.sim.members.hostile.consumer import HostileConsumer
-from konvene.sim.members.member import RETRY_BACKOFF_MS, Member
+from konvene.sim.members.member import RETRY_BACKOFF_MS, CommitRequest, Member
 from konvene.sim.world.process import Answer, error_of
 
 if TYPE_CHECKING:
@@ -382,7 +381,7 @@ class ConsumerMember(Member):
             self._committing = True
             self.send_commit(request, lambda error: self._committed(request, error))
 
-    def _committed(self, request: OffsetCommitRequest, error: Errors | None) -> None:
+    def _committed(self, request: CommitRequest, error: Errors | None) -> None:
         self._committing = False
         if request.member_id != self._member_id or self.state != "in":
             return

@@ -23,6 +23,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from konvene.messages.txn_offset_commit import TxnOffsetCommitRequest
 from konvene.sim.invariants.offset_oracle import TopicPartition
 from konvene.sim.world.process import REQUEST_TIMEOUT_MS, Answer, Process
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 RETRY_BACKOFF_MS = 100
 MAX_POLL_RECORDS = 50
 """Maximum number of records that a member reads from a partition at a time."""
+
+
+CommitRequest = OffsetCommitRequest | TxnOffsetCommitRequest
+"""A commit, plain or in a transaction."""
 
 
 class Member(Process):
@@ -161,7 +166,7 @@ class Member(Process):
                 self.schedule(0, self.fetch_positions)
             self._topic_ids[name] = topic.id
 
-    def commit_request(self, generation: int, instance_id: str | None) -> OffsetCommitRequest | None:
+    def commit_request(self, generation: int, instance_id: str | None) -> CommitRequest | None:
         """Return an OffsetCommit request with all uncommitted positions; None if there are none."""
         by_topic = self.uncommitted()
         if not by_topic:
@@ -197,7 +202,7 @@ class Member(Process):
 
     def send_commit(
         self,
-        request: OffsetCommitRequest,
+        request: CommitRequest,
         done: Callable[[Errors | None], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:

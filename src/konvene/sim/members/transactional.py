@@ -8,7 +8,7 @@ fetch them again after an aborted transaction.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.codec.hashes import java_string_hash
 from konvene.errors import Errors
@@ -23,7 +23,7 @@ from konvene.sim.members.classic import ClassicMember
 from konvene.sim.members.consumer import ConsumerMember
 from konvene.sim.members.hostile.classic import HostileClassic
 from konvene.sim.members.hostile.consumer import HostileConsumer
-from konvene.sim.members.member import Member
+from konvene.sim.members.member import CommitRequest, Member
 from konvene.sim.transactions.ledger import Output
 from konvene.sim.transactions.producer import Producer
 from konvene.sim.world.process import REQUEST_TIMEOUT_MS
@@ -72,7 +72,7 @@ class TransactionalMember(Member):
         if self.producer is not None and self.producer.is_ready:
             super().read()
 
-    def commit_request(self, generation: int, instance_id: str | None) -> Any:
+    def commit_request(self, generation: int, instance_id: str | None) -> TxnOffsetCommitRequest | None:
         """Return a TxnOffsetCommit with all uncommitted positions; None if none, or in a transaction."""
         if self.producer is None or not self.producer.is_ready:
             return None
@@ -101,14 +101,15 @@ class TransactionalMember(Member):
 
     def send_commit(
         self,
-        request: Any,
+        request: CommitRequest,
         done: Callable[[Errors | None], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
         """Run a transaction; `done` is called with its error, or with None after `timeout_ms`."""
         assert self.producer is not None
+        assert isinstance(request, TxnOffsetCommitRequest)
         ranges = self._ranges(request)
-        label = request.topics[0].partitions[0].committed_metadata
+        label = request.topics[0].partitions[0].committed_metadata or ""
         values: dict[int, list[bytes]] = {}
         for tp, (begin, end) in ranges.items():
             count = self.world.options["output.partitions"]
@@ -132,7 +133,7 @@ class TransactionalMember(Member):
             self.schedule(timeout_ms, complete, None)
         self.producer.play(self.producer.transaction(values, request, ended))
 
-    def _ranges(self, request: Any) -> Ranges:
+    def _ranges(self, request: TxnOffsetCommitRequest) -> Ranges:
         """Return the (first, next) offsets of each partition's records since the last commit."""
         ranges: Ranges = {}
         for topic in request.topics:

@@ -132,7 +132,9 @@ class Coordinator:
             core.replay(record)
             plain = record.record if isinstance(record, PositionedRecord) else record
             key, value = encode_record(plain, SHARE_STATE_RECORDS)
-            shadow.replay(decode_record(key, value, SHARE_STATE_RECORDS))
+            decoded = decode_record(key, value, SHARE_STATE_RECORDS)
+            assert decoded is not None
+            shadow.replay(decoded)
         answer = outcome.replies[0].response if outcome.replies else None
         runtime: Any = SimpleNamespace(shadow=shadow, updates=core.updates_per_snapshot, log=UNCUT_LOG)
         batch: Any = outcome.records or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from konvene.codec.compile import encode
@@ -14,6 +14,7 @@ from konvene.groups.consumer.work import (
     COMPUTE_ASSIGNMENT,
     RESOLVE_REGEXES,
     AssignmentComputed,
+    AssignmentToCompute,
     RegexesResolved,
     RegexesToResolve,
 )
@@ -116,7 +117,7 @@ def work(s: Scenario, plain: list[str], o: Options) -> None:
         s.life.inform(_result_of(work_item, fails=bool(plain)))
 
 
-def _matches(work_item: Any, o: Options) -> bool:
+def _matches(work_item: RegexesToResolve | AssignmentToCompute, o: Options) -> bool:
     result_type = RegexesResolved if isinstance(work_item, RegexesToResolve) else AssignmentComputed
     return (
         o.get("group", work_item.group_id) == work_item.group_id
@@ -124,7 +125,9 @@ def _matches(work_item: Any, o: Options) -> bool:
     )
 
 
-def _result_of(work_item: Any, *, fails: bool) -> Any:
+def _result_of(
+    work_item: RegexesToResolve | AssignmentToCompute, *, fails: bool
+) -> RegexesResolved | AssignmentComputed:
     """Return the result of background work; topics with the prefix `secret` are not authorized."""
     if isinstance(work_item, RegexesToResolve):
         names = sorted(name for name in work_item.topics.by_name if not name.startswith(SECRET))

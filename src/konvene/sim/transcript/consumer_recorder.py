@@ -8,11 +8,11 @@ their partitions.
 from __future__ import annotations
 
 from itertools import count, groupby
-from typing import Any
 from urllib.parse import quote
 
 from konvene.codec.uuid import Uuid
-from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from konvene.shard.image import Topics
 from konvene.sim.transcript.consumer_commands import EPOCHS, OMITTED
 from konvene.sim.transcript.vocabulary import NONE, Client
@@ -105,7 +105,7 @@ def _subscription(request: ConsumerGroupHeartbeatRequest, action: str) -> Words 
     return words
 
 
-def _owned(ids: TopicIds, partitions: Any) -> str | None:
+def _owned(ids: TopicIds, partitions: tuple[TopicPartitions, ...] | None) -> str | None:
     """Return the value of the option `owns`; None if a scenario cannot express a partition or topic."""
     if partitions is None:
         return OMITTED
@@ -120,6 +120,6 @@ def _owned(ids: TopicIds, partitions: Any) -> str | None:
     return ",".join(words) or NONE
 
 
-def work(result: Any) -> str:
+def work(result: RegexesResolved | AssignmentComputed) -> str:
     """Return the command that completes background work."""
     return f"work group={result.group_id} does={type(result).__name__}"

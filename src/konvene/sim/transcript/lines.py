@@ -7,7 +7,7 @@ A topic id is shown as the name from which scenarios derived it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import ZERO_UUID, Uuid
@@ -26,15 +26,36 @@ from konvene.groups.streams.topology.internal_topics import TopicsToCreate
 from konvene.records import consumer as rc
 from konvene.records import share as rh
 from konvene.records import streams as rs
+from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.records.commits import OffsetCommitted
+from konvene.records.coordinator import Record
 from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.shard.contract import Effect, Rebalance
 from konvene.share_state.requests import Initialize, SharePartitionKey
 
+
+class PartitionsOfTopic(Protocol):
+    """A struct with partitions of a topic; some have `assignment_epochs`, too."""
+
+    @property
+    def topic_id(self) -> Uuid: ...
+    @property
+    def partitions(self) -> tuple[int, ...]: ...
+
+
+class PartitionsOfSubtopology(Protocol):
+    """A struct with tasks of a subtopology; some have `assignment_epochs`, too."""
+
+    @property
+    def subtopology_id(self) -> str: ...
+    @property
+    def partitions(self) -> tuple[int, ...]: ...
+
+
 # --- records ---------------------------------------------------------------------------------------
 
 
-def record_line(record: Any) -> str:
+def record_line(record: Record | OffsetCommitted | InTransaction | TransactionEnded) -> str:
     """Format a coordinator record as one line."""
     if isinstance(record, InTransaction):
         return f"producer {record.producer_id} {record_line(record.record)}"
@@ -48,7 +69,8 @@ def record_line(record: Any) -> str:
         noun, format_value = MODERN[type(key)]
         names = [getattr(key, f.name) for f in key.__fields__]
         return " ".join([noun, *names, "deleted" if value is None else format_value(value)])
-    if value is None:
+    assert isinstance(key, GroupMetadataKey)
+    if not isinstance(value, GroupMetadataValue):
         return f"group {key.group} deleted"
     members = ", ".join(
         m.member_id + (f"={_text(m.assignment)}" if m.assignment else "") for m in value.members
@@ -129,7 +151,11 @@ def _streams_group(value: rs.StreamsGroupMetadataValue) -> str:
     return f"{parts} validated {value.validated_topology_epoch} {configs}".rstrip()
 
 
-def _tasks_by_role(active: Iterable[Any], standby: Iterable[Any], warmup: Iterable[Any]) -> str:
+def _tasks_by_role(
+    active: Iterable[PartitionsOfSubtopology],
+    standby: Iterable[PartitionsOfSubtopology],
+    warmup: Iterable[PartitionsOfSubtopology],
+) -> str:
     """Format active tasks, then standby and warm-up tasks if there are any."""
     parts = [_tasks(active)]
     parts += [
@@ -256,7 +282,7 @@ ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 """Task lists, which are shown even if they are empty."""
 
 
-def answer_line(answer: Any) -> str:
+def answer_line(answer: object) -> str:
     """Format a response as one line, with the fields that differ from their defaults."""
     if isinstance(answer, Errors):
         return answer.name
@@ -274,7 +300,7 @@ def answer_line(answer: Any) -> str:
     return " ".join([type(answer).__name__.removesuffix("Response"), *parts])
 
 
-def _next_step(answer: Any) -> str:
+def _next_step(answer: object) -> str:
     """Format the next requests to the share coordinator, in a request of several steps."""
     if answer is None:
         return "done"
@@ -286,7 +312,7 @@ def _next_step(answer: Any) -> str:
     return " ".join([*parts, "then", ",".join(names) or "nothing"])
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_value(v) for v in value) + "]"
     if isinstance(value, bytes):
@@ -309,7 +335,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace").encode("unicode_escape").decode()
 
 
-def _partitions(parts: Iterable[Any]) -> str:
+def _partitions(parts: Iterable[PartitionsOfTopic]) -> str:
     """Format structs with topic id, partitions, and maybe assignment epochs."""
     return _join_ranges(
         (
@@ -320,7 +346,7 @@ def _partitions(parts: Iterable[Any]) -> str:
     )
 
 
-def _tasks(parts: Iterable[Any]) -> str:
+def _tasks(parts: Iterable[PartitionsOfSubtopology]) -> str:
     """Format structs with subtopology id, partitions, and maybe assignment epochs."""
     return _join_ranges(
         (

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from konvene.codec.uuid import Uuid
+from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.groups.share.work import BeginDeletion, DeletedTopics, StateDeleted, StateInitialized
 from konvene.groups.streams.classic.changelog_ends import EndsFound
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated
@@ -25,7 +26,7 @@ from konvene.messages.delete_share_group_offsets import DeleteShareGroupOffsetsR
 from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.heartbeat import HeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest
-from konvene.messages.leave_group import LeaveGroupRequest
+from konvene.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from konvene.messages.offset_commit import OffsetCommitRequest
 from konvene.messages.offset_delete import OffsetDeleteRequest
 from konvene.messages.offset_fetch import OffsetFetchRequest
@@ -43,6 +44,10 @@ from konvene.sim.world.event import Event
 
 Words = list[str]
 SHARE_RESULTS = (StateInitialized, StateDeleted, DeletedTopics)
+
+
+FromMember = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | OffsetCommitRequest
+"""Requests that name the group, the member and its instance id."""
 
 
 class Recorder:
@@ -117,7 +122,9 @@ class Recorder:
             self.lines += [] if fits else ["too-large" if event.kind == "too large" else "fail"]
             self.lines.append(words)
 
-    def _result_command(self, news: Any) -> str:
+    def _result_command(
+        self, news: StateInitialized | StateDeleted | DeletedTopics | RegexesResolved | AssignmentComputed
+    ) -> str:
         if isinstance(news, SHARE_RESULTS):
             return " ".join(state(self._topics, news) or ["#", repr(news)])
         return work(news)
@@ -127,14 +134,14 @@ class Recorder:
     def _client(self, name: str) -> Client:
         return self._clients.setdefault(name, Client(name))
 
-    def _words(self, client_name: str, request: Any, version: int) -> Words | None:
+    def _words(self, client_name: str, request: object, version: int) -> Words | None:
         record = WRITERS.get(type(request))
         return None if record is None else record(self, self._client(client_name), request, version)
 
     def _join(self, client: Client, request: JoinGroupRequest, version: int) -> Words:
         protocols = ",".join(f"{p.name}:{quote(p.metadata, safe='')}" for p in request.protocols)
         words = [
-            "join", client.name, *self._identity_words(client, request, version), f"version={version}",
+            "join", client.name, *self._identity_words(client, request), f"version={version}",
             f"session={request.session_timeout_ms}", f"rebalance={request.rebalance_timeout_ms}",
             f"type={request.protocol_type}", f"protocols={protocols}",
         ]  # fmt: skip
@@ -143,7 +150,7 @@ class Recorder:
         return words
 
     def _sync(self, client: Client, request: SyncGroupRequest, version: int) -> Words:
-        words = ["sync", client.name, *self._identity_words(client, request, version)]
+        words = ["sync", client.name, *self._identity_words(client, request)]
         words += _generation(client, request.generation_id)
         for name, value in (("type", request.protocol_type), ("protocol", request.protocol_name)):
             if value is not None:
@@ -172,13 +179,15 @@ class Recorder:
     ) -> Words | None:
         return share_heartbeat(client, request, version)
 
-    def _share_state(self, client: Client, request: Any, version: int) -> Words | None:
+    def _share_state(
+        self, client: Client, request: StateInitialized | StateDeleted, version: int
+    ) -> Words | None:
         """Return the `state` command that completes what an administrator's request waits for."""
         return state(self._topics, request)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:
         return [
-            "heartbeat", client.name, *self._identity_words(client, request, version),
+            "heartbeat", client.name, *self._identity_words(client, request),
             *_generation(client, request.generation_id),
         ]  # fmt: skip
 
@@ -199,7 +208,7 @@ class Recorder:
             return None
         words = ",".join(f"{name}-{p.partition_index}:{p.committed_offset}" for name, p in rows)
         return [
-            "commit", client.name, words, *self._identity_words(client, request, version),
+            "commit", client.name, words, *self._identity_words(client, request),
             *_generation(client, request.generation_id_or_member_epoch), f"version={version}",
         ]  # fmt: skip
 
@@ -218,7 +227,7 @@ class Recorder:
     def _untopic(self, client: Client, request: DeleteTopicsRequest, version: int) -> Words:
         return ["untopic", str(request.topics[0].name)]
 
-    def _identity_words(self, client: Client, request: Any, version: int) -> Words:
+    def _identity_words(self, client: Client, request: FromMember) -> Words:
         """Return options for group, member and instance id where they differ from the client's defaults."""
         words = [] if request.group_id == client.group else [f"group={request.group_id}"]
         if request.group_instance_id != client.instance:
@@ -230,7 +239,7 @@ def _member(client: Client, member_id: str) -> Words:
     return [] if member_id == client.member_id else [f"member={quote(member_id) or NONE}"]
 
 
-def _identity(client: Client, member: Any) -> Words:
+def _identity(client: Client, member: MemberIdentity) -> Words:
     unchanged = member.group_instance_id == client.instance
     words = [] if unchanged else [f"instance={member.group_instance_id or NONE}"]
     return words + _member(client, member.member_id)

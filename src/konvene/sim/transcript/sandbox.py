@@ -33,7 +33,7 @@ from konvene.sim.transcript.lines import effect_line, record_line, why_line
 from konvene.sim.world.event import Event
 from konvene.sim.world.member_ids import MemberIds
 
-TraceEntry = tuple[str, Any]
+TraceEntry = tuple[str, object]
 """A client's name and its response, or "" and a line of text."""
 
 
@@ -101,14 +101,14 @@ class Sandbox:
     # --- actions ---
 
     def ask(
-        self, client: str, request: Any, version: int, *, client_id: str | None = None
+        self, client: str, request: object, version: int, *, client_id: str | None = None
     ) -> Struct | Errors | None:
         """Send a request of a client or of the broker; return the response, or None if it waits."""
         if isinstance(request, Struct):
             request = decode(type(request), version, encode(request, version))
         client_id = client if client_id is None else client_id
         self._last_call += 1
-        number, responses = self._last_call, list[Any]()
+        number, responses = self._last_call, list[Struct | Errors]()
         self.waiting[number] = client
         self.answers.pop(client, None)
 

@@ -143,7 +143,7 @@ class Scenario:
             if client:
                 self.client(client).handle_response(entry)
                 entry = f"{client} <- {answer_line(entry)}"
-            output.append(entry)
+            output.append(str(entry))
         if self.broken is not None:
             name = "" if isinstance(self.broken, InvariantViolation) else f"{type(self.broken).__name__}: "
             output.append(f"broken {name}{self.broken}".partition("\n")[0])

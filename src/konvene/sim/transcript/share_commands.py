@@ -7,7 +7,7 @@ An administrative command starts a request and prints the share state that has t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from konvene.codec.uuid import Uuid
@@ -99,7 +99,7 @@ def share_delete(s: Scenario, plain: list[str], o: Options) -> None:
     s.life.ask("admin", BeginDeletion(plain[0]), 0)
 
 
-def _reported_result(s: Scenario, o: Options) -> Any:
+def _reported_result(s: Scenario, o: Options) -> StateInitialized | StateDeleted | DeletedTopics:
     """Return the result that the options of `state` describe."""
     if "gone" in o:
         return DeletedTopics(frozenset(_ids(s, o["gone"])))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Any
 from urllib.parse import quote
 
 from konvene.codec.uuid import Uuid
@@ -65,7 +64,7 @@ def begin_deletion(request: BeginDeletion) -> Words:
     return ["share-delete", request.group_id]
 
 
-def state(ids: TopicIds, result: Any) -> Words | None:
+def state(ids: TopicIds, result: StateInitialized | StateDeleted | DeletedTopics) -> Words | None:
     """Return the `state` command that reports this result; None if a scenario cannot express it."""
     if isinstance(result, StateInitialized):
         words = [f"group={result.group_id}"]
@@ -82,10 +81,8 @@ def state(ids: TopicIds, result: Any) -> Words | None:
             if topic_names is None
             else ["state", f"group={result.group_id}", f"deleted={topic_names or NONE}"]
         )
-    if isinstance(result, DeletedTopics):
-        topic_names = _topics(ids, sorted(result.topic_ids))
-        return None if topic_names is None else ["state", f"gone={topic_names or NONE}"]
-    return None
+    topic_names = _topics(ids, sorted(result.topic_ids))
+    return None if topic_names is None else ["state", f"gone={topic_names or NONE}"]
 
 
 def _listed(ids: TopicIds, keys: Iterable[SharePartitionKey]) -> str | None:

@@ -7,7 +7,6 @@ express (regular expressions, an epoch below 0, indexes out of range) becomes a 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any
 from urllib.parse import quote
 
 from konvene.groups.streams.classic.changelog_ends import EndsFound
@@ -17,6 +16,7 @@ from konvene.messages.streams_group_heartbeat import (
     Subtopology,
     TaskIds,
     TaskOffset,
+    TopicInfo,
     Topology,
 )
 from konvene.sim.transcript.streams_commands import DEFAULT_TOPOLOGY, EPOCHS, OMITTED
@@ -144,7 +144,7 @@ def _part(item: Subtopology) -> str | None:
     return f"{item.subtopology_id}:{words}" + ("&" if groups else "")
 
 
-def _info(topic: Any) -> str:
+def _info(topic: TopicInfo) -> str:
     return f"{topic.name}/{topic.partitions}" if topic.partitions else str(topic.name)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 from konvene.codec.uuid import Uuid
@@ -57,7 +56,7 @@ class Client:
     endpoint_epoch: int = 0
     """Epoch of the last received endpoint information."""
 
-    def handle_response(self, answer: Any) -> None:
+    def handle_response(self, answer: object) -> None:
         if isinstance(answer, HeartbeatResponses):
             self._handle_heartbeat(answer)
             return

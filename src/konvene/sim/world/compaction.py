@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.codec.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, build_simple, end_marker, read_header
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
+from konvene.records.commits import Committed
 from konvene.shard.contract import Arm, Context, Producer
 from konvene.sim.journal import Batch, replayed
 from konvene.sim.world.cleaner import cleaned_at_random
-from konvene.sim.world.event import all_offsets
+from konvene.sim.world.event import OffsetKey, all_offsets
 
 if TYPE_CHECKING:
     from konvene.sim.group_runtime import GroupRuntime
@@ -130,7 +131,9 @@ def assert_compaction_changes_nothing(
         _assert_cleaned_is_the_same(batches, expected, random)
 
 
-def _assert_cleaned_is_the_same(batches: Sequence[Batch], expected: tuple[Any, ...], random: Random) -> None:
+def _assert_cleaned_is_the_same(
+    batches: Sequence[Batch], expected: tuple[object, ...], random: Random
+) -> None:
     """Assert G2 for the real cleaner, also while a coordinator loads the log that is being cleaned."""
     before = as_bytes(batches)
     if not before:
@@ -178,8 +181,8 @@ def assert_loads(runtime: GroupRuntime, shard: GroupShard) -> None:
     """Assert that loading arms a session timer for each member and writes nothing."""
     configs = runtime.group_configs
     loaded = shard.load(Context(runtime.now_ms, runtime.config, topics=runtime.topics, group_configs=configs))
-    armed: list[Any] = [t.key for t in loaded.timers if isinstance(t, Arm)]
-    sessions = {key for key in armed if key[0] == "session"}
+    armed = (timer.key for timer in loaded.timers if isinstance(timer, Arm))
+    sessions = {key for key in armed if isinstance(key, tuple) and key[0] == "session"}
     members = {("session", name, m) for name, group in shard.groups.items() for m in group.members}
     assert sessions == members, f"sessions after loading: {sorted(sessions ^ members)}"
     assert not loaded.records, f"loading decides {loaded.records}"
@@ -223,13 +226,13 @@ def as_bytes(batches: Sequence[Batch]) -> list[bytes]:
     return data
 
 
-def ordered_state(shard: GroupShard) -> tuple[Any, ...]:
+def ordered_state(shard: GroupShard) -> tuple[object, ...]:
     """Return the whole state of a shard, in the order in which the shard stores it."""
     groups = [(group, list(group.members), list(group.instances)) for group in shard.groups.values()]
     return groups, list(all_offsets(shard).items()), shard.pending.by_group
 
 
-def observable_state(shard: GroupShard) -> tuple[Any, ...]:
+def observable_state(shard: GroupShard) -> tuple[object, ...]:
     """Return the state of a shard that clients can observe.
 
     That is all but empty groups that only committed offsets created: these are not written to the log."""
@@ -244,7 +247,7 @@ def observable_state(shard: GroupShard) -> tuple[Any, ...]:
     return groups, shard.offsets, _effective_pending(shard)
 
 
-def _effective_pending(shard: GroupShard) -> dict[Any, Any]:
+def _effective_pending(shard: GroupShard) -> dict[OffsetKey, dict[int, Committed]]:
     """Return pending transactional offsets without those that a later commit superseded.
 
     A cleaner may drop the records of these."""

@@ -20,7 +20,7 @@ from konvene.groups.shard import GroupShard
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import StreamsGroup
 from konvene.records.commits import Committed
-from konvene.shard.contract import Outcome
+from konvene.shard.contract import Outcome, Reply
 
 if TYPE_CHECKING:
     from konvene.sim.group_runtime import GroupRuntime
@@ -83,15 +83,15 @@ class Event:
     """The `Context` in which the request was decided."""
     waiter: int = 0
     """Number of the pending call that waits for the response."""
-    key: Any = None
-    """Key of the timer, or the type of the background work."""
+    key: tuple[str, ...] = ()
+    """Key of the timer, or ("completion", type of the background work)."""
     news: Any = None
     """Result of the background work that was completed."""
     outcome: Outcome | None = None
     batch: Batch | None = None
     answer: Struct | Errors | None = None
     """Response to the request, sent when the log is durable; None if the request waits."""
-    answered: tuple[tuple[int, Any], ...] = ()
+    answered: tuple[Reply, ...] = ()
     """All responses that this event decided, as (`waiter`, response)."""
     lost: int = 0
     """Number of batches that the log lost before it was loaded."""
@@ -123,7 +123,7 @@ class Event:
         if self.request is not None:
             name = getattr(self.request, "group_id", "")
         else:
-            name = self.key[1] if self.key is not None and len(self.key) > 1 else ""
+            name = self.key[1] if len(self.key) > 1 else ""
         return any(
             isinstance(view.groups.get(name), MODERN_GROUP_TYPES) for view in (self.before, self.after)
         )

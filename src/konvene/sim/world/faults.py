@@ -55,14 +55,17 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
+Value = int | float | str
+"""Value of a parameter."""
+
 
 class Parameter(NamedTuple):
     """A parameter of a run, whose value `draw` derives from the run's seed."""
 
     name: str
-    fault_free: Any
+    fault_free: Value
     """Value in a run without faults."""
-    draw: Callable[[Random], Any]
+    draw: Callable[[Random], Value]
     description: str
 
 
@@ -75,7 +78,7 @@ def _log_uniform(low: float, high: float) -> Callable[[Random], int]:
     return lambda r: round(math.exp(r.uniform(math.log(low), math.log(high))))
 
 
-def _one_of(*values: Any) -> Callable[[Random], Any]:
+def _one_of(*values: Value) -> Callable[[Random], Value]:
     return lambda r: r.choice(values)
 
 
@@ -322,7 +325,7 @@ ALL_FAULTS = (
 class Options:
     """The options of a run: a value for each parameter, and a weight for each fault."""
 
-    def __init__(self, parameters: Mapping[str, Any], faults: Mapping[str, float]) -> None:
+    def __init__(self, parameters: Mapping[str, Value], faults: Mapping[str, float]) -> None:
         self.parameters = dict(parameters)
         self.faults = dict(faults)
 
@@ -394,7 +397,7 @@ class Options:
             if name in parameters:
                 parameters[name] = _parsed(name, parameters[name], text)
             elif name.startswith("fault.") and any(fault == f.name for f in ALL_FAULTS):
-                faults[fault] = _parsed(name, 0.0, text)
+                faults[fault] = float(_parsed(name, 0.0, text))
             else:
                 known = ", ".join([k.name for k in ALL_PARAMETERS] + [f"fault.{f.name}" for f in ALL_FAULTS])
                 raise ValueError(f"unknown simulator parameter {name}; known parameters: {known}")
@@ -409,7 +412,7 @@ class Options:
         return drawn + [f"fault.{name}={weight}" for name, weight in self.faults.items() if weight]
 
 
-def _parsed(name: str, like: Any, text: str) -> Any:
+def _parsed(name: str, like: Value, text: str) -> Value:
     if isinstance(like, str):
         return text
     try:

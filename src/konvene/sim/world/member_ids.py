@@ -8,10 +8,10 @@ whole; here it begins with the client id as well, as do the ids that clients of 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping
 
-from konvene.codec.schema import Struct
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.group_type import Group
 from konvene.groups.streams.group import StreamsGroup
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.messages.join_group import JoinGroupRequest
@@ -26,12 +26,12 @@ class MemberIds:
     def __repr__(self) -> str:
         return f"<member ids: {self._issued.total()} made>"
 
-    def random_part(self, client_id: str, request: Struct, groups: Any = None) -> str:
+    def random_part(self, client_id: str, request: object, groups: Mapping[str, Group]) -> str:
         """Return the text that replaces the random part of the member id that this request may be issued."""
         stem = _stem(client_id, request)
         number = str(self._issued[stem] + 1)
         whole = isinstance(request, ConsumerGroupHeartbeatRequest)
-        if groups is not None and isinstance(request, JoinGroupRequest):
+        if isinstance(request, JoinGroupRequest):
             group = groups.get(request.group_id)
             whole = isinstance(group, ConsumerGroup | StreamsGroup) and not group.is_empty
         return f"{stem}-{number}" if whole else number
@@ -41,7 +41,7 @@ class MemberIds:
         self._issued[client_id] += 1
         return f"{client_id}-{self._issued[client_id]}"
 
-    def request_decided(self, client_id: str, request: Struct, groups: Any) -> None:
+    def request_decided(self, client_id: str, request: object, groups: Mapping[str, Group]) -> None:
         """Count the id that `random_part` returned if the group uses it now, so that it is not reissued."""
         if not isinstance(request, JoinGroupRequest | ConsumerGroupHeartbeatRequest):
             return
@@ -53,6 +53,6 @@ class MemberIds:
             self._issued[stem] += 1
 
 
-def _stem(client_id: str, request: Struct) -> str:
+def _stem(client_id: str, request: object) -> str:
     instance_id = request.group_instance_id if isinstance(request, JoinGroupRequest) else None
     return client_id if instance_id is None else instance_id

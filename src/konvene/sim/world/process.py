@@ -8,7 +8,7 @@ dropped. When a paused process resumes, it runs everything that became due meanw
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
@@ -37,7 +37,7 @@ class Process:
         self.connection = 0
         self._calls: dict[int, tuple[Callable[[Answer], None], Entry]] = {}
         self._last_call = 0
-        self._backlog: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []
+        self._backlog: list[tuple[int, Callable[..., None], tuple[object, ...]]] = []
 
     def __repr__(self) -> str:
         state = "paused" if self.paused else "alive" if self.alive else "dead"
@@ -68,11 +68,11 @@ class Process:
         for life, call, args in backlog:
             self._do(life, call, args)
 
-    def schedule(self, delay_ms: int, call: Callable[..., None], *args: Any) -> Entry:
+    def schedule(self, delay_ms: int, call: Callable[..., None], *args: object) -> Entry:
         """Schedule a callback, which is dropped if the process dies or restarts before it is due."""
         return self.world.event_queue.after(delay_ms, self._do, self.life, call, args)
 
-    def _do(self, life: int, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def _do(self, life: int, call: Callable[..., None], args: tuple[object, ...]) -> None:
         if life != self.life:
             return
         if self.paused:

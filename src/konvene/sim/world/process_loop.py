@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from konvene.runtime.coordinator import Coordinator
@@ -45,10 +45,10 @@ class ProcessLoop:
         self._delayed.remove(task)
         task.go_on(None)
 
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Entry:
         return self._event_queue.call_at(when, self._call, callback, *args)
 
-    def _call(self, callback: Callable[..., Any], *args: Any) -> None:
+    def _call(self, callback: Callable[..., object], *args: object) -> None:
         if self.alive:
             callback(*args)
             self._finish()
@@ -59,6 +59,6 @@ class TimerReportingCoordinator(Coordinator):
 
     fired: Callable[[], None]
 
-    def _fire(self, key: Any) -> None:
+    def _fire(self, key: Hashable) -> None:
         super()._fire(key)
         self.fired()

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.groups.background_work import WORK
 from konvene.broker.net.authorizer import Operation, Resource
@@ -23,7 +23,8 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import targets
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.consumer.work import failed_result
+from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved, failed_result
+from konvene.groups.shard import GroupShard
 from konvene.groups.streams.classic.changelog_ends import LOOK_UP_ENDS, EndsFound
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
@@ -66,7 +67,10 @@ RECENT_EVENTS = 30
 """Number of recent events that are kept for the report of a violated invariant."""
 PRODUCE_EVERY_MS = 2_000
 
-TraceEntry = tuple[int, int, str, str, Any]
+WorkResult = RegexesResolved | AssignmentComputed | EndsFound
+"""Result of background work that a coordinator requested."""
+
+TraceEntry = tuple[int, int, str, str, object]
 """Step, time in ms, actor, action, and the subject (a request, a response or None)."""
 
 
@@ -303,7 +307,7 @@ class World:
             return
         self._deliver_result(runtime, WORK[effect.verb](effect.subject, authorize_unless_secret))
 
-    def _deliver_result(self, runtime: GroupRuntime, result: Any) -> None:
+    def _deliver_result(self, runtime: GroupRuntime, result: WorkResult) -> None:
         """Deliver the result of background work to the coordinator after a delay."""
         delay_ms = self.latency_ms("work.ms")
         self.works_until_ms = max(self.works_until_ms, self.event_queue.now_ms + delay_ms)
@@ -313,7 +317,7 @@ class World:
         """Draw an exponentially distributed delay whose mean is the value of a parameter."""
         return self._about(self.conditions[parameter])
 
-    def _result_arrived(self, runtime: GroupRuntime, core: Any, result: Any) -> None:
+    def _result_arrived(self, runtime: GroupRuntime, core: GroupShard, result: WorkResult) -> None:
         """Pass a result to the shard that requested it, unless that was loaded again since."""
         if runtime.core is core and runtime in (self.runtime, *self.deposed):
             self.log_event("work", "is done", result)
@@ -578,7 +582,7 @@ class World:
 
     # --- observers ---
 
-    def log_event(self, actor: str, what: str, detail: Any) -> None:
+    def log_event(self, actor: str, what: str, detail: object) -> None:
         """Add an entry to the recent events that a violation reports, and to the trace if there is one."""
         entry = (self.steps, self.event_queue.now_ms, actor, what, detail)
         self.recent.append(entry)

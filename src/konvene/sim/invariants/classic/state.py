@@ -220,7 +220,7 @@ class SilentMembersExpire(Invariant):
     handed out and not used. The session of a member with a pending request does not expire."""
 
     def __init__(self) -> None:
-        self.last_seen: dict[tuple[str, str], tuple[int, int]] = {}
+        self.last_seen: dict[tuple[str, ...], tuple[int, int]] = {}
         """By group and member id: time of the last request, and for how long the member may be silent."""
 
     def after(self, event: Event) -> None:
