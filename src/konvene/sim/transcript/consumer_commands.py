@@ -22,7 +22,10 @@ from konvene.messages.consumer_group_describe import ConsumerGroupDescribeReques
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from konvene.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from konvene.sim.transcript.vocabulary import (
+    EPOCHS,
+    LAST_ASSIGNED,
     NONE,
+    OMITTED,
     Client,
     Options,
     ScenarioError,
@@ -35,15 +38,6 @@ from konvene.sim.world.faults import SECRET
 
 if TYPE_CHECKING:
     from konvene.sim.transcript.scenario import Scenario
-
-EPOCHS = {"join": 0, "stay": None, "leave": -1, "away": -2}
-"""Member epochs of heartbeats by action; `stay` uses the current epoch."""
-
-LAST_ASSIGNED = "told"
-"""Value of `owns`: the partitions of the last assignment."""
-
-OMITTED = "unsaid"
-"""Value of `topics` or `owns`: the field is null, also in the first heartbeat."""
 
 
 def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
@@ -58,7 +52,7 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
     names = o.get("topics", "orders" if joins and "regex" not in o else None)
     request = ConsumerGroupHeartbeatRequest(
         group_id=client.group,
-        member_id=_member(s, client, o, version),
+        member_id=modern_member_id(s, client, o, generated=version > 0),
         member_epoch=number(o, "epoch", client.generation if epoch is None else epoch),
         instance_id=client.instance,
         rack_id=unquote(o["rack"]) if "rack" in o else None,
@@ -73,12 +67,12 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
     s.ask(client.name, request, o, 1)
 
 
-def _member(s: Scenario, client: Client, o: Options, version: int) -> str:
-    """Return the member id to send; from version 1 on the client generates it."""
+def modern_member_id(s: Scenario, client: Client, o: Options, *, generated: bool = True) -> str:
+    """Return the member id to send, `generated` by the client; a new one for `member=new`."""
     member_id = o.get("member")
     if member_id is not None and member_id != "new":
         return name_or_none(member_id)
-    if version and (member_id == "new" or not client.member_id):
+    if generated and (member_id == "new" or not client.member_id):
         client.member_id = s.life.own_id(client.name)
     return client.member_id
 
@@ -90,11 +84,11 @@ def _owned(s: Scenario, client: Client, text: str | None) -> tuple[TopicPartitio
     if text == LAST_ASSIGNED:
         owned = client.owned
     elif text != NONE:
-        owned = {_id(s, topic): indexes for topic, indexes in ranges(text)}
+        owned = {referenced_topic(s, topic): indexes for topic, indexes in ranges(text)}
     return tuple(TopicPartitions(topic_id=topic, partitions=indexes) for topic, indexes in owned.items())
 
 
-def _id(s: Scenario, topic: str) -> Uuid:
+def referenced_topic(s: Scenario, topic: str) -> Uuid:
     """Return a topic's id by its name; for `@NAME`, the id that scenarios derive from this name."""
     return s.topic_id(topic[1:]) if topic.startswith("@") else s.id_of(topic)
 

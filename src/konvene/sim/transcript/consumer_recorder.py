@@ -14,8 +14,7 @@ from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.work import AssignmentComputed, RegexesResolved
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from konvene.shard.image import Topics
-from konvene.sim.transcript.consumer_commands import EPOCHS, OMITTED
-from konvene.sim.transcript.vocabulary import NONE, Client
+from konvene.sim.transcript.vocabulary import EPOCHS, NONE, OMITTED, Client
 
 Words = list[str]
 

@@ -47,7 +47,6 @@ from konvene.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssign
 from konvene.shard.image import Topic, Topics
 from konvene.sim.journal import Log
 from konvene.sim.transcript.consumer_commands import (
-    EPOCHS,
     assignments,
     consumer_describe,
     consumer_heartbeat,
@@ -75,6 +74,7 @@ from konvene.sim.transcript.streams_commands import (
     streams_targets,
 )
 from konvene.sim.transcript.vocabulary import (
+    EPOCHS,
     NONE,
     Client,
     Options,

@@ -27,6 +27,7 @@ from konvene.messages import delete_share_group_offsets as forget
 from konvene.messages.share_group_describe import ShareGroupDescribeRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.share_state.requests import SharePartitionKey
+from konvene.sim.transcript.consumer_commands import referenced_topic
 from konvene.sim.transcript.vocabulary import NONE, Options, ScenarioError, name_or_none, number, partitions
 
 if TYPE_CHECKING:
@@ -109,18 +110,16 @@ def _reported_result(s: Scenario, o: Options) -> StateInitialized | StateDeleted
 
 
 def _ids(s: Scenario, words: str) -> list[Uuid]:
-    return [_id(s, word) for word in words.split(",") if word != NONE]
-
-
-def _id(s: Scenario, word: str) -> Uuid:
-    return s.topic_id(word[1:]) if word.startswith("@") else s.id_of(word)
+    return [referenced_topic(s, word) for word in words.split(",") if word != NONE]
 
 
 def _keys(s: Scenario, o: Options, option: str) -> Iterator[SharePartitionKey]:
     for item in o.get(option, "").split(","):
         if item:
             topic, _, index = item.rpartition(":")
-            yield SharePartitionKey(o["group"], _id(s, topic), number({option: index}, option, 0))
+            yield SharePartitionKey(
+                o["group"], referenced_topic(s, topic), number({option: index}, option, 0)
+            )
 
 
 def state(s: Scenario, plain: list[str], o: Options) -> None:

@@ -43,13 +43,16 @@ from konvene.messages.streams_group_heartbeat import (
     Topology,
 )
 from konvene.shard.image import Topic, Topics
+from konvene.sim.transcript.consumer_commands import modern_member_id
 from konvene.sim.transcript.vocabulary import (
+    EPOCHS,
+    LAST_ASSIGNED,
     NONE,
+    OMITTED,
     Client,
     Options,
     ScenarioError,
     instance,
-    name_or_none,
     number,
     partitions,
     ranges,
@@ -58,17 +61,10 @@ from konvene.sim.transcript.vocabulary import (
 if TYPE_CHECKING:
     from konvene.sim.transcript.scenario import Scenario
 
-EPOCHS = {"join": 0, "stay": None, "leave": -1, "away": -2}
-"""Member epochs of heartbeats by action; `stay` uses the current epoch."""
-
 TopicId = Callable[[str], Uuid]
 """Returns the id of a new topic from its name."""
 
 ROLES = ("active", "standby", "warmup")
-LAST_ASSIGNED = "told"
-"""Value of `owns`: the tasks of the last assignment."""
-OMITTED = "unsaid"
-"""Value of `owns` or `topology`: the field is null, also in the first heartbeat."""
 
 DEFAULT_TOPOLOGY = "0:orders"
 """Default topology of a joining member: it reads the six partitions of `orders`, without state."""
@@ -86,7 +82,7 @@ def streams_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
     owned = [_owned(client, role, o, joins) for role in ROLES]
     request = StreamsGroupHeartbeatRequest(
         group_id=client.group,
-        member_id=_member(s, client, o),
+        member_id=modern_member_id(s, client, o),
         member_epoch=number(o, "epoch", client.generation if epoch is None else epoch),
         endpoint_information_epoch=number(o, "endpoint-epoch", client.endpoint_epoch),
         instance_id=client.instance,
@@ -106,16 +102,6 @@ def streams_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
         shutdown_application=o.get("shutdown", "no") == "yes",
     )
     s.ask(client.name, request, o, 1)
-
-
-def _member(s: Scenario, client: Client, o: Options) -> str:
-    """Return the member id to send, which the client generates; a new one for `member=new`."""
-    member_id = o.get("member")
-    if member_id is not None and member_id != "new":
-        return name_or_none(member_id)
-    if member_id == "new" or not client.member_id:
-        client.member_id = s.life.own_id(client.name)
-    return client.member_id
 
 
 def _owned(client: Client, role: str, o: Options, joins: bool) -> tuple[TaskIds, ...] | None:

@@ -19,8 +19,8 @@ from konvene.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
-from konvene.sim.transcript.streams_commands import DEFAULT_TOPOLOGY, EPOCHS, OMITTED
-from konvene.sim.transcript.vocabulary import NONE, Client
+from konvene.sim.transcript.streams_commands import DEFAULT_TOPOLOGY
+from konvene.sim.transcript.vocabulary import EPOCHS, NONE, OMITTED, Client
 
 Words = list[str]
 SIGNS = set("+><!&/|:, =-")

@@ -17,6 +17,15 @@ from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRespon
 NONE = "-"
 """Marks a field as empty, which otherwise has the client's remembered value."""
 
+EPOCHS = {"join": 0, "stay": None, "leave": -1, "away": -2}
+"""Member epochs of heartbeats by action; `stay` uses the current epoch."""
+
+LAST_ASSIGNED = "told"
+"""Value of `owns`: the partitions or tasks of the last assignment."""
+
+OMITTED = "unsaid"
+"""Value of `topics`, `topology` or `owns`: the field is null, also in the first heartbeat."""
+
 IDENTITY_LOST = (Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID)
 """Errors after which a client of the classic protocol drops its member id."""
 

@@ -345,40 +345,27 @@ class Options:
         `consumers`, `streams`, `transactions`, `share` and `streams_migration` add the parameters and faults
         of these groups. Each fault occurs in three of five runs."""
         parameters = {parameter.name: parameter.fault_free for parameter in ALL_PARAMETERS}
-        parameters |= {parameter.name: parameter.draw(random) for parameter in PARAMETERS}
-        faults = {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in FAULTS}
+        parameters |= _values(random, PARAMETERS)
+        faults = _weights(random, FAULTS)
         if consumers:
-            parameters |= {parameter.name: parameter.draw(random) for parameter in CONSUMER_PARAMETERS}
-            faults |= {
-                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in CONSUMER_FAULTS
-            }
-            parameters |= {parameter.name: parameter.draw(random) for parameter in HEARTBEAT_PARAMETERS}
+            parameters |= _values(random, CONSUMER_PARAMETERS)
+            faults |= _weights(random, CONSUMER_FAULTS)
+            parameters |= _values(random, HEARTBEAT_PARAMETERS)
         if streams:
-            parameters |= {parameter.name: parameter.draw(random) for parameter in STREAMS_PARAMETERS}
-            faults |= {
-                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in STREAMS_FAULTS
-            }
-            parameters |= {parameter.name: parameter.draw(random) for parameter in WARMUP_PARAMETERS}
-            faults |= {
-                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in WARMUP_FAULTS
-            }
+            parameters |= _values(random, STREAMS_PARAMETERS)
+            faults |= _weights(random, STREAMS_FAULTS)
+            parameters |= _values(random, WARMUP_PARAMETERS)
+            faults |= _weights(random, WARMUP_FAULTS)
         if streams_migration:
-            parameters |= {
-                parameter.name: parameter.draw(random) for parameter in STREAMS_MIGRATION_PARAMETERS
-            }
+            parameters |= _values(random, STREAMS_MIGRATION_PARAMETERS)
             parameters["streams.mode"] = "kafka" if random.random() < 0.1 else "kip"
             faults |= {f.name: f.weight * random.uniform(0.5, 1) for f in STREAMS_MIGRATION_FAULTS}
         if transactions:
-            parameters |= {parameter.name: parameter.draw(random) for parameter in TRANSACTION_PARAMETERS}
-            faults |= {
-                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6)
-                for f in TRANSACTION_FAULTS
-            }
+            parameters |= _values(random, TRANSACTION_PARAMETERS)
+            faults |= _weights(random, TRANSACTION_FAULTS)
         if share:
-            parameters |= {parameter.name: parameter.draw(random) for parameter in SHARE_PARAMETERS}
-            faults |= {
-                f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in SHARE_FAULTS
-            }
+            parameters |= _values(random, SHARE_PARAMETERS)
+            faults |= _weights(random, SHARE_FAULTS)
         return cls(parameters, {name: round(weight, 2) for name, weight in faults.items()})
 
     @classmethod
@@ -410,6 +397,15 @@ class Options:
         ]
         drawn = [f"{parameter.name}={value}" for parameter, value in changed]
         return drawn + [f"fault.{name}={weight}" for name, weight in self.faults.items() if weight]
+
+
+def _values(random: Random, parameters: Iterable[Parameter]) -> dict[str, Value]:
+    return {parameter.name: parameter.draw(random) for parameter in parameters}
+
+
+def _weights(random: Random, faults: Iterable[Fault]) -> dict[str, float]:
+    """Draw the weight of each fault, 0 for two of five."""
+    return {f.name: f.weight * random.uniform(0.2, 1) * (random.random() < 0.6) for f in faults}
 
 
 def _parsed(name: str, like: Value, text: str) -> Value:
