@@ -7,7 +7,7 @@ to 0, and older leaders must remain fenced.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from konvene.records.coordinator import Record
 from konvene.records.share_state import (
@@ -135,10 +135,9 @@ def after_update(known: SharePartitionState | None, value: ShareUpdateValue) -> 
 
 
 def _batches(value: ShareSnapshotValue | ShareUpdateValue) -> Batches:
-    batches: tuple[Any, ...] = value.state_batches
     return tuple(
         batch
-        if type(batch) is StateBatch
+        if isinstance(batch, StateBatch)
         else StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-        for batch in batches
+        for batch in value.state_batches
     )

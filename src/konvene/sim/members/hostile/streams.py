@@ -9,7 +9,6 @@ Sometimes it joins as a correct client does, and misbehaves as a member.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from konvene.groups.streams.group import StreamsGroup
 from konvene.internal_topics import OFFSETS_TOPIC
@@ -101,20 +100,20 @@ class HostileStreams(HostileModern):
             [None, None, None, (), (one,), (one, one), (one, strange), (huge,), (huge, strange)]
         )
 
-    def _description(self) -> dict[str, Any]:
-        """Draw the fields that describe a member: changing endpoints, repeated tags, arbitrary offsets."""
+    def _described(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatRequest:
+        """Return the request with a drawn description: new endpoints, repeated tags, arbitrary offsets."""
         random = self.world.random
         tag = KeyValue(key="zone", value=random.choice("ab"))
         endpoint = Endpoint(host=self.name, port=random.randint(0, 65_535))
-        return {
-            "rack_id": random.choice([None, None, "r1", ""]),
-            "user_endpoint": random.choice([None, endpoint]),
-            "client_tags": random.choice([None, None, (tag,), (tag, tag)]),
-            "task_offsets": self._offsets(),
-            "task_end_offsets": self._offsets(),
-            "endpoint_information_epoch": random.choice([-1, 0, 1, 2_000_000_000]),
-            "shutdown_application": random.random() < 0.02,
-        }
+        return request.replace(
+            rack_id=random.choice([None, None, "r1", ""]),
+            user_endpoint=random.choice([None, endpoint]),
+            client_tags=random.choice([None, None, (tag,), (tag, tag)]),
+            task_offsets=self._offsets(),
+            task_end_offsets=self._offsets(),
+            endpoint_information_epoch=random.choice([-1, 0, 1, 2_000_000_000]),
+            shutdown_application=random.random() < 0.02,
+        )
 
     # --- actions ---
 
@@ -135,8 +134,8 @@ class HostileStreams(HostileModern):
             standby_tasks=standby,
             warmup_tasks=warmup,
             process_id=self._any_process_id() if joins or random.random() < 0.2 else None,
-            **self._description(),
         )
+        request = self._described(request)
         self.send(request, random.choice([1, 1, 0]), self._handle_heartbeat)
 
     def join_properly(self) -> None:
