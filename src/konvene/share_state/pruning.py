@@ -8,12 +8,15 @@ Work that might exceed one batch of the log is done in portions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from konvene.shard.contract import NOTHING, Arm, Context, Effect, Outcome
 from konvene.share_state.requests import SharePartitionKey, TopicsDeleted
 from konvene.share_state.state import PositionedRecord, SharePartitionState, snapshot, tombstone
+
+if TYPE_CHECKING:
+    from konvene.share_state.shard import ShareStateShard
 
 SNAPSHOT_COLD = ("cold",)
 PRUNE = ("prune",)
@@ -56,17 +59,7 @@ class SnapshotOffsets:
         return max(first, 0)
 
 
-class PrunedShard(Protocol):
-    """The attributes of a `ShareStateShard` that pruning reads."""
-
-    snapshots: SnapshotOffsets
-
-    @property
-    def states(self) -> Mapping[SharePartitionKey, SharePartitionState]:
-        """The state of each share partition of the shard."""
-
-
-def begin(shard: PrunedShard, context: Context) -> Outcome:
+def begin(shard: ShareStateShard, context: Context) -> Outcome:
     """Arm the timers after a load; the one for orphans only if a share partition's topic no longer exists."""
     timers = (_rearm(SNAPSHOT_COLD, context), _rearm(PRUNE, context))
     if _orphans(shard, context):
@@ -74,14 +67,14 @@ def begin(shard: PrunedShard, context: Context) -> Outcome:
     return Outcome(timers=timers)
 
 
-def prune(shard: PrunedShard, context: Context) -> Outcome:
+def prune(shard: ShareStateShard, context: Context) -> Outcome:
     """Request the deletion of all superseded records (effect `DELETE_RECORDS`)."""
     before = shard.snapshots.superseded_before()
     effects = (Effect(DELETE_RECORDS, before),) if before else ()
     return Outcome(timers=(_rearm(PRUNE, context),), effects=effects)
 
 
-def snapshot_cold(shard: PrunedShard, context: Context) -> Outcome:
+def snapshot_cold(shard: ShareStateShard, context: Context) -> Outcome:
     """Write new snapshots of share partitions whose last one is older than the configured interval.
 
     Does nothing if all of the present snapshots were already written by this function."""
@@ -106,21 +99,21 @@ def _rewritten(state: SharePartitionState, now_ms: int) -> SharePartitionState:
     return state._replace(snapshot_epoch=state.snapshot_epoch + 1, write_timestamp=now_ms)
 
 
-def topics_deleted(shard: PrunedShard, deleted: TopicsDeleted, context: Context) -> Outcome:
+def topics_deleted(shard: ShareStateShard, deleted: TopicsDeleted, context: Context) -> Outcome:
     """Write tombstones for the share partitions of deleted topics."""
     return _delete(shard, [key for key in shard.states if key.topic_id in deleted.topic_ids], context)
 
 
-def delete_orphans(shard: PrunedShard, context: Context) -> Outcome:
+def delete_orphans(shard: ShareStateShard, context: Context) -> Outcome:
     """Write tombstones for share partitions whose topic does not exist."""
     return _delete(shard, _orphans(shard, context), context)
 
 
-def _orphans(shard: PrunedShard, context: Context) -> list[SharePartitionKey]:
+def _orphans(shard: ShareStateShard, context: Context) -> list[SharePartitionKey]:
     return [key for key in shard.states if key.topic_id not in context.topics.by_id]
 
 
-def _delete(shard: PrunedShard, keys: list[SharePartitionKey], context: Context) -> Outcome:
+def _delete(shard: ShareStateShard, keys: list[SharePartitionKey], context: Context) -> Outcome:
     if not keys:
         return NOTHING
     portion = _portion(shard, keys)
@@ -128,7 +121,7 @@ def _delete(shard: PrunedShard, keys: list[SharePartitionKey], context: Context)
     return Outcome(records=records, timers=(Arm(ORPHANS, 0),) if len(portion) < len(keys) else ())
 
 
-def _portion(shard: PrunedShard, keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
+def _portion(shard: ShareStateShard, keys: Iterable[SharePartitionKey]) -> list[SharePartitionKey]:
     """Return the first of `keys`: as many as one outcome can write, at least one."""
     portion: list[SharePartitionKey] = []
     size = 0

@@ -6,8 +6,7 @@ state, fenced epochs, unknown topic. Start offsets and epochs never decrease, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from konvene.errors import MESSAGES, Errors
 from konvene.records.coordinator import Record
@@ -33,6 +32,9 @@ from konvene.share_state.state import (
     update,
 )
 
+if TYPE_CHECKING:
+    from konvene.share_state.shard import ShareStateShard
+
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 NEGATIVE_LEADER_EPOCH = "The leader epoch cannot be a negative number."
 NEGATIVE_STATE_EPOCH = "The state epoch cannot be a negative number."
@@ -43,17 +45,7 @@ REVERSED_BATCH = "A state batch ends before it begins."
 Rejection = tuple[Errors, str]
 
 
-class SharePartitionStates(Protocol):
-    """The attributes of a `ShareStateShard` that the transitions read."""
-
-    updates_per_snapshot: int
-
-    @property
-    def states(self) -> Mapping[SharePartitionKey, SharePartitionState]:
-        """The state of each share partition of the shard."""
-
-
-def initialize(shard: SharePartitionStates, request: Initialize, context: Context) -> Outcome:
+def initialize(shard: ShareStateShard, request: Initialize, context: Context) -> Outcome:
     """Initialize the state of a share partition, or reset it; fenced epochs stay fenced."""
     key, state_epoch, start_offset = request
     known = shard.states.get(key)
@@ -77,7 +69,7 @@ def initialize(shard: SharePartitionStates, request: Initialize, context: Contex
     return _answered(context, Answer(), snapshot(key, initialized, context.end_offset))
 
 
-def read(shard: SharePartitionStates, request: Read, context: Context) -> Outcome:
+def read(shard: ShareStateShard, request: Read, context: Context) -> Outcome:
     """Answer a share-partition leader with the state, and write its leader epoch if that is new."""
     key, leader_epoch = request
     rejection = _negative(key, (leader_epoch, NEGATIVE_LEADER_EPOCH))
@@ -100,7 +92,7 @@ def read(shard: SharePartitionStates, request: Read, context: Context) -> Outcom
     return outcome._replace(when_written=True)
 
 
-def write(shard: SharePartitionStates, request: Write, context: Context) -> Outcome:
+def write(shard: ShareStateShard, request: Write, context: Context) -> Outcome:
     """Write delivery results; `replay` merges them into the state."""
     key, state_epoch, leader_epoch, start_offset, count, batches = request
     rejection = _negative(key, (leader_epoch, NEGATIVE_LEADER_EPOCH), (state_epoch, NEGATIVE_STATE_EPOCH))
@@ -131,7 +123,7 @@ def write(shard: SharePartitionStates, request: Write, context: Context) -> Outc
     return _answered(context, Answer(), _record(shard, key, known, written, context))
 
 
-def read_summary(shard: SharePartitionStates, request: ReadSummary, context: Context) -> Outcome:
+def read_summary(shard: ShareStateShard, request: ReadSummary, context: Context) -> Outcome:
     """Answer with the progress of a share partition, or with defaults and no error if it has no state."""
     key = request.key
     rejection = _negative(key) or _unknown_topic(key, context)
@@ -151,7 +143,7 @@ def read_summary(shard: SharePartitionStates, request: ReadSummary, context: Con
     )
 
 
-def delete(shard: SharePartitionStates, request: Delete, context: Context) -> Outcome:
+def delete(shard: ShareStateShard, request: Delete, context: Context) -> Outcome:
     """Delete the state; deleting a missing one succeeds."""
     key = request.key
     rejection = _negative(key) or _unknown_topic(key, context)
@@ -169,7 +161,7 @@ def _answered(
 
 
 def _record(
-    shard: SharePartitionStates,
+    shard: ShareStateShard,
     key: SharePartitionKey,
     known: SharePartitionState,
     written: SharePartitionState,
