@@ -639,7 +639,7 @@ class World:
                     counts[f"became {type(group).__name__}"] += 1
         if self._trace is not None:
             self._trace(
-                f"{self.steps} {self.event_queue.now_ms} coordinator {event.kind} {event.api or event.key}"
+                f"{self.steps} {self.event_queue.now_ms} coordinator {event.kind} {event.api or event.key or None}"
             )
 
 
