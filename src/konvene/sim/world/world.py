@@ -638,9 +638,8 @@ class World:
                 if old is not None and type(old) is not type(group) and old.members and group.members:
                     counts[f"became {type(group).__name__}"] += 1
         if self._trace is not None:
-            self._trace(
-                f"{self.steps} {self.event_queue.now_ms} coordinator {event.kind} {event.api or event.key or None}"
-            )
+            subject = event.api or event.key or None
+            self._trace(f"{self.steps} {self.event_queue.now_ms} coordinator {event.kind} {subject}")
 
 
 def line(entry: TraceEntry) -> str:
