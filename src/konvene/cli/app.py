@@ -7,7 +7,6 @@ called, so the table repeats the first line of the command's docstring; a test c
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 import click
 
@@ -79,5 +78,5 @@ class LateGroup(click.Group):
 
 @click.command(cls=LateGroup, epilog=COMPLETION, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
-def konvene(**_: Any) -> None:
+def konvene(**_: object) -> None:
     """Kafka's group coordination in Python: a broker, and tools for any Kafka cluster."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -263,7 +263,7 @@ def _value(value: str | None) -> str:
     return "null" if value is None else text_of(value) if value else ""
 
 
-def _document(kind: str, name: str, entries: Sequence[ConfigEntry]) -> dict[str, Any]:
+def _document(kind: str, name: str, entries: Sequence[ConfigEntry]) -> dict[str, object]:
     return {
         "entity_type": kind,
         "entity_name": name or None,

@@ -9,14 +9,13 @@ resolved once. With `--share-group` it is a member of a share group: see `share_
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from konvene.cli.consume_options import parse_consumer_properties, resolve_topics
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
-from konvene.cli.output import note
 from konvene.cli.produce import parse_properties
 from konvene.cli.record_printers import PROPERTIES, JsonPrinter, LinePrinter, Printer
 from konvene.cli.share_consume import consume_share
@@ -99,12 +98,14 @@ def consume(
     konvene consume --include 'greet.*' --group readers --consumer-property group.protocol=consumer
     konvene consume --topic greetings --share-group workers --property print.delivery=true
     """
+    from konvene.client.consumer.settings import consumer_settings
+
     printer = JsonPrinter() if as_json else LinePrinter(parse_properties(properties, PROPERTIES))
     _check_topics(given)
     if given["share_group"] is not None:
         consume_share(connect, printer, given, settings)
         return
-    chosen = _settings(settings)
+    chosen = parse_consumer_properties(settings, consumer_settings)
     given["group"] = _one("--group", given["group"], "group.id", chosen.group_id)
     _check(given, chosen)
 
@@ -118,21 +119,6 @@ def consume(
                 printer.end()
 
     run(job)
-
-
-def _settings(texts: Sequence[str]) -> ConsumerSettings:
-    """Parse the values of `--consumer-property`, and print a note about each property that this client does
-    not have."""
-    from konvene.client.consumer.settings import consumer_settings
-    from konvene.client.errors import Misconfigured
-
-    try:
-        found = consumer_settings(parse_consumer_properties(texts))
-    except Misconfigured as error:
-        raise click.UsageError(f"--consumer-property: {error}.") from None
-    for name in found.unknown:
-        note(f"--consumer-property {name} is unknown and ignored.")
-    return found
 
 
 def _one(option: str, given: str | None, name: str, setting: str | None) -> str | None:

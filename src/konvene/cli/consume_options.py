@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from konvene.cli.options import fail
+from konvene.cli.output import note
 
 if TYPE_CHECKING:
+    from konvene.client.consumer.settings import ConsumerSettings
     from konvene.client.net.cluster import Cluster
+    from konvene.client.share.settings import ShareSettings
+
+    S = TypeVar("S", ConsumerSettings, ShareSettings)
 
 __all__ = ["parse_consumer_properties", "resolve_topics"]
 
 
-def parse_consumer_properties(texts: Sequence[str]) -> dict[str, str]:
-    """Parse the KEY=VALUE arguments of `--consumer-property`. Raises UsageError."""
+def parse_consumer_properties(texts: Sequence[str], parse: Callable[[Mapping[str, str]], S]) -> S:
+    """Parse the KEY=VALUE arguments of `--consumer-property` to settings with `parse`, and print a note about
+    each property that this client does not have. Raises UsageError."""
+    from konvene.client.errors import Misconfigured
+
     properties = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise click.UsageError(f"--consumer-property {text}: write KEY=VALUE.")
         properties[key.strip()] = value
-    return properties
+    try:
+        settings = parse(properties)
+    except Misconfigured as error:
+        raise click.UsageError(f"--consumer-property: {str(error).rstrip('.')}.") from None
+    for name in settings.unknown:
+        note(f"--consumer-property {name} is unknown and ignored.")
+    return settings
 
 
 async def resolve_topics(cluster: Cluster, topic: str | None, include: str | None) -> list[str]:

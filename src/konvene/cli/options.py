@@ -7,7 +7,7 @@ one that does appear is a bug."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "cluster_options", "fail", "fail_all", "failure_of", "json_option", "run"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 
 DEFAULT_SERVER = "localhost:9092"
@@ -80,8 +80,12 @@ def cluster_options(command: F) -> F:
     )
     @functools.wraps(command)
     def wrapped(
-        *args: Any, bootstrap_server: str, command_config: Path | None, timeout: int | None, **kwargs: Any
-    ) -> Any:
+        *args: object,
+        bootstrap_server: str,
+        command_config: Path | None,
+        timeout: int | None,
+        **kwargs: object,
+    ) -> object:
         def connect(client_id: str = "") -> Cluster:
             from konvene.client.net.cluster import Cluster
             from konvene.client.net.settings import ClientSettings, load_command_config
@@ -107,7 +111,7 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
 
 
-def run(job: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run(job: Callable[[], Coroutine[object, object, T]]) -> T:
     """Run the coroutine of a command; raise `Failure` for a `ClientError`.
 
     SIGINT and SIGTERM cancel it, so that it can leave its group, and the exit code is 130."""
@@ -175,4 +179,3 @@ HINTS = {
 }
 
 Connect = Callable[..., "Cluster"]
-Job = Callable[[], Awaitable[Any]]

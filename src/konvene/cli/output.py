@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -35,7 +35,7 @@ class Table(NamedTuple):
     """A table: column heads as in Kafka's tools (`LOG-END-OFFSET`), and rows with a value for each column."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[object]]
     notes: Sequence[str] = ()
     """Lines for standard error, printed before the table."""
     details: Sequence[Sequence[str]] = ()
@@ -51,7 +51,7 @@ class Table(NamedTuple):
         ]
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Format a value for a cell. Control characters are escaped, so that a name cannot move the cursor."""
     if value is None or value == "":
         return MISSING
@@ -79,12 +79,12 @@ def print_tables(tables: Iterable[Table]) -> None:
                     click.echo(f"    {text_of(detail)}")
 
 
-def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
+def print_json(document: Mapping[str, object] | Sequence[object]) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=_plain))
 
 
-def print_json_line(document: Mapping[str, Any], *, ascii_only: bool = False) -> None:
+def print_json_line(document: Mapping[str, object], *, ascii_only: bool = False) -> None:
     """Print one document on one line (JSON Lines).
 
     `ascii_only` escapes all other characters, also those that no encoding can represent."""
@@ -144,7 +144,7 @@ def iso(ms: int) -> str | None:
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{ms % 1000:03d}"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -7,7 +7,7 @@ line that cannot be parsed, aborts it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
@@ -180,7 +180,7 @@ async def _settle(
     sent.clear()
 
 
-async def _lines(stream: BinaryIO) -> Any:
+async def _lines(stream: BinaryIO) -> AsyncIterator[tuple[int, bytes]]:
     """Yield the lines of a stream with their numbers. A thread reads them, so that waiting for input does not
     block the event loop."""
     import asyncio

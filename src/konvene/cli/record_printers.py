@@ -98,10 +98,10 @@ _PARTS: dict[str, Callable[[Any, Mapping[str, str]], bytes]] = {
 """Printable fields of a record, in their order."""
 
 
-def _document(r: Consumed | ShareRecord) -> dict[str, Any]:
+def _document(r: Consumed | ShareRecord) -> dict[str, object]:
     """Return a record as a JSON document. Keys and values that are not UTF-8 are base64 in fields named
     `…_base64`."""
-    out: dict[str, Any] = {
+    out: dict[str, object] = {
         "topic": r.topic,
         "partition": r.partition,
         "offset": r.offset,
@@ -111,7 +111,7 @@ def _document(r: Consumed | ShareRecord) -> dict[str, Any]:
     if delivery_count is not None:
         out["delivery_count"] = delivery_count
     out |= _text("key", r.key) | _text("value", r.value)
-    out["headers"] = [{"name": name} | _text("value", value) for name, value in r.headers]
+    out["headers"] = [{"name": name, **_text("value", value)} for name, value in r.headers]
     return out
 
 

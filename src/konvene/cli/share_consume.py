@@ -14,12 +14,10 @@ import click
 
 from konvene.cli.consume_options import parse_consumer_properties, resolve_topics
 from konvene.cli.options import Connect, run
-from konvene.cli.output import note
 
 if TYPE_CHECKING:
     from konvene.cli.record_printers import Printer
     from konvene.client.share.consumer import ShareConsumer
-    from konvene.client.share.settings import ShareSettings
 
 __all__ = ["CLIENT_ID", "consume_share"]
 
@@ -45,8 +43,10 @@ def consume_share(
     connect: Connect, printer: Printer, given: Mapping[str, Any], properties: Sequence[str]
 ) -> None:
     """Print records as a member of a share group and acknowledge each one."""
+    from konvene.client.share.settings import share_settings
+
     _check(given)
-    chosen = _settings(properties)
+    chosen = parse_consumer_properties(properties, share_settings)
     if chosen.group_id not in (None, given["share_group"]):
         raise click.UsageError(
             f"--share-group {given['share_group']} and --consumer-property group.id={chosen.group_id} "
@@ -83,21 +83,6 @@ def _check(given: Mapping[str, Any]) -> None:
                 f"{option} is a setting of the share group: konvene configs alter --entity-type groups "
                 f"--entity-name {given['share_group']} --add-config {setting}"
             )
-
-
-def _settings(properties: Sequence[str]) -> ShareSettings:
-    """Parse the values of `--consumer-property`, and print a note about each property that this client does
-    not have."""
-    from konvene.client.errors import Misconfigured
-    from konvene.client.share.settings import share_settings
-
-    try:
-        found = share_settings(parse_consumer_properties(properties))
-    except Misconfigured as error:
-        raise click.UsageError(f"--consumer-property: {str(error).rstrip('.')}.") from None
-    for name in found.unknown:
-        note(f"--consumer-property {name} is unknown and ignored.")
-    return found
 
 
 async def _read(consumer: ShareConsumer, printer: Printer, given: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -195,7 +195,7 @@ def _none(pattern: str) -> None:
     fail(f"no topic matches {pattern}", "`konvene topics list` shows the existing topics.")
 
 
-def _summary(t: Topic) -> dict[str, Any]:
+def _summary(t: Topic) -> dict[str, object]:
     return {
         "topic": t.name,
         "topic_id": str(t.topic_id),
@@ -205,7 +205,7 @@ def _summary(t: Topic) -> dict[str, Any]:
     }
 
 
-def _described(t: Topic, settings: Sequence[ConfigEntry]) -> dict[str, Any]:
+def _described(t: Topic, settings: Sequence[ConfigEntry]) -> dict[str, object]:
     partitions = [
         {
             "partition": p.partition,

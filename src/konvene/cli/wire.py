@@ -29,8 +29,9 @@ from konvene.cli.output import note, print_json_line
 
 if TYPE_CHECKING:
     from konvene.codec.schema import Struct
+    from konvene.records.coordinator import RecordType
 
-Turn = Callable[[dict[str, Any]], dict[str, Any]]
+Convert = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @click.group()
@@ -45,7 +46,7 @@ def decode() -> None:
     \b
     {"name":"ConsumerProtocolSubscription","version":0,"hex":"000000010001740000000000"}
     """
-    _each_line(_decoded)
+    _convert_lines(_decoded)
 
 
 @wire.command()
@@ -55,10 +56,10 @@ def encode() -> None:
     \b
     {"name":"GroupMetadataKey","version":0,"json":{"group":"billing"}}
     """
-    _each_line(_encoded)
+    _convert_lines(_encoded)
 
 
-def _each_line(turn: Turn) -> None:
+def _convert_lines(convert: Convert) -> None:
     failed = lines = 0
     for number, raw in enumerate(sys.stdin.buffer, 1):
         if not raw.strip():
@@ -69,7 +70,7 @@ def _each_line(turn: Turn) -> None:
             row = json.loads(raw)
             if not isinstance(row, dict):
                 raise BadLine("not a JSON object")
-            done = turn(row)
+            done = convert(row)
         except ValueError as error:  # Not JSON, not UTF-8, `BadLine` or a `CodecError`.
             failed += 1
             done = _failed(number, row, str(error))
@@ -249,7 +250,7 @@ def _coordinator_values() -> frozenset[type[Struct]]:
     return frozenset(kind.value for kind in _record_types())
 
 
-def _record_types() -> list[Any]:
+def _record_types() -> list[RecordType]:
     from konvene.records import coordinator as c
 
     tables = (c.GROUP_RECORDS, c.SHARE_STATE_RECORDS, c.TRANSACTION_RECORDS, c.AUDIT_RECORDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,7 +74,7 @@ def _partitions(found: list[Delivery]) -> Table:
     return Table(heads, [_partition(each) for each in found])
 
 
-def _partition(each: Delivery) -> tuple[Any, ...]:
+def _partition(each: Delivery) -> tuple[object, ...]:
     row = each.row
     has_start = row["deleted_ms"] is None and row["start_offset"] >= 0
     return (
@@ -96,7 +97,7 @@ def _minutes(worst: list[dict[str, Any]]) -> Table:
     return Table(heads, rows)
 
 
-def _print_problems(shown: list[Delivery], problems: Any) -> None:
+def _print_problems(shown: list[Delivery], problems: Callable[[Delivery], Iterable[str]]) -> None:
     lines = [f"{each.row['group_id']}, {each.name}: {text}." for each in shown for text in problems(each)]
     if lines:
         click.echo()

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,6 +34,7 @@ from konvene.cli.output import note
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Gold, Rebalance
+    from konvene.pipeline.answers.cost import Key as CostKey
     from konvene.pipeline.sources.live import LiveReader
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
@@ -107,7 +108,7 @@ def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> _Li
 def _until(stop: threading.Event) -> Iterator[None]:
     """During the block set `stop` at the first SIGINT or SIGTERM; a second one raises KeyboardInterrupt."""
 
-    def on_signal(number: int, frame: Any) -> None:
+    def on_signal(number: int, frame: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
@@ -143,8 +144,8 @@ class _Printer:
     def __init__(self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool) -> None:
         self.began = False
         self._warehouse, self._groups, self._as_json = warehouse, groups, as_json
-        self._printed: set[tuple[Any, ...]] = set()
-        self._early: set[tuple[Any, ...]] = set()
+        self._printed: set[CostKey] = set()
+        self._early: set[CostKey] = set()
         self._caveats: set[str] = set()
 
     def poll(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,7 @@ from konvene.groups.history import duration
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Cost, Rebalance, RebalanceTrace, Summary
+    from konvene.pipeline.answers.cost import Key as CostKey
 
 __all__ = ["print_documents", "print_rebalance", "print_summary", "print_trace", "trace_document"]
 
@@ -36,7 +37,7 @@ def print_rebalance(rebalance: Rebalance, cost: Cost | None, *, with_cluster: bo
         _echo(evidence, dim=True)
 
 
-def print_documents(rebalances: Iterable[Rebalance], costs: dict[Any, Cost]) -> None:
+def print_documents(rebalances: Iterable[Rebalance], costs: Mapping[CostKey, Cost]) -> None:
     """Print a JSON object per rebalance, one per line."""
     from konvene.pipeline.answers import document, sentence
 
@@ -110,7 +111,7 @@ def _members(trace: RebalanceTrace) -> Table:
     return Table(heads, rows)
 
 
-def trace_document(trace: RebalanceTrace, document: dict[str, Any]) -> dict[str, Any]:
+def trace_document(trace: RebalanceTrace, document: dict[str, object]) -> dict[str, object]:
     """Return the JSON document of a rebalance with the fields of its trace added."""
     return {
         **document,
@@ -168,7 +169,7 @@ def _long(span: str, summary: Summary) -> str:
 
 
 def _tables(summary: Summary) -> Iterable[Table]:
-    rows: list[tuple[Any, ...]] = [
+    rows: list[tuple[object, ...]] = [
         (
             g.group_id, g.group_type, g.rebalances, g.members, _time(g.median_ms), _time(g.slowest_ms),
             _seconds(g.unavailable_ms), g.moved, g.storms,

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -25,7 +25,8 @@ from konvene.cli.output import Progress, note
 from konvene.internal_topics import AUDIT_TOPIC
 
 if TYPE_CHECKING:
-    from konvene.pipeline.answers import Gold, Rebalance
+    from konvene.pipeline.answers import Cost, Gold, Rebalance
+    from konvene.pipeline.answers.cost import Key as CostKey
     from konvene.pipeline.engine import Engine
     from konvene.pipeline.progress import Progress as Step
     from konvene.pipeline.warehouse.warehouse import Warehouse
@@ -47,7 +48,7 @@ __all__ = [
     "work_options",
 ]  # fmt: skip
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 SPARK_FROM_BYTES = 512 << 20
 """Size of the logs from which `--engine auto` uses Spark: below it, starting Spark takes longer than the
@@ -88,9 +89,9 @@ def work_options(command: F) -> F:
                   help="Ignore __konvene_audit: explain from Kafka's own records alone.")  # fmt: skip
     @functools.wraps(command)
     def wrapped(
-        *args: Any, warehouse: Path | None, engine: str, master: str | None, cluster: str, no_audit: bool,
-        **kwargs: Any,
-    ) -> Any:  # fmt: skip
+        *args: object, warehouse: Path | None, engine: str, master: str | None, cluster: str, no_audit: bool,
+        **kwargs: object,
+    ) -> object:  # fmt: skip
         if master is not None and engine == "local":
             raise click.UsageError("--master requires Spark; --engine local does not use it.")
         chosen = "spark" if master is not None else engine
@@ -323,7 +324,7 @@ def _total_bytes(paths: Sequence[str]) -> int:
     return sum(segment.size for copy in find(paths).copies for segment in copy.segments)
 
 
-def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[Any, Any]:
+def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[CostKey, Cost]:
     """Return the cost of each of these rebalances by its key, reading only the tables of their groups."""
     from konvene.pipeline.answers import Ends, costs
     from konvene.pipeline.answers.cost import LAG_COLUMNS

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import click
 
@@ -241,7 +241,7 @@ def _members_table(described: Described, verbose: bool) -> list[Table]:
     columns += ["HEARTBEAT-MS", "HELD"] if group.heartbeat_policy else []
     rows = []
     for m in group.members:
-        row: list[Any] = [group.group_id, m.member_id] + ([m.instance_id] if static else [])
+        row: list[object] = [group.group_id, m.member_id] + ([m.instance_id] if static else [])
         row += [m.client_host, m.client_id, len(m.assignment)]
         if verbose:
             row += [m.epoch, format_partitions(m.assignment)]
@@ -258,7 +258,7 @@ def _members_table(described: Described, verbose: bool) -> list[Table]:
 def _state_table(described: Described, verbose: bool) -> list[Table]:
     group = described.group
     columns = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
-    row: list[Any] = [group.group_id, coordinator_cell(group), group.assignor, group.state]
+    row: list[object] = [group.group_id, coordinator_cell(group), group.assignor, group.state]
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
         row += [group.epoch, group.assignment_epoch]
@@ -332,7 +332,7 @@ def _notes(group: GroupDescription) -> list[str]:
 # JSON -----------------------------------------------------------------------------------------
 
 
-def _any_document(described: AnyDescribed, part: str | None) -> dict[str, Any]:
+def _any_document(described: AnyDescribed, part: str | None) -> dict[str, object]:
     if isinstance(described, Described):
         return _document(described, part)
     from konvene.cli.groups import share as groups_share
@@ -343,7 +343,7 @@ def _any_document(described: AnyDescribed, part: str | None) -> dict[str, Any]:
     return groups_streams.document(described, part)
 
 
-def _document(described: Described, part: str | None) -> dict[str, Any]:
+def _document(described: Described, part: str | None) -> dict[str, object]:
     """Return the description as a JSON document. It includes `offsets` and `members` if `part` is that one or
     None."""
     g = described.group
@@ -373,9 +373,9 @@ def _document(described: Described, part: str | None) -> dict[str, Any]:
     return out
 
 
-def _member(progress: Progress, *, is_consumer_group: bool) -> dict[str, Any]:
+def _member(progress: Progress, *, is_consumer_group: bool) -> dict[str, object]:
     m = progress.member
-    out: dict[str, Any] = {
+    out: dict[str, object] = {
         "member_id": m.member_id,
         "instance_id": m.instance_id,
         "client_id": m.client_id,
@@ -401,12 +401,12 @@ def _member(progress: Progress, *, is_consumer_group: bool) -> dict[str, Any]:
 
 def _pairs_with(
     key: str, partitions: Mapping[TopicPartition, tuple[MemberDescription, ...]]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     return [
         {"topic": tp.topic, "partition": tp.partition, key: members[0].member_id if members else None}
         for tp, members in sorted(partitions.items())
     ]
 
 
-def _pairs(partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
+def _pairs(partitions: Sequence[TopicPartition]) -> list[dict[str, object]]:
     return [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]

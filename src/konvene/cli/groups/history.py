@@ -11,7 +11,7 @@ causes, and one when all members have reached it, with its duration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from konvene.cli.output import Table, iso
 from konvene.client.consumer.fetch import read_partition
@@ -107,7 +107,7 @@ def table(rows: Sequence[RebalanceValue], notes: Sequence[str] = ()) -> Table:
     columns += ["TYPE"] if len(types) > 1 else []
     lines = []
     for v in rows:
-        line: list[Any] = [v.epoch, iso(v.ended_ms), v.state, _duration(v), _members(v), v.protocol]
+        line: list[object] = [v.epoch, iso(v.ended_ms), v.state, _duration(v), _members(v), v.protocol]
         line += [v.leader] if classic else []
         line += [v.group_type] if len(types) > 1 else []
         lines.append(line)
@@ -128,7 +128,7 @@ def _begins(v: RebalanceValue) -> bool:
     return v.group_type != "classic" and v.state in ("Assigning", "Empty")
 
 
-def document(group: str, v: RebalanceValue) -> dict[str, Any]:
+def document(group: str, v: RebalanceValue) -> dict[str, object]:
     """Return a row as a JSON document, with null for unknown values. The epoch of a classic group is named
     `generation`."""
     return {

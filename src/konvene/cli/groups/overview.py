@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from konvene.client.admin.groups import GroupDescription
@@ -20,7 +20,7 @@ def coordinator_cell(group: AnyGroup) -> str:
     return f"{coordinator.host}:{coordinator.port} ({coordinator.id})"
 
 
-def group_document(group: AnyGroup, **epochs: int | None) -> dict[str, Any]:
+def group_document(group: AnyGroup, **epochs: int | None) -> dict[str, object]:
     """Return the fields that the JSON documents of all group types have. `epochs` are additional fields of
     the type."""
     coordinator = group.coordinator

@@ -5,7 +5,7 @@ Other brokers do not report it, and there is nothing to report for groups withou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from konvene.client.admin.streams_groups import StreamsGroupDescription
@@ -37,7 +37,7 @@ def describe_placement(group: StreamsGroupDescription) -> list[str]:
     return lines
 
 
-def placement_document(group: StreamsGroupDescription) -> dict[str, Any] | None:
+def placement_document(group: StreamsGroupDescription) -> dict[str, object] | None:
     """Return the counts that the broker reports as a JSON document; None if it reports none."""
     if group.placement is None:
         return None

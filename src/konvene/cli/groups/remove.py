@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -35,6 +35,7 @@ from konvene.cli.options import (
 from konvene.cli.output import Table, note, print_json, print_tables
 
 if TYPE_CHECKING:
+    from konvene.cli.groups.reset_plan import Topics
     from konvene.client.admin.admin import Admin, Removal
     from konvene.client.errors import KafkaError
     from konvene.client.net.cluster import TopicPartition
@@ -144,7 +145,7 @@ def _show_deletions(deletions: Sequence[Deletion], as_json: bool, *, dry_run: bo
     deleted = [each for each in deletions if not each.is_kept]
     if as_json:
         failed = {each.group: each.failures[0].message for each in deletions if each.is_kept}
-        out: dict[str, Any] = {"deleted": [each.group for each in deleted], "failed": failed}
+        out: dict[str, object] = {"deleted": [each.group for each in deleted], "failed": failed}
         if any(each.topics or each.failures for each in deleted):
             out["deleted_topics"] = [topic for each in deleted for topic in each.topics]
             out["failed_topics"] = [failure.message for each in deleted for failure in each.failures]
@@ -260,7 +261,7 @@ async def _all_committed(admin: Admin, group: str) -> list[TopicPartition]:
     return sorted(tp for tp in found if tp.topic in streams.topology.source_topics)
 
 
-async def _partitions(admin: Admin, topics: Sequence[Any]) -> tuple[list[TopicPartition], list[str]]:
+async def _partitions(admin: Admin, topics: Topics) -> tuple[list[TopicPartition], list[str]]:
     """Return the selected partitions, and the names of those topics selected as a whole that do not exist.
 
     Partitions that are selected by number are not checked: their topic may have been deleted."""
@@ -345,7 +346,7 @@ async def _all_members(admin: Admin, group: str) -> tuple[tuple[str, ...], tuple
     return members, tuple(m.instance_id for m in found if m.instance_id)
 
 
-def _document(each: Removal) -> Mapping[str, Any]:
+def _document(each: Removal) -> Mapping[str, object]:
     return {
         "member_id": each.member_id or None,
         "instance_id": each.instance_id,

@@ -452,7 +452,7 @@ def _show(resets: list[Reset], *, with_group: bool, execute: bool, export: bool,
     fail_all(each.failure for each in resets if each.failure is not None)
 
 
-def _document(reset: Reset, execute: bool) -> dict[str, Any]:
+def _document(reset: Reset, execute: bool) -> dict[str, object]:
     return {
         "group": reset.group,
         "offsets": [

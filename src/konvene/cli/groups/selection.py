@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import click
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from konvene.client.admin.admin import Admin
     from konvene.client.admin.groups import GroupListing
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 
 
@@ -88,9 +88,9 @@ def several_groups(verb: str) -> Callable[[F], F]:
         @click.option("--share", is_flag=True, help="Only share groups; with --all-groups: all share groups.")
         @functools.wraps(command)
         def wrapped(
-            *args: Any, words: tuple[str, ...], options: tuple[str, ...], all_groups: bool, streams: bool,
-            share: bool, **kwargs: Any,
-        ) -> Any:  # fmt: skip
+            *args: object, words: tuple[str, ...], options: tuple[str, ...], all_groups: bool, streams: bool,
+            share: bool, **kwargs: object,
+        ) -> object:  # fmt: skip
             if streams and share:
                 raise click.UsageError("--streams and --share cannot be used together.")
             names = tuple(dict.fromkeys((*words, *options)))
@@ -109,7 +109,7 @@ def one_group(command: F) -> F:
     @click.argument("word", required=False, metavar="GROUP")
     @click.option("--group", "option", metavar="GROUP", help="Alternative to GROUP.")
     @functools.wraps(command)
-    def wrapped(*args: Any, word: str | None, option: str | None, **kwargs: Any) -> Any:
+    def wrapped(*args: object, word: str | None, option: str | None, **kwargs: object) -> object:
         names = {each for each in (word, option) if each is not None}
         if len(names) != 1:
             raise click.UsageError("Give one GROUP (or --group GROUP).")

@@ -8,7 +8,7 @@ delivery count and the remaining lock time. For other brokers a note explains th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.cli.groups.overview import coordinator_cell, group_document
 from konvene.cli.groups.pending_partitions import format_partitions
@@ -97,7 +97,7 @@ def _members_table(described: DescribedShare, verbose: bool) -> list[Table]:
 def _state_table(described: DescribedShare, verbose: bool) -> list[Table]:
     group = described.group
     columns = ["GROUP", "COORDINATOR (ID)", "STATE"]
-    row: list[Any] = [group.group_id, coordinator_cell(group), group.state]
+    row: list[object] = [group.group_id, coordinator_cell(group), group.state]
     if verbose:
         columns += ["GROUP-EPOCH", "ASSIGNMENT-EPOCH"]
         row += [group.epoch, group.assignment_epoch]
@@ -168,7 +168,7 @@ def _errors(described: DescribedShare) -> list[str]:
 # JSON -----------------------------------------------------------------------------------------
 
 
-def document(described: DescribedShare, part: str | None) -> dict[str, Any]:
+def document(described: DescribedShare, part: str | None) -> dict[str, object]:
     """Return the description as a JSON document. It includes `offsets` and `members` if `part` is that one or
     None."""
     g = described.group
@@ -186,7 +186,7 @@ def document(described: DescribedShare, part: str | None) -> dict[str, Any]:
     return out
 
 
-def _member(m: ShareMemberDescription) -> dict[str, Any]:
+def _member(m: ShareMemberDescription) -> dict[str, object]:
     return {
         "member_id": m.member_id,
         "client_id": m.client_id,
@@ -198,7 +198,7 @@ def _member(m: ShareMemberDescription) -> dict[str, Any]:
     }
 
 
-def _offset(tp: TopicPartition, at: SharePartitionOffset) -> dict[str, Any]:
+def _offset(tp: TopicPartition, at: SharePartitionOffset) -> dict[str, object]:
     return {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -211,7 +211,7 @@ def _offset(tp: TopicPartition, at: SharePartitionOffset) -> dict[str, Any]:
 
 def _records(
     tp: TopicPartition, each: InFlightRecords, members: Mapping[str, ShareMemberDescription]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     member = members.get(each.member_id or "")
     return {
         "topic": tp.topic,

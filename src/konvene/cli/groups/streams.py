@@ -10,7 +10,7 @@ group.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.cli.groups.overview import coordinator_cell, group_document
 from konvene.cli.groups.pending_tasks import (
@@ -160,7 +160,7 @@ def _offsets_table(described: DescribedStreams, verbose: bool) -> list[Table]:
     rows = []
     for row in described.offsets:
         tp, at, m = row.partition, row.committed, row.member
-        cells: list[Any] = [group.group_id, tp.topic, tp.partition]
+        cells: list[object] = [group.group_id, tp.topic, tp.partition]
         if verbose:
             epoch = at.leader_epoch if at and at.leader_epoch >= 0 else None
             cells += [at.offset if at else None, epoch, row.log_end_offset, row.lag, row.task]
@@ -175,7 +175,7 @@ def _members_table(described: DescribedStreams, verbose: bool) -> list[Table]:
     group = described.group
     if not verbose:
         columns = ["GROUP", "MEMBER", "PROCESS", "CLIENT-ID", "ASSIGNMENTS"]
-        rows: list[list[Any]] = [
+        rows: list[list[object]] = [
             [group.group_id, m.member_id, m.process_id, m.client_id, format_assignment(m.assignment)]
             for m in group.members
         ]
@@ -205,7 +205,7 @@ def _members_table(described: DescribedStreams, verbose: bool) -> list[Table]:
 def _state_table(described: DescribedStreams, verbose: bool) -> list[Table]:
     group = described.group
     columns = ["GROUP", "COORDINATOR (ID)", "ASSIGNOR", "STATE"]
-    row: list[Any] = [group.group_id, coordinator_cell(group), group.assignor, group.state]
+    row: list[object] = [group.group_id, coordinator_cell(group), group.assignor, group.state]
     if verbose:
         columns += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH"]
         row += [group.epoch, group.assignment_epoch, group.topology.epoch if group.topology else None]
@@ -288,7 +288,7 @@ def notes(described: DescribedStreams) -> list[str]:
 # JSON -----------------------------------------------------------------------------------------
 
 
-def document(described: DescribedStreams, part: str | None) -> dict[str, Any]:
+def document(described: DescribedStreams, part: str | None) -> dict[str, object]:
     """Return the description as a JSON document. It includes `offsets`, `members` and `topology` only if
     `part` requests them."""
     g = described.group
@@ -311,7 +311,7 @@ def document(described: DescribedStreams, part: str | None) -> dict[str, Any]:
     return out
 
 
-def _offset(row: OffsetRow) -> dict[str, Any]:
+def _offset(row: OffsetRow) -> dict[str, object]:
     return {
         "topic": row.partition.topic,
         "partition": row.partition.partition,
@@ -326,7 +326,7 @@ def _offset(row: OffsetRow) -> dict[str, Any]:
     }
 
 
-def _member(progress: Progress, group: StreamsGroupDescription) -> dict[str, Any]:
+def _member(progress: Progress, group: StreamsGroupDescription) -> dict[str, object]:
     m = progress.member
     return {
         "member_id": m.member_id,
@@ -353,7 +353,7 @@ def _member(progress: Progress, group: StreamsGroupDescription) -> dict[str, Any
     }
 
 
-def _task(progress: TaskProgress) -> dict[str, Any]:
+def _task(progress: TaskProgress) -> dict[str, object]:
     active = progress.active_member
     return {
         "task": str(progress.task),
@@ -375,7 +375,7 @@ def _roles(units: Iterable[tuple[Role, Task]]) -> dict[str, list[str]]:
 
 def _units_with(
     key: str, units: Mapping[tuple[Role, Task], tuple[StreamsMemberDescription, ...]]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     return [
         {"role": role.value, "task": str(task), key: [each.member_id for each in members]}
         for (role, task), members in units.items()

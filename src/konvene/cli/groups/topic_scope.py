@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from konvene.client.admin.admin import Admin
     from konvene.client.admin.streams_groups import StreamsGroupDescription
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 __all__ = ["Scope", "delete_topics", "internal_topics", "scope_options", "split_list", "streams_group"]
 
@@ -77,9 +77,9 @@ def scope_options(command: F) -> F:
     )
     @functools.wraps(command)
     def wrapped(
-        *args: Any, topics: tuple[str, ...], inputs: tuple[str, ...], lists: tuple[str, ...],
-        all_topics: bool, all_input_topics: bool, **kwargs: Any,
-    ) -> Any:  # fmt: skip
+        *args: object, topics: tuple[str, ...], inputs: tuple[str, ...], lists: tuple[str, ...],
+        all_topics: bool, all_input_topics: bool, **kwargs: object,
+    ) -> object:  # fmt: skip
         given = {
             "--all-topics": all_topics, "--all-input-topics": all_input_topics,
             "--topic": topics, "--input-topic": inputs, "--input-topics": lists,

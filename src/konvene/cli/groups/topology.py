@@ -6,7 +6,7 @@ StreamsGroupDescribe of any broker contains all of it. If the broker also has a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from konvene.client.admin.streams_groups import StreamsGroupDescription, SubtopologyNodes, TopologyNode
@@ -125,13 +125,13 @@ def _lines(root: Node, prefix: str = "", child_prefix: str = "") -> list[str]:
 # JSON -----------------------------------------------------------------------------------------
 
 
-def document(group: StreamsGroupDescription) -> dict[str, Any] | None:
+def document(group: StreamsGroupDescription) -> dict[str, object] | None:
     """Return the topology as a JSON document, with its processors if the broker reports them; None if the
     group has no topology."""
     topology = group.topology
     if topology is None:
         return None
-    out: dict[str, Any] = {
+    out: dict[str, object] = {
         "epoch": topology.epoch,
         "subtopologies": [
             {
@@ -156,7 +156,7 @@ def document(group: StreamsGroupDescription) -> dict[str, Any] | None:
     return out
 
 
-def _topic(topic: InternalTopic) -> dict[str, Any]:
+def _topic(topic: InternalTopic) -> dict[str, object]:
     return {
         "name": topic.name,
         "partitions": topic.partitions or None,
@@ -165,7 +165,7 @@ def _topic(topic: InternalTopic) -> dict[str, Any]:
     }
 
 
-def _node(node: TopologyNode) -> dict[str, Any]:
+def _node(node: TopologyNode) -> dict[str, object]:
     return {
         "name": node.name,
         "source_topics": list(node.source_topics),

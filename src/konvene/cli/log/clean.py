@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -163,7 +163,7 @@ def _details(each: CleaningResult) -> list[str]:
     return []
 
 
-def _facts(each: CleaningResult) -> dict[str, Any]:
+def _facts(each: CleaningResult) -> dict[str, object]:
     seen = each.initial
     return {
         "topic": each.topic_partition.topic,

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -290,7 +290,7 @@ def _text_batch(folder: Folder, header: BatchHeader, position: int, _alone: bool
         f"{header.size} bytes",
         f"{header.record_count} record{'s' if header.record_count != 1 else ''}",
         f"{facts['timestamp_type']} {iso(header.max_timestamp) or 'none'}",
-        facts["compression"],
+        str(facts["compression"]),
         f"leader epoch {header.partition_leader_epoch}",
     ]
     if header.has_producer_id:
@@ -308,8 +308,8 @@ def _text_record(folder: Folder, header: BatchHeader, record: Record, decode: De
 def _content(header: BatchHeader, record: Record, decode: Decode) -> str:
     if header.is_control:
         facts = control_facts(record)
-        name = facts.pop("control")
-        return " ".join([name, *(f"{field}={_short(value)}" for field, value in facts.items())])
+        kind = str(facts.pop("control"))
+        return " ".join([kind, *(f"{field}={_short(value)}" for field, value in facts.items())])
     facts = decode(record)
     wrong = f"  ({facts['error']})" if "error" in facts else ""
     if "key_type" in facts:
@@ -323,7 +323,7 @@ def _content(header: BatchHeader, record: Record, decode: Decode) -> str:
     return text_of(f"{_bytes(record.key)} = {_bytes(record.value)}{headers}")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return text_of(json.dumps(value, ensure_ascii=False))
 
 
@@ -349,7 +349,7 @@ def _print_listing(path: str, rows: Listing, as_json: bool, most: int | None) ->
         fail(f"{path} is damaged: {rows.fault}")
 
 
-def _with_time(columns: tuple[str, ...], row: tuple[int | None, ...]) -> list[Any]:
+def _with_time(columns: tuple[str, ...], row: tuple[int | None, ...]) -> list[object]:
     return [
         f"{value} ({iso(value)})" if "timestamp" in name and value is not None and value >= 0 else value
         for name, value in zip(columns, row, strict=True)
@@ -392,7 +392,7 @@ def _findings(checked: Verification) -> Iterator[str]:
     return (str(finding) for finding in checked.findings)
 
 
-def _verdict(checked: Verification) -> dict[str, Any]:
+def _verdict(checked: Verification) -> dict[str, object]:
     return {
         "topic": checked.folder.topic,
         "partition": checked.folder.partition,
@@ -408,7 +408,7 @@ def _verdict(checked: Verification) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, object]:
     return {
         "kind": finding.kind,
         "damage": finding.is_damage,

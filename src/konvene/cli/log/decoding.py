@@ -34,7 +34,7 @@ from konvene.records.coordinator import (
 
 __all__ = ["Decode", "batch_facts", "control_facts", "decoder_of", "record_facts", "text_in"]
 
-Decode = Callable[[Record], dict[str, Any]]
+Decode = Callable[[Record], dict[str, object]]
 
 TABLES = {
     OFFSETS_TOPIC: GROUP_RECORDS,
@@ -53,9 +53,9 @@ CONTROLS: dict[ControlType, type[Struct]] = {
 """Control records other than transaction markers; each begins with its own version."""
 
 
-def batch_facts(header: BatchHeader) -> dict[str, Any]:
+def batch_facts(header: BatchHeader) -> dict[str, object]:
     """Return the output fields of a batch, which all its records share."""
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "timestamp_type": "LogAppendTime" if header.timestamp_type else "CreateTime",
         "compression": _compression(header),
         "leader_epoch": header.partition_leader_epoch,
@@ -77,9 +77,9 @@ def _compression(header: BatchHeader) -> str:
 
 def record_facts(
     topic: str | None, partition: int | None, header: BatchHeader, record: Record, read: Decode
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the output fields of a record for `--json`; `read` decodes its key and value."""
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "topic": topic,
         "partition": partition,
         "offset": record.offset,
@@ -108,8 +108,8 @@ def decoder_of(topic: str | None) -> Decode:
     return _plain_record if table is None else lambda record: _coordinator_record(record, table)
 
 
-def _coordinator_record(record: Record, table: dict[int, RecordType]) -> dict[str, Any]:
-    facts: dict[str, Any] = dict.fromkeys(("key_type", "key_name", "key", "value_version", "value"))
+def _coordinator_record(record: Record, table: dict[int, RecordType]) -> dict[str, object]:
+    facts: dict[str, object] = dict.fromkeys(("key_type", "key_name", "key", "value_version", "value"))
     if record.key is None or len(record.key) < 2:
         return facts | {"error": "a coordinator record without a type"}
     facts["key_type"] = code = int.from_bytes(record.key[:2], "big")
@@ -128,7 +128,7 @@ def _coordinator_record(record: Record, table: dict[int, RecordType]) -> dict[st
     return facts
 
 
-def _cluster_record(record: Record) -> dict[str, Any]:
+def _cluster_record(record: Record) -> dict[str, object]:
     facts: dict[str, Any] = dict.fromkeys(("key_type", "key_name", "key", "value_version", "value"))
     try:
         if record.value is not None:
@@ -149,7 +149,7 @@ def _spaced(name: str) -> str:
     return "".join("_" + c if c.isupper() else c for c in name).lstrip("_").upper()
 
 
-def _plain_record(record: Record) -> dict[str, Any]:
+def _plain_record(record: Record) -> dict[str, object]:
     """Return the key and value of a record as text; None for those that are not UTF-8, which the output has
     only as `_hex` fields."""
     return {"key": text_in(record.key), "value": text_in(record.value)}
@@ -163,14 +163,14 @@ def text_in(data: bytes | None) -> str | None:
         return None
 
 
-def control_facts(record: Record) -> dict[str, Any]:
+def control_facts(record: Record) -> dict[str, object]:
     """Return the output fields of a control record: a transaction marker, or a record of the Raft quorum."""
     try:
         kind = control_type(record)
         marker = read_end_marker(record)
         if marker is not None:
             return {"control": kind.name, "coordinator_epoch": marker.coordinator_epoch}
-        facts: dict[str, Any] = {"control": kind.name}
+        facts: dict[str, object] = {"control": kind.name}
         if kind in CONTROLS and record.value is not None:
             version = int.from_bytes(record.value[:2], "big")
             if version in CONTROLS[kind].__versions__:

@@ -7,7 +7,7 @@ cuts off (see `konvene.log.inspect.repair`).
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -139,7 +139,7 @@ def _details(planned: RepairPlan, kept: list[str]) -> list[str]:
     return lines
 
 
-def _facts(planned: RepairPlan, kept: list[str]) -> dict[str, Any]:
+def _facts(planned: RepairPlan, kept: list[str]) -> dict[str, object]:
     offsets = planned.offsets
     return {
         "topic": planned.folder.topic,

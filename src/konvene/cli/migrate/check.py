@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.cli.options import fail
 from konvene.errors import Errors
@@ -16,7 +16,9 @@ from konvene.errors import Errors
 if TYPE_CHECKING:
     from konvene.client.admin.admin import Admin
     from konvene.client.net.cluster import Cluster
+    from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.consumer.group import ConsumerGroup
+    from konvene.groups.group_type import Group
     from konvene.groups.streams.group import StreamsGroup
     from konvene.messages.describe_groups import DescribedGroup
 
@@ -40,7 +42,7 @@ TIMEOUT_MS = 60_000
 class GroupState(NamedTuple):
     """A group with the topics and settings of its cluster."""
 
-    group: Any
+    group: Group
     topics: Mapping[str, int]
     settings: tuple[tuple[str, str], ...]
     now_ms: int
@@ -56,7 +58,7 @@ async def read_group(cluster: Cluster, name: str) -> GroupState:
     return GroupState(group, topics, await _settings(admin, name), int(time.time() * 1000))
 
 
-async def _classic_group(cluster: Cluster, name: str) -> Any:
+async def _classic_group(cluster: Cluster, name: str) -> ClassicGroup | None:
     """Return the classic group of this name, as a coordinator would have it; None if there is none."""
     from konvene.messages.describe_groups import DescribeGroupsRequest
 
@@ -71,7 +73,7 @@ async def _classic_group(cluster: Cluster, name: str) -> Any:
     return _to_state(described)
 
 
-def _to_state(described: DescribedGroup) -> Any:
+def _to_state(described: DescribedGroup) -> ClassicGroup:
     from konvene.groups.classic.group import ClassicGroup, Member, State
 
     protocol = described.protocol_data or None

@@ -29,12 +29,13 @@ from konvene.cli.output import note, print_json, print_tables
 from konvene.cli.sim.options import pairs_of
 
 if TYPE_CHECKING:
+    from konvene.groups.group_type import Group
     from konvene.groups.migration.dry_run import DryRun, DryRunInputs
     from konvene.messages.streams_group_heartbeat import Topology
 
 __all__ = ["migrate"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 @click.group()
@@ -148,7 +149,7 @@ def _counts(texts: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _selected(groups: Mapping[str, Any], names: Sequence[str], to: str | None) -> list[tuple[str, str]]:
+def _selected(groups: Mapping[str, Group], names: Sequence[str], to: str | None) -> list[tuple[str, str]]:
     """Return the names of the selected groups with their target protocols. Raises UsageError for a named
     group that cannot migrate at all."""
     from konvene.groups.classic.group import ClassicGroup
@@ -177,7 +178,7 @@ def _selected(groups: Mapping[str, Any], names: Sequence[str], to: str | None) -
     return found
 
 
-def _target(groups: Mapping[str, Any], name: str, to: str | None) -> str:
+def _target(groups: Mapping[str, Group], name: str, to: str | None) -> str:
     from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.migration.dry_run import default_target
     from konvene.groups.share.group import ShareGroup

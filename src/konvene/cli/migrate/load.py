@@ -20,6 +20,7 @@ from konvene.codec.errors import CodecError
 from konvene.internal_topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from konvene.groups.group_type import Group
     from konvene.groups.shard import GroupShard
     from konvene.log.disk.read_only import ReadOnlyDisk
     from konvene.log.inspect.dump import Folder
@@ -31,7 +32,7 @@ __all__ = ["Loaded", "context_of", "load"]
 class Loaded(NamedTuple):
     """The groups and topics of the logs."""
 
-    groups: Mapping[str, Any]
+    groups: Mapping[str, Group]
     """Groups of all types by id."""
     topics: Mapping[str, int]
     """Known number of partitions by topic."""
@@ -86,7 +87,7 @@ def _loaded(reader: _Reader, folders: Iterable[Folder], offsets: Sequence[Folder
         if key not in by_partition or read.end > by_partition[key].end:
             by_partition[key] = read
     reader.progress.clear()
-    groups: dict[str, Any] = {}
+    groups: dict[str, Group] = {}
     topics: dict[str, int] = {}
     for partition in by_partition.values():
         groups |= partition.shard.groups

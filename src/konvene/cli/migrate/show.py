@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from konvene.cli.migrate.advice import ADVICE, advice_for
+from konvene.cli.migrate.advice import ADVICE, Advice, advice_for
 from konvene.cli.output import Table
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def members_table(result: DryRun) -> Table:
     columns += ["TARGET", "TARGET-STANDBYS"] if streams else ["TARGET"]
     rows = []
     for each in result.members:
-        row: list[Any] = [
+        row: list[object] = [
             result.group_id, each.instance_id or each.member_id, each.client_id, each.client_host,
             each.speaks,
         ]  # fmt: skip
@@ -117,7 +117,7 @@ def _change(member: MemberPlan) -> str:
 # JSON -----------------------------------------------------------------------------------------
 
 
-def document(result: DryRun, *, explain: bool) -> dict[str, Any]:
+def document(result: DryRun, *, explain: bool) -> dict[str, object]:
     """Return the result for a group as a JSON document. `explain` adds what to do about each blocker and
     note."""
     return {
@@ -138,15 +138,15 @@ def document(result: DryRun, *, explain: bool) -> dict[str, Any]:
     }
 
 
-def _remark(to: str, code: str, text: str, member_ids: Sequence[str], explain: bool) -> dict[str, Any]:
-    out: dict[str, Any] = {"code": code, "reason": text, "member_ids": list(member_ids)}
+def _remark(to: str, code: str, text: str, member_ids: Sequence[str], explain: bool) -> dict[str, object]:
+    out: dict[str, object] = {"code": code, "reason": text, "member_ids": list(member_ids)}
     if explain:
         row = advice_for(to, code)
         out["advice"] = None if row is None else row.do
     return out
 
 
-def _member(each: MemberPlan) -> dict[str, Any]:
+def _member(each: MemberPlan) -> dict[str, object]:
     out: dict[str, Any] = each._asdict()
     for name in ("has", "standby", "target", "target_standby", "target_warmup"):
         out[name] = None if out[name] is None else sorted(out[name], key=_sort_key)
@@ -172,7 +172,7 @@ def catalogue_tables() -> list[Table]:
     return [*found, releases()]
 
 
-def _row(row: Any) -> list[str]:
+def _row(row: Advice) -> list[str]:
     return [row.code, ",".join(row.to), row.what]
 
 
@@ -195,7 +195,7 @@ def has_findings(results: Sequence[DryRun]) -> bool:
     return any(each.blockers or each.notes for each in results)
 
 
-def catalogue_document() -> dict[str, Any]:
+def catalogue_document() -> dict[str, object]:
     """Return all blockers and notes, and the client releases that can migrate, as a JSON document."""
     from konvene.groups.streams.classic.client_versions import FIRST_MIGRATING_RELEASE, RELEASES
 

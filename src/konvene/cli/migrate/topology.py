@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from konvene.groups.group_type import Group
     from konvene.groups.streams.topology.topology import Topology as Known
     from konvene.messages.streams_group_heartbeat import Subtopology, TopicInfo, Topology
     from konvene.records.streams import TopicInfo as RecordTopic
@@ -125,7 +126,7 @@ def _topic(document: Any) -> TopicInfo:
     )
 
 
-def topology_of_group(group: Any, name: str) -> Topology:
+def topology_of_group(group: Group | None, name: str) -> Topology:
     """Return the topology of a streams group. Raises UsageError if the group has none."""
     from konvene.groups.streams.group import StreamsGroup
     from konvene.messages.streams_group_heartbeat import CopartitionGroup, Subtopology, Topology

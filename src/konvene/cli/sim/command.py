@@ -30,7 +30,7 @@ from konvene.cli.sim.sweep import sweep
 from konvene.cli.sim.what_if import what_if
 
 if TYPE_CHECKING:
-    from konvene.sim.runs.parallel import Job, Lost, Result
+    from konvene.sim.runs.parallel import Job, Lost, Result, Totals
 
 VIOLATED = 1
 
@@ -156,7 +156,7 @@ def _print_lines(lines: list[str]) -> None:
         click.echo(line)
 
 
-def _document(totals: dict[str, Any], failed: list[tuple[Job, Result | Lost]]) -> dict[str, Any]:
+def _document(totals: dict[str, Totals], failed: list[tuple[Job, Result | Lost]]) -> dict[str, object]:
     from konvene.sim.runs.parallel import Lost
 
     violations = [

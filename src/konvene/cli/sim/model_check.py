@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -60,8 +60,9 @@ def model_check(
     konvene sim model-check --groups streams --partitions 1 --faults 0
     konvene sim model-check --groups share --partitions 1 --faults 0
     """
-    from konvene.sim.model_check import check_model
+    from konvene.sim.model_check import ModelCheckReport, check_model
     from konvene.sim.model_check.consumer_groups import ConsumerGroupModel
+    from konvene.sim.model_check.report import SearchReport
     from konvene.sim.model_check.share_groups import ShareGroupModel
     from konvene.sim.model_check.streams_groups import StreamsGroupModel
     from konvene.sim.runs.parallel import quiet
@@ -81,17 +82,17 @@ def model_check(
 
     try:
         with quiet():
-            report: Any
+            report: ModelCheckReport | SearchReport
             if kind != CLASSIC:
-                worlds: dict[str, Any] = {
+                models: dict[str, type[ConsumerGroupModel | StreamsGroupModel | ShareGroupModel]] = {
                     CONSUMER: ConsumerGroupModel,
                     STREAMS: StreamsGroupModel,
                     SHARE: ShareGroupModel,
                 }
-                world = worlds[kind](
+                model = models[kind](
                     size.members, size.partitions, size.faults, static=size.static, joins=size.starts
                 )
-                report = world.search(limit, depth=depth, progress=report_progress)
+                report = model.search(limit, depth=depth, progress=report_progress)
             else:
                 report = check_model(
                     size.members, size.partitions, size.faults, size.static,
@@ -102,9 +103,9 @@ def model_check(
     finally:
         progress.clear()
     try:
-        if export is not None:
+        if isinstance(report, ModelCheckReport) and export is not None:
             note(f"{report.export(export)} lines written to {export}")
-        if dot is not None:
+        if isinstance(report, ModelCheckReport) and dot is not None:
             dot.write_text(report.dot(), encoding="utf-8")
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")

@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunPlan", "Seeds", "jobs_option", "pairs_of", "run_options", "seeds_of"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 STEPS = {1: 5_000, 2: 20_000}
 """Default number of steps by level."""
@@ -112,10 +112,10 @@ def run_options(command: F) -> F:
                   help="A broker setting; may be repeated.")  # fmt: skip
     @functools.wraps(command)
     def wrapped(
-        *args: Any, groups: str, steps: int | None, level: int, sets: tuple[str, ...],
+        *args: object, groups: str, steps: int | None, level: int, sets: tuple[str, ...],
         settings: tuple[str, ...],
-        **kwargs: Any,
-    ) -> Any:  # fmt: skip
+        **kwargs: object,
+    ) -> object:  # fmt: skip
         plan = RunPlan(
             level,
             _kinds(groups) if level == 1 else _client_types(groups),

@@ -16,7 +16,7 @@ from konvene.cli.sim.options import pairs_of
 
 __all__ = ["can_plot", "plan_options"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 RATE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:/(s|min|m|h))?")
 PER_MINUTE = {"s": 60.0, "min": 1.0, "m": 1.0, "h": 1 / 60, None: 1.0}
@@ -170,8 +170,8 @@ def plan_options(command: F) -> F:
     )
     @functools.wraps(command)
     def wrapped(
-        *args: Any, settings: tuple[str, ...], deploy_pause: float, down_for: float, **words: Any
-    ) -> Any:
+        *args: object, settings: tuple[str, ...], deploy_pause: float, down_for: float, **words: Any
+    ) -> object:
         from konvene.sim.runs.what_if import Plan
 
         known = {field.name for field in dataclasses.fields(Plan)}

@@ -72,7 +72,7 @@ def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder:
     raise click.exceptions.Exit(exit_code)
 
 
-def _summary(rows: list[dict[str, Any]], runs: int) -> dict[str, Any]:
+def _summary(rows: list[dict[str, Any]], runs: int) -> dict[str, object]:
     found = [row for row in rows if row.get("violation") or "lost" in row]
     return {
         "runs": len(rows),

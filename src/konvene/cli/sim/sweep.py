@@ -7,9 +7,9 @@ options for any number of seeds, can be interrupted and resumed, and writes reba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -122,7 +122,7 @@ def _play(folder: Path, plans: dict[str, Plan], seeds: range, engine: str, maste
         end()
 
 
-def _engine(engine: str, master: str) -> tuple[Engine, int, Any]:
+def _engine(engine: str, master: str) -> tuple[Engine, int, Callable[[], None]]:
     """Return the engine, the number of tasks that it runs at once, and a function that stops it."""
     from konvene.pipeline.engine import Local, Spark
 
@@ -138,7 +138,7 @@ def _engine(engine: str, master: str) -> tuple[Engine, int, Any]:
 
 
 def _table(found: Sequence[Figure]) -> Table:
-    rows: list[list[Any]] = []
+    rows: list[list[object]] = []
     for f in sorted(found, key=lambda f: f.metric):
         name = f"{f.metric} ({f.unit})" if f.unit else f.metric
         rows.append(

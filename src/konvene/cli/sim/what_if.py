@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -147,10 +147,10 @@ def _side_by_side(rows: dict[str, list[Measured]]) -> Table:
         first = "P50" if len(rows) == 1 else f"{title.upper()}: P50"
         heads += [first, "P99", "MAX"]
     first_rows = next(iter(rows.values()))
-    cells: list[list[Any]] = []
+    cells: list[list[object]] = []
     for i, row in enumerate(first_rows):
         name = f"{row.name} ({row.unit})" if row.unit else row.name
-        line: list[Any] = [name, row.per]
+        line: list[object] = [name, row.per]
         for each in rows.values():
             line += [_number(value, each[i]) for value in (each[i].p50, each[i].p99, each[i].most)]
         cells.append(line)
@@ -178,7 +178,7 @@ def _causes(results: dict[str, list[Outcome]]) -> list[Table]:
     return tables
 
 
-def _document(title: str, plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _document(title: str, plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, object]:
     from konvene.sim.runs.meter import causes_of, measures
 
     return {

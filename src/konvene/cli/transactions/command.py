@@ -10,7 +10,7 @@ import copy
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ from konvene.cli.options import Connect, cluster_options, json_option, run
 from konvene.cli.output import Table, print_json, print_tables
 from konvene.cli.transactions.hanging import abort, find_hanging
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
@@ -40,7 +40,7 @@ def one_transactional_id(command: F) -> F:
         help="Alternative to TRANSACTIONAL-ID.",
     )
     @functools.wraps(command)
-    def wrapped(*args: Any, word: str | None, option: str | None, **kwargs: Any) -> Any:
+    def wrapped(*args: object, word: str | None, option: str | None, **kwargs: object) -> object:
         names = {each for each in (word, option) if each is not None}
         if len(names) != 1:
             raise click.UsageError("Give one TRANSACTIONAL-ID (or --transactional-id ID).")

@@ -8,7 +8,7 @@ of the marker."""
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -102,7 +102,7 @@ def _show(found: list[HangingTransaction], now_ms: int, as_json: bool) -> None:
         note("`konvene transactions abort --topic NAME --partition N --start-offset OFFSET` aborts one.")
 
 
-def _document(each: HangingTransaction, now_ms: int) -> dict[str, Any]:
+def _document(each: HangingTransaction, now_ms: int) -> dict[str, object]:
     age_ms = now_ms - each.producer.last_timestamp
     return each.partition._asdict() | each.producer._asdict() | {"duration_ms": age_ms}
 

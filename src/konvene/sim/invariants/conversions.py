@@ -6,18 +6,22 @@ groups that an event converted. This module has no `KINDS`: the invariants are t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+from konvene.configs import BrokerConfig
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.modern.group import FIRST_EPOCH, ModernGroup
 from konvene.records.commits import OffsetCommitted
 from konvene.sim.world.event import Event
 
+A = TypeVar("A")
+B = TypeVar("B")
+
 UPGRADE_POLICIES = ("bidirectional", "upgrade")
 DOWNGRADE_POLICIES = ("bidirectional", "downgrade")
 
 
-def converted(event: Event, before: type, after: type) -> list[tuple[str, Any, Any]]:
+def converted(event: Event, before: type[A], after: type[B]) -> list[tuple[str, A, B]]:
     """Return the groups that an event converted from class `before` to class `after`, as tuples of id, group
     before the event, and group after it."""
     if not event.changed or event.is_complete:
@@ -29,9 +33,10 @@ def converted(event: Event, before: type, after: type) -> list[tuple[str, Any, A
     ]
 
 
-def config_of(event: Event) -> Any:
+def config_of(event: Event) -> BrokerConfig:
     """Return the broker configs that were in effect when the event was decided."""
-    return event.context.config if event.context is not None else event.runtime.config
+    config: BrokerConfig = event.context.config if event.context is not None else event.runtime.config
+    return config
 
 
 def check_upgrade(
@@ -66,7 +71,7 @@ def check_downgrade(event: Event, old: ModernGroup[Any], group: ClassicGroup, po
     assert not modern, f"{old!r} is downgraded with {modern}, which do not use the classic protocol"
 
 
-def check_offsets_kept(event: Event, group: Any) -> None:
+def check_offsets_kept(event: Event, group: object) -> None:
     """Check that an event that converted a group writes and removes no committed offset."""
     for record in event.batch.records if event.batch is not None else ():
         assert type(record) is not OffsetCommitted, f"the conversion to {group!r} changes {record}"

@@ -199,7 +199,7 @@ def _longest_timeouts(world: World) -> tuple[int, int]:
     return max(sessions), max(rebalances)
 
 
-def _no_timeouts(group: Any) -> Iterator[tuple[int | None, int]]:
+def _no_timeouts(group: object) -> Iterator[tuple[int | None, int]]:
     yield from ()
 
 

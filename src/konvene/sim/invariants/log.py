@@ -8,7 +8,6 @@ compared; the content of groups is left to the invariants of their types.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
@@ -126,7 +125,7 @@ class DecisionsAreOneBatch(Invariant):
             assert len(keys) == len(batch.pairs), f"one batch has a key twice: {keys.most_common(1)}"
 
 
-def logged_records(outcome: Outcome) -> tuple[Any, ...]:
+def logged_records(outcome: Outcome) -> tuple[object, ...]:
     """Return the records of an outcome as the log stores them: in a transaction, with its producer, or as its
     marker."""
     if outcome.ending is not None:

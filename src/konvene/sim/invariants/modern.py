@@ -6,15 +6,18 @@ and its docstring has the numbers in the catalogue. This module has no `KINDS`: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from konvene.errors import Errors
-from konvene.groups.modern.group import ModernGroup
+from konvene.groups.modern.group import Member, ModernGroup
+from konvene.shard.image import Topic
 from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 
 G = TypeVar("G", bound=ModernGroup[Any])
 
+TimerKey = tuple[str, ...]
+"""Kind of the timer, group id and, for a timer of a member, its member id."""
 LEFT_TEMPORARILY = -2
 """Epoch of a static member that left and may return."""
 MEMBER_TIMERS = ("session", "revocation", "rejoin", "resync")
@@ -35,20 +38,19 @@ def requesting_members(event: Event) -> set[str]:
     """Return the member ids of a request, with the one that its response assigns."""
     if event.request is None:
         return set()
-    response: Any = event.answer
-    return {getattr(event.request, "member_id", ""), str(getattr(response, "member_id", ""))}
+    return {getattr(event.request, "member_id", ""), str(getattr(event.answer, "member_id", ""))}
 
 
-class ModernInvariant(Invariant):
+class ModernInvariant(Invariant, Generic[G]):
     """Base class of invariants of the groups of one type, `group_type`."""
 
-    group_type: type[ModernGroup[Any]]
+    group_type: type[G]
 
 
 # --- ownership and epochs --------------------------------------------------------------------------
 
 
-class OneOwnerInTheLog(ModernInvariant):
+class OneOwnerInTheLog(ModernInvariant[G]):
     """By the records of current assignments alone, no unit has two owners, and every owner is a member."""
 
     record_key: type[Any]
@@ -56,10 +58,10 @@ class OneOwnerInTheLog(ModernInvariant):
     verb = "own"
 
     def __init__(self) -> None:
-        self.owned: dict[str, dict[str, set[Any]]] = {}
+        self.owned: dict[str, dict[str, set[Hashable]]] = {}
         """Units by group and member."""
 
-    def units_of(self, value: Any) -> Iterable[Any]:
+    def units_of(self, value: Any) -> Iterable[Hashable]:
         """Return the units (partitions or tasks) that a current assignment record holds."""
         raise NotImplementedError
 
@@ -71,7 +73,7 @@ class OneOwnerInTheLog(ModernInvariant):
         elif event.batch is not None:
             self._replay(event.batch.records)
         for name, _, group in touched_groups(event, self.group_type):
-            owners: dict[Any, str] = {}
+            owners: dict[Hashable, str] = {}
             for member_id, units in self.owned.get(name, {}).items():
                 for unit in units:
                     other = owners.setdefault(unit, member_id)
@@ -92,7 +94,7 @@ class OneOwnerInTheLog(ModernInvariant):
                     members[key.member_id] = set(self.units_of(record.value))
 
 
-class OrderedEpochs(ModernInvariant):
+class OrderedEpochs(ModernInvariant[G]):
     """Group epoch >= assignment epoch >= each member epoch; none of them decreases, except that of a member
     that leaves temporarily."""
 
@@ -111,7 +113,7 @@ class OrderedEpochs(ModernInvariant):
             if old is not None and event.kind != "loaded":
                 self._check_order(name, old, group)
 
-    def _check_order(self, name: str, old: ModernGroup[Any], group: ModernGroup[Any]) -> None:
+    def _check_order(self, name: str, old: G, group: G) -> None:
         assert group.epoch >= old.epoch, f"{name} fell from {old.epoch} to {group.epoch}"
         assert group.assignment_epoch >= old.assignment_epoch, f"{name}: the assignment's epoch fell"
         for member_id, member in group.members.items():
@@ -124,7 +126,7 @@ class OrderedEpochs(ModernInvariant):
                 )
 
 
-class AssignedWhenEmpty(ModernInvariant):
+class AssignedWhenEmpty(ModernInvariant[G]):
     """The assignment of an empty group is of the group's epoch, and has no targets."""
 
     def after(self, event: Event) -> None:
@@ -136,7 +138,7 @@ class AssignedWhenEmpty(ModernInvariant):
                 assert not group.targets, f"{group!r}: there are targets for {sorted(group.targets)}"
 
 
-class ConsistentIndexes(ModernInvariant):
+class ConsistentIndexes(ModernInvariant[G]):
     """An instance id has one member, and every index of a group equals one that is rebuilt from its
     members."""
 
@@ -165,15 +167,15 @@ class ConsistentIndexes(ModernInvariant):
 # --- the log ---------------------------------------------------------------------------------------
 
 
-class DurableState(ModernInvariant):
+class DurableState(ModernInvariant[G]):
     """Base class of invariants about the state of a group that survives a restart."""
 
-    def durable_part(self, group: Any) -> Any:
+    def durable_part(self, group: G) -> G:
         """Return a copy of the group without the state that a restart may lose."""
         raise NotImplementedError
 
 
-class StoredInTheLog(DurableState):
+class StoredInTheLog(DurableState[G]):
     """At every moment the log holds a group as it is, with its members in the same order."""
 
     def after(self, event: Event) -> None:
@@ -186,7 +188,7 @@ class StoredInTheLog(DurableState):
             assert list(group.members) == list(stored.members), f"{group!r}: members in another order"
 
 
-class RestoredFromTheLog(DurableState):
+class RestoredFromTheLog(DurableState[G]):
     """A group is loaded as it was when the previous process ended, unless the log lost batches."""
 
     def after(self, event: Event) -> None:
@@ -203,10 +205,10 @@ class RestoredFromTheLog(DurableState):
 # --- timers ----------------------------------------------------------------------------------------
 
 
-class TimersAsNeeded(ModernInvariant):
+class TimersAsNeeded(ModernInvariant[G]):
     """A group has the timers that its members need, and no others."""
 
-    def timers_of(self, group: Any) -> tuple[set[Any], set[Any]]:
+    def timers_of(self, group: G) -> tuple[set[TimerKey], set[TimerKey]]:
         """Return the keys of the timers that a group needs, and of those that it may have as well."""
         raise NotImplementedError
 
@@ -225,13 +227,13 @@ class TimersAsNeeded(ModernInvariant):
             assert not leaked, f"{group!r}: timers are armed that it does not require: {sorted(leaked)}"
 
 
-def timers_of_members(group: Any, unrevoked: object) -> tuple[set[Any], set[Any]]:
+def timers_of_members(group: ModernGroup[Any], unrevoked: object) -> tuple[set[TimerKey], set[TimerKey]]:
     """Return the keys of the timers that members require, and of those that may be armed as well. Each member
     requires a session timer; a member in state `unrevoked` also a revocation timer. Members of the classic
     protocol may have timers to rejoin and to sync."""
     name = group.group_id
-    required: set[Any] = {("session", name, member_id) for member_id in group.members}
-    allowed: set[Any] = set()
+    required: set[TimerKey] = {("session", name, member_id) for member_id in group.members}
+    allowed: set[TimerKey] = set()
     for member_id, member in group.members.items():
         if member.classic is not None:
             allowed |= {("rejoin", name, member_id), ("resync", name, member_id)}
@@ -240,7 +242,7 @@ def timers_of_members(group: Any, unrevoked: object) -> tuple[set[Any], set[Any]
     return required, allowed
 
 
-class SessionsRestartOnRequests(ModernInvariant):
+class SessionsRestartOnRequests(ModernInvariant[G]):
     """The session of a member restarts with its own requests only; an accepted heartbeat gives it the full
     timeout."""
 
@@ -262,7 +264,7 @@ class SessionsRestartOnRequests(ModernInvariant):
         if event.is_request(self.api) and event.error is Errors.NONE:
             self._check_heartbeat(event)
 
-    def _check_group(self, event: Event, name: str, group: ModernGroup[Any]) -> None:
+    def _check_group(self, event: Event, name: str, group: G) -> None:
         old = event.before.groups.get(name)
         requesting = requesting_members(event)
         for member_id in group.members:
@@ -287,7 +289,7 @@ class SessionsRestartOnRequests(ModernInvariant):
         )
 
 
-class ExpiredMembersLeave(ModernInvariant):
+class ExpiredMembersLeave(ModernInvariant[G]):
     """A session or a rebalance timeout that expires removes its member, and no other."""
 
     unrevoked: object
@@ -308,7 +310,7 @@ class ExpiredMembersLeave(ModernInvariant):
         )
 
 
-class FixedRevocationTimeouts(ModernInvariant):
+class FixedRevocationTimeouts(ModernInvariant[G]):
     """A member has its rebalance timeout to confirm a revocation; later targets and heartbeats do not extend
     it."""
 
@@ -323,7 +325,7 @@ class FixedRevocationTimeouts(ModernInvariant):
                 for member_id, member in group.members.items():
                     self._check_member(event, name, member_id, member)
 
-    def _check_member(self, event: Event, name: str, member_id: str, member: Any) -> None:
+    def _check_member(self, event: Event, name: str, member_id: str, member: Member) -> None:
         deadline = event.runtime.coordinator.deadlines.get(("revocation", name, member_id))
         known = self.deadlines.pop((name, member_id), None)
         if deadline is None:
@@ -347,7 +349,7 @@ class FixedRevocationTimeouts(ModernInvariant):
 # --- requests --------------------------------------------------------------------------------------
 
 
-class ExpectedHeartbeatErrors(ModernInvariant):
+class ExpectedHeartbeatErrors(ModernInvariant[G]):
     """A heartbeat is answered with the error that the protocol requires; a rejected one changes nothing."""
 
     api: str
@@ -370,7 +372,7 @@ class ExpectedHeartbeatErrors(ModernInvariant):
         assert not (rejected and event.changed), f"{sender} is rejected, but something changed"
 
 
-class CacheableResponses(ModernInvariant):
+class CacheableResponses(ModernInvariant[G]):
     """A response that the coordinator declares cacheable is repeatable: deciding its request again writes
     nothing, and sets the same timers."""
 
@@ -390,11 +392,11 @@ class CacheableResponses(ModernInvariant):
         return repeated.replies[0].response
 
 
-class FencedCommits(ModernInvariant):
+class FencedCommits(ModernInvariant[G]):
     """A commit is accepted at the member's epoch; at an older one, for partitions that the member owned by
     then."""
 
-    def owned_since(self, group: Any, member: Any, topic: Any, partition: int) -> int | None:
+    def owned_since(self, group: G, member: Any, topic: Topic, partition: int) -> int | None:
         """Return the epoch since which a member owns a partition of a topic; None if it does not own it."""
         raise NotImplementedError
 
@@ -411,7 +413,7 @@ class FencedCommits(ModernInvariant):
             sender = f"{request.member_id} at {request.generation_id_or_member_epoch} of {group!r}"
             assert event.error is expected, f"{sender} commits: {event.error!r}, not {expected!r}"
 
-    def _expected_error(self, event: Event, group: ModernGroup[Any]) -> Errors:
+    def _expected_error(self, event: Event, group: G) -> Errors:
         request, epoch = event.request, event.request.generation_id_or_member_epoch
         if epoch < 0 and not group.members:
             return Errors.NONE
@@ -428,8 +430,8 @@ class FencedCommits(ModernInvariant):
         for topic in request.topics:
             found = event.runtime.topics.by_name.get(topic.name)
             for p in topic.partitions:
-                exists = found is not None and 0 <= p.partition_index < found.partitions
-                if not exists or len(p.committed_metadata or "") > max_bytes:
+                is_too_long = len(p.committed_metadata or "") > max_bytes
+                if found is None or not 0 <= p.partition_index < found.partitions or is_too_long:
                     continue  # The partition has an error of its own.
                 since = self.owned_since(group, member, found, p.partition_index)
                 if since is None or epoch < since:
@@ -451,15 +453,15 @@ class FencedCommits(ModernInvariant):
             return
 
 
-def _stale(member: Any) -> Errors:
+def _stale(member: Member) -> Errors:
     return Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION
 
 
-class ServedClassicMembers(ModernInvariant):
+class ServedClassicMembers(ModernInvariant[G]):
     """The generation of a classic member is its epoch, and it has to rejoin exactly when its assignment
     changes."""
 
-    def rejoin_causes(self, event: Event, group: Any, member: Any) -> list[str]:
+    def rejoin_causes(self, event: Event, group: G, member: Any) -> list[str]:
         """Return the causes for which a member has to rejoin, after its heartbeat."""
         raise NotImplementedError
 

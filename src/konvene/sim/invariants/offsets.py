@@ -17,6 +17,7 @@ from konvene.groups.classic.subscriptions import CONSUMER
 from konvene.groups.group_type import Group, group_type_of, is_empty
 from konvene.groups.offsets.expiry import EXPIRY_KEY as RETENTION
 from konvene.groups.offsets.expiry import NEXT_BATCH_MS
+from konvene.messages.offset_fetch import OffsetFetchResponsePartitions, OffsetFetchResponseTopics
 from konvene.records.commits import Committed, OffsetCommitted
 from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.sim.invariants.classic.generations import accepts_earlier_epoch
@@ -295,7 +296,9 @@ class OffsetsAreTheLastCommitted(Invariant):
                 total = sum(key[0] == group.group_id for key in self.expected)
                 assert found == total, f"{group.group_id}: {found} of {total} offsets are returned"
 
-    def _check_fetched_partition(self, event: Event, key: OffsetKey, fetched: Any) -> None:
+    def _check_fetched_partition(
+        self, event: Event, key: OffsetKey, fetched: OffsetFetchResponsePartitions
+    ) -> None:
         unstable = event.request.require_stable and self._is_unstable(key)
         reported = fetched.error_code == Errors.UNSTABLE_OFFSET_COMMIT
         assert unstable == reported, f"{key} is unstable: {unstable}; returned is {fetched}"
@@ -443,7 +446,9 @@ class RecreatedTopicsHaveNoOffsets(Invariant):
             assert p.committed_offset == offset, f"{group} {found.name}: {p.committed_offset}, not {offset}"
 
 
-def _fetched_partitions(response: Any) -> Iterator[tuple[str, Any, Any]]:
+def _fetched_partitions(
+    response: object,
+) -> Iterator[tuple[str, OffsetFetchResponseTopics, OffsetFetchResponsePartitions]]:
     """Yield the group id, topic and partition of each result of an OffsetFetch response."""
     for group in getattr(response, "groups", ()):
         for topic in group.topics:

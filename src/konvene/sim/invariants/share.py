@@ -47,7 +47,7 @@ class ShareGroupsAreStored(Invariant):
                     assert loaded == before, f"{name} was {before}, but is loaded as {loaded}"
 
 
-class ShareEpochsAreInOrder(OrderedEpochs):
+class ShareEpochsAreInOrder(OrderedEpochs[ShareGroup]):
     """M2: of share groups, group epoch >= assignment epoch >= each member epoch, and none of them
     decreases."""
 

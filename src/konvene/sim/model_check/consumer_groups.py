@@ -18,10 +18,11 @@ Simpler than the model of classic groups (`search`): no slow disk, no commits, n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from konvene.codec.schema import Struct
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
 from konvene.errors import Errors
@@ -57,6 +58,7 @@ from konvene.sim.invariants.consumer.targets import (
     MetadataHashIsCurrent,
     TargetsAreComplete,
 )
+from konvene.sim.invariants.modern import TimerKey
 from konvene.sim.model_check.group_model import (
     FENCED,
     GROUP,
@@ -65,12 +67,13 @@ from konvene.sim.model_check.group_model import (
     ORDERS,
     GroupModel,
     Transition,
+    group_in,
     relative_to,
     with_client,
     without_messages,
 )
 from konvene.sim.model_check.symmetric_assignor import assign_symmetrically
-from konvene.sim.world.event import Event, Invariant, InvariantViolation, View
+from konvene.sim.world.event import Event, InvariantViolation, View
 
 INVARIANTS = (
     PartitionsHaveOneOwner, EpochsAreInOrder, EmptyGroupsHaveNoTargets, StableGroupsAreReconciled,
@@ -116,12 +119,12 @@ class State(NamedTuple):
     faults: int
 
 
-class ConsumerGroupModel(GroupModel):
+class ConsumerGroupModel(GroupModel[State, Client]):
     """The model of one consumer group. See `GroupModel` for the bounds. With `symmetric` states that differ
     only in the names of dynamic members are one state; by default that is used for more than two dynamic
     members."""
 
-    invariants: tuple[type[Invariant], ...] = INVARIANTS
+    invariants: tuple[type[object], ...] = INVARIANTS
 
     def __init__(
         self, members: int = 2, partitions: int = 2, faults: int = 1, *, static: int = 0, joins: int = 1,
@@ -143,7 +146,7 @@ class ConsumerGroupModel(GroupModel):
         self.group_configs = GroupConfigs(self.config)
         self.check_event = observer([invariant() for invariant in INVARIANTS])
 
-    def key(self, state: State) -> Any:
+    def key(self, state: State) -> Hashable:
         group, base = state.group, state.group.epoch if state.group is not None else 0
         since = relative_to(base)
         clients = [
@@ -182,12 +185,12 @@ class ConsumerGroupModel(GroupModel):
         return shape, tuple(clients), state.grown, state.faults
 
     @staticmethod
-    def _order(state: State, clients: list[Any]) -> list[int]:
+    def _order(state: State, clients: Sequence[object]) -> list[int]:
         """Return the indexes of the clients in their canonical order: static clients by number, then dynamic
         ones in the order of the group's members, and those that are not members by their own state."""
         positions = {} if state.group is None else {name: n for n, name in enumerate(state.group.members)}
 
-        def rank(n: int) -> Any:
+        def rank(n: int) -> tuple[int, int, str]:
             client = state.clients[n]
             if client.static:
                 return (0, n, "")
@@ -211,7 +214,7 @@ class ConsumerGroupModel(GroupModel):
 
     # --- transitions ---
 
-    def transitions(self, state: State) -> Iterator[Transition]:
+    def transitions(self, state: State) -> Iterator[Transition[State]]:
         for index, client in enumerate(state.clients):
             yield from self.client_transitions(state, index, client)
         if not state.grown:
@@ -236,12 +239,12 @@ class ConsumerGroupModel(GroupModel):
     def receives(self, client: Client) -> Client:
         return _after_response(client)
 
-    def carries_out(self, state: State, index: int, client: Client) -> Iterator[Transition]:
+    def carries_out(self, state: State, index: int, client: Client) -> Iterator[Transition[State]]:
         if client.inside and client.target is not None and _may_carry_out(client):
             done = client._replace(held=client.target, target=None, owes_report=True)
             yield Transition(f"{client.name} carries out", with_client(state, index, done), True)
 
-    def _timers(self, state: State, group: ConsumerGroup) -> Iterator[Transition]:
+    def _timers(self, state: State, group: ConsumerGroup) -> Iterator[Transition[State]]:
         alive = {c.member_id for c in state.clients if c.inside}
         for member in list(group.members.values()):
             dead = member.member_id not in alive
@@ -256,7 +259,7 @@ class ConsumerGroupModel(GroupModel):
                     label = f"the {kind} timeout of {member.member_id} expires"
                     yield Transition(label, after._replace(faults=state.faults - cost), not cost)
 
-    def leaves(self, state: State, index: int, client: Client) -> Transition:
+    def leaves(self, state: State, index: int, client: Client) -> Transition[State]:
         epoch = -2 if client.static and client.joins else -1
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP, member_id=client.member_id, member_epoch=epoch,
@@ -268,7 +271,9 @@ class ConsumerGroupModel(GroupModel):
 
     # --- the core ---
 
-    def decide(self, state: State, request: Any, key: Any = None) -> tuple[State, Any]:
+    def decide(
+        self, state: State, request: Struct | None, key: TimerKey | None = None
+    ) -> tuple[State, Struct | Errors | None]:
         shard = GroupShard()
         before = state.group
         topics = self.topics[state.grown]
@@ -293,7 +298,7 @@ class ConsumerGroupModel(GroupModel):
             outcome, rejected = None, error.error
         for record in (*outcome.records, *outcome.soft_records) if outcome is not None else ():
             shard.replay(record)
-        group: Any = shard.groups.get(GROUP)
+        group = group_in(shard, ConsumerGroup)
         answer = rejected if outcome is None else next((r.response for r in outcome.replies), None)
         event = Event(
             "timer" if request is None else "request",

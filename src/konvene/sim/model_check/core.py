@@ -16,7 +16,7 @@ a `GroupRuntime` that invariants read; it is no subclass of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from konvene.codec.schema import Struct
@@ -135,7 +135,7 @@ class StepCache:
         classes = [type(invariant) for invariant in invariants_of(KINDS)]
         self.invariants = [each for each in classes if each in RESTORABLE or "__init__" not in vars(each)]
         self.left_out = [each for each in classes if each not in self.invariants]
-        self._steps: dict[tuple[Any, ...], Step] = {}
+        self._steps: dict[Hashable, Step] = {}
         self._coordinators: dict[Coordinator, Coordinator] = {}
 
     def __repr__(self) -> str:
@@ -388,7 +388,7 @@ class _StepRuntime:
         view = full_view(self.core)
         self._observe(Event("audit", cast("GroupRuntime", self), view, view))
 
-    def due_ms(self, key: Any) -> int | None:
+    def due_ms(self, key: Hashable) -> int | None:
         """Return the delay with which a timer was armed in this step, or None if it is not armed.
 
         Timers of earlier steps return 1, since the model does not track the remaining time."""

@@ -14,11 +14,13 @@ state must lead, without another fault, to one in which every member has its tar
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
+from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.groups.shard import GroupShard
 from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress
 from konvene.sim.model_check.report import SearchReport
 from konvene.sim.world.event import InvariantViolation
@@ -31,23 +33,64 @@ NAMES = "abcd"
 FENCED = (Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID)
 
 
-class Transition(NamedTuple):
+class ModelClient(Protocol):
+    """A client of any model: a tuple with these fields."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inside(self) -> bool: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def request(self) -> Struct | None: ...
+
+    @property
+    def response(self) -> object: ...
+
+    @property
+    def joins(self) -> int: ...
+
+    def _replace(self, *, request: None = ..., response: None = ..., has_all_tags: bool = ...) -> Self: ...
+
+
+class ModelState(Protocol):
+    """A state of any model: a tuple with these fields."""
+
+    @property
+    def clients(self) -> tuple[Any, ...]: ...
+
+    @property
+    def faults(self) -> int: ...
+
+    def _replace(self, *, clients: tuple[Any, ...] = ..., faults: int = ...) -> Self: ...
+
+
+C = TypeVar("C", bound=ModelClient)
+G = TypeVar("G")
+S = TypeVar("S", bound=ModelState)
+
+
+class Transition(NamedTuple, Generic[S]):
     """A transition of a model: its label, and the state after it."""
 
     label: str
-    state: Any
+    state: S
     spontaneous: bool
     """Whether the transition needs neither a fault nor the decision of a client to start or leave."""
 
 
-class GroupModel:
+class GroupModel(Generic[S, C]):
     """Base class of models with `members` clients, of which the first `static` are static members. Each
     client is started at most `joins` times, a static one once more; at most `faults` faults happen.
 
     Raises ValueError for impossible bounds."""
 
-    invariants: tuple[type[Any], ...] = ()
-    begin: Any
+    invariants: tuple[type[object], ...] = ()
+    begin: S
     """The first state."""
 
     def __init__(self, members: int, partitions: int, faults: int, static: int, joins: int) -> None:
@@ -59,46 +102,46 @@ class GroupModel:
 
     # --- for subclasses ---
 
-    def key(self, state: Any) -> Hashable:
+    def key(self, state: S) -> Hashable:
         """Return a key that is equal for states that behave alike; epochs in it are relative to the
         group's."""
         raise NotImplementedError
 
-    def is_settled(self, state: Any) -> bool:
+    def is_settled(self, state: S) -> bool:
         """Return True if every member has its target and no message is under way."""
         raise NotImplementedError
 
-    def transitions(self, state: Any) -> Iterator[Transition]:
+    def transitions(self, state: S) -> Iterator[Transition[S]]:
         """Yield all transitions of a state. Raises `InvariantViolation`."""
         raise NotImplementedError
 
-    def decide(self, state: Any, request: Any) -> tuple[Any, Any]:
+    def decide(self, state: S, request: Struct) -> tuple[S, object]:
         """Return the state after the coordinator handled a request, and its response."""
         raise NotImplementedError
 
-    def starts(self, client: Any) -> Any:
+    def starts(self, client: C) -> C:
         """Return the client after its process started, ready to join with epoch 0; `sends` then sends its
         heartbeat."""
         raise NotImplementedError
 
-    def sends(self, client: Any) -> Any:
+    def sends(self, client: C) -> C:
         """Return the client with its next heartbeat as the request under way."""
         raise NotImplementedError
 
-    def receives(self, client: Any) -> Any:
+    def receives(self, client: C) -> C:
         """Return the client after it handled the response that has reached it."""
         raise NotImplementedError
 
-    def client_faults(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
+    def client_faults(self, state: S, index: int, client: C) -> Iterator[Transition[S]]:
         """Yield the transitions in which the client itself fails; by default there are none."""
         yield from ()
 
-    def carries_out(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
+    def carries_out(self, state: S, index: int, client: C) -> Iterator[Transition[S]]:
         """Yield the transitions in which a client takes or revokes what was assigned to it; by default there
         are none."""
         yield from ()
 
-    def leaves(self, state: Any, index: int, client: Any) -> Transition:
+    def leaves(self, state: S, index: int, client: C) -> Transition[S]:
         """Return the transition in which a member leaves the group."""
         raise NotImplementedError
 
@@ -124,7 +167,7 @@ class GroupModel:
         labels = [""]
         settled: list[int] = []
 
-        def expand(number: int, state: Any) -> None:
+        def expand(number: int, state: S) -> None:
             report.states += 1
             report.depth = found.depths[number]
             if self.is_settled(state):
@@ -154,7 +197,7 @@ class GroupModel:
 
     # --- clients ---
 
-    def client_transitions(self, state: Any, index: int, client: Any) -> Iterator[Transition]:
+    def client_transitions(self, state: S, index: int, client: C) -> Iterator[Transition[S]]:
         """Yield the transitions of one client: what it does next, and the loss of its request or response."""
         name = client.name
         yield from self.client_faults(state, index, client)
@@ -184,20 +227,27 @@ class GroupModel:
             yield self.leaves(state, index, client)
 
 
-def with_client(state: Any, index: int, client: Any, *, fault: bool = False) -> Any:
+def with_client(state: S, index: int, client: ModelClient, *, fault: bool = False) -> S:
     """Return the state with one client replaced and, if the transition is a `fault`, one fault less to
     spend."""
     clients = (*state.clients[:index], client, *state.clients[index + 1 :])
     return state._replace(clients=clients, faults=state.faults - fault)
 
 
-def without_messages(clients: tuple[Any, ...]) -> tuple[Any, ...]:
+def without_messages(clients: tuple[C, ...]) -> tuple[C, ...]:
     """Return the clients after their connections to the coordinator were lost, with all requests and
     responses."""
     return tuple(c._replace(request=None, response=None, has_all_tags=True) for c in clients)
 
 
-def relative_to(base: int) -> Any:
+def group_in(shard: GroupShard, group_type: type[G]) -> G | None:
+    """Return the group of the model as `shard` has it; None if it does not exist."""
+    group = shard.groups.get(GROUP)
+    assert group is None or isinstance(group, group_type), f"{group!r} is no {group_type.__name__}"
+    return group
+
+
+def relative_to(base: int) -> Callable[[int], int]:
     """Return a function that replaces a positive epoch by one that depends only on its distance from `base`,
     and keeps 0 and negative epochs (joining, leaving)."""
 

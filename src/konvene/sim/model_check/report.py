@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from konvene.sim.world.event import InvariantViolation
 
@@ -42,7 +41,7 @@ class SearchReport:
             return InvariantViolation(EVERYONE_SETTLES, "the group never settles from here")
         return self.violated
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the report as a document for JSON."""
         violation = self.violation
         return {

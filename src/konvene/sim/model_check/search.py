@@ -25,7 +25,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from konvene.sim.model_check.core import StepCache, ViolatingStep
 from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress
@@ -87,7 +86,7 @@ class ModelCheckReport:
         """Return True if all reachable states were expanded."""
         return self.violation is None and not self.left
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the report as a document for JSON, without the states."""
         counts = {
             name: getattr(self, name)
@@ -313,7 +312,7 @@ class _Search:
             for move in self.model.moves(self.states[source]):
                 yield source, move, self.graph.number_of(self.symmetry.canonical(move.state))
 
-    def export_lines(self, bounds: dict[str, int]) -> Iterator[dict[str, Any]]:
+    def export_lines(self, bounds: dict[str, int]) -> Iterator[dict[str, object]]:
         """Yield the JSON documents that `ModelCheckReport.export` describes, one for each line."""
         yield {"model": bounds, "states": len(self.states)}
         last = -1
@@ -328,7 +327,7 @@ class _Search:
         for number in range(last + 1, len(self.states)):
             yield self._exported_state(number)
 
-    def _exported_state(self, number: int) -> dict[str, Any]:
+    def _exported_state(self, number: int) -> dict[str, object]:
         state = self.states[number]
         coordinator = state.coordinator
         group = coordinator.group

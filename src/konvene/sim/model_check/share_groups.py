@@ -20,7 +20,7 @@ Left out: records. Their delivery is checked in `sim.share` and in the exhaustiv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import reduce
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -66,6 +66,7 @@ from konvene.sim.model_check.group_model import (
     ORDERS,
     GroupModel,
     Transition,
+    group_in,
     relative_to,
     with_client,
     without_messages,
@@ -119,11 +120,11 @@ class State(NamedTuple):
     faults: int
 
 
-class ShareGroupModel(GroupModel):
+class ShareGroupModel(GroupModel[State, Client]):
     """The model of a share group and its share coordinator. See `GroupModel` for the bounds; `admin` is how
     many requests an administrator may send."""
 
-    invariants: tuple[type[Any], ...] = INVARIANTS
+    invariants: tuple[type[object], ...] = INVARIANTS
 
     def __init__(
         self, members: int = 2, partitions: int = 1, faults: int = 1, *, static: int = 0, joins: int = 1,
@@ -142,10 +143,10 @@ class ShareGroupModel(GroupModel):
         self.check_event = observer([invariant() for invariant in INVARIANTS])
         self.coordinator = Coordinator(self.config, NOW_MS)
         self.invariants = (*INVARIANTS, *map(type, self.coordinator.invariants))
-        self._decisions: dict[Any, tuple[Any, Any, tuple[Job, ...]]] = {}
+        self._decisions: dict[Hashable, tuple[ShareGroup | None, Any, tuple[Job, ...]]] = {}
         """Group, response and new jobs after each decision made so far, by its inputs."""
 
-    def key(self, state: Any) -> Any:
+    def key(self, state: State) -> Hashable:
         since = relative_to(state.group.epoch if state.group is not None else 0)
         clients = tuple(
             (
@@ -168,7 +169,7 @@ class ShareGroupModel(GroupModel):
         )
         return self._group_key(state.group, since), states, jobs, clients, *state[4:]
 
-    def _group_key(self, group: ShareGroup | None, since: Callable[[int], int]) -> Any:
+    def _group_key(self, group: ShareGroup | None, since: Callable[[int], int]) -> Hashable:
         """Return everything of the group that its next decisions depend on. `since` makes epochs relative to
         the group's."""
         if group is None:
@@ -188,7 +189,7 @@ class ShareGroupModel(GroupModel):
             ),
         )  # fmt: skip
 
-    def is_settled(self, state: Any) -> bool:
+    def is_settled(self, state: State) -> bool:
         """Return True if every member has its target and the share coordinator has no state of deleted
         partitions."""
         inside = [c for c in state.clients if c.inside]
@@ -212,7 +213,7 @@ class ShareGroupModel(GroupModel):
 
     # --- transitions ---
 
-    def transitions(self, state: Any) -> Iterator[Transition]:
+    def transitions(self, state: State) -> Iterator[Transition[State]]:
         for index, client in enumerate(state.clients):
             yield from self.client_transitions(state, index, client)
         yield from self._jobs(state)
@@ -222,14 +223,14 @@ class ShareGroupModel(GroupModel):
             return
         yield from self._timers(state, group)
         if state.admin:
-            yield from self._admin(state._replace(admin=state.admin - 1))
+            yield from self._admin(state._replace(admin=state.admin - 1), group)
         if state.faults:
             less = state._replace(faults=state.faults - 1)
             yield Transition("the group coordinator is loaded again", _reloaded(less), False)
             if state.jobs:
                 yield Transition("all pending requests are lost", _reloaded(less)._replace(jobs=()), False)
 
-    def client_faults(self, state: Any, index: int, client: Client) -> Iterator[Transition]:
+    def client_faults(self, state: State, index: int, client: Client) -> Iterator[Transition[State]]:
         if client.inside and state.faults:
             dead = Client(client.name, joins=client.joins)
             yield Transition(f"{client.name} dies", with_client(state, index, dead, fault=True), False)
@@ -243,14 +244,14 @@ class ShareGroupModel(GroupModel):
     def receives(self, client: Client) -> Client:
         return after_response(client)
 
-    def leaves(self, state: Any, index: int, client: Client) -> Transition:
+    def leaves(self, state: State, index: int, client: Client) -> Transition[State]:
         request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id=client.name, member_epoch=-1)
         left = Client(client.name, joins=client.joins)
         return Transition(
             f"{client.name} leaves", self.decide(with_client(state, index, left), request)[0], False
         )
 
-    def _jobs(self, state: Any) -> Iterator[Transition]:
+    def _jobs(self, state: State) -> Iterator[Transition[State]]:
         """Yield the transitions in which the share coordinator handles a pending request, or fails to, and
         those in which the responses of a complete job arrive."""
         jobs, topics = state.jobs, self.topics[state.topic]
@@ -271,7 +272,7 @@ class ShareGroupModel(GroupModel):
                 after = self._completed(state._replace(jobs=jobs[:number] + jobs[number + 1 :]), each)
                 yield self._checked(f"the responses arrive ({each.kind})", after, True)
 
-    def _answered(self, state: Any, number: int, at: int, answer: Answer) -> Any:
+    def _answered(self, state: State, number: int, at: int, answer: Answer) -> State:
         """Return the state after request `at` of job `number` got its answer. If that completes a job of a
         kind in `AT_ONCE`, the sender receives the responses in the same transition."""
         jobs = state.jobs
@@ -281,7 +282,7 @@ class ShareGroupModel(GroupModel):
         rest = state._replace(jobs=jobs[:number] + jobs[number + 1 :])
         return self._completed(rest, each) if each.awaited else rest
 
-    def _completed(self, state: Any, each: Job) -> Any:
+    def _completed(self, state: State, each: Job) -> State:
         """Return the state after the sender received the responses of the complete job `each`."""
         completion = each.completion(GROUP)
         if completion is not None:
@@ -294,7 +295,7 @@ class ShareGroupModel(GroupModel):
             state = state._replace(altered=frozenset(request.key.partition for request in each.requests))
         return state
 
-    def _topic(self, state: Any) -> Iterator[Transition]:
+    def _topic(self, state: State) -> Iterator[Transition[State]]:
         if state.orphaned:
             states = self.coordinator.delete_orphans(state.states, self.topics[state.topic])
             cleaned = state._replace(states=states, orphaned=False)
@@ -314,7 +315,7 @@ class ShareGroupModel(GroupModel):
             orphaned = without._replace(faults=state.faults - 1, orphaned=True)
             yield Transition("orders is deleted while both coordinators are away", _reloaded(orphaned), False)
 
-    def _timers(self, state: Any, group: Any) -> Iterator[Transition]:
+    def _timers(self, state: State, group: ShareGroup) -> Iterator[Transition[State]]:
         alive = {c.name for c in state.clients if c.inside}
         for member_id in list(group.members):
             dead = member_id not in alive
@@ -333,7 +334,7 @@ class ShareGroupModel(GroupModel):
                 less = state._replace(group=forgotten, faults=state.faults - late)
                 yield Transition("the request may be sent again", less, not late)
 
-    def _admin(self, state: Any) -> Iterator[Transition]:
+    def _admin(self, state: State, group: ShareGroup) -> Iterator[Transition[State]]:
         counts = 1 if state.topic == DELETED else self.topics[state.topic].by_name["orders"].partitions
         offsets = tuple(
             alter.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=ALTERED)
@@ -353,12 +354,12 @@ class ShareGroupModel(GroupModel):
         ):
             after, started = self.decide(state, request)
             rejected = isinstance(started, Errors) or bool(getattr(_response(started), "error_code", 0))
-            if rejected != bool(state.group.members):
+            if rejected != bool(group.members):
                 raise InvariantViolation(
-                    "OnlyEmptyGroupsAreAltered", f"{state.group!r}: {kind} is answered {started}"
+                    "OnlyEmptyGroupsAreAltered", f"{group!r}: {kind} is answered {started}"
                 )
             if rejected:
-                if durable_part(after.group) != durable_part(state.group):
+                if after.group is None or durable_part(after.group) != durable_part(group):
                     raise InvariantViolation(
                         "OnlyEmptyGroupsAreAltered", f"{kind} is rejected, but changed {after.group}"
                     )
@@ -373,11 +374,11 @@ class ShareGroupModel(GroupModel):
 
     # --- the core ---
 
-    def _checked(self, what: str, state: Any, by_itself: bool) -> Transition:
+    def _checked(self, what: str, state: State, by_itself: bool) -> Transition[State]:
         _check_start_offsets(state, self.bounds["partitions"], untouched=state.admin == self.bounds["admin"])
         return Transition(what, state, by_itself)
 
-    def decide(self, state: Any, request: Any, kind: str = "request") -> tuple[Any, Any]:
+    def decide(self, state: State, request: Hashable, kind: str = "request") -> tuple[State, Any]:
         """Return the state after a decision, and the response. Decisions are cached by their inputs.
 
         `kind` is "request", "completion" or "timer"; for a timer `request` is its key."""
@@ -388,7 +389,9 @@ class ShareGroupModel(GroupModel):
         group, answer, jobs = decided
         return state._replace(group=group, jobs=reduce(with_more, jobs, state.jobs)), answer
 
-    def _decided(self, state: Any, request: Any, kind: str) -> tuple[Any, Any, tuple[Job, ...]]:
+    def _decided(
+        self, state: State, request: Any, kind: str
+    ) -> tuple[ShareGroup | None, Any, tuple[Job, ...]]:
         shard, before, topics = GroupShard(), state.group, self.topics[state.topic]
         if before is not None:
             shard.groups[GROUP] = before.copy()
@@ -404,7 +407,7 @@ class ShareGroupModel(GroupModel):
         shadow = _shadow(before, outcome)
         for record in (*outcome.records, *outcome.soft_records):
             shard.replay(record)
-        group: Any = shard.groups.get(GROUP)
+        group = group_in(shard, ShareGroup)
         answer = rejected or next((reply.response for reply in outcome.replies), None)
         is_heartbeat = isinstance(request, ShareGroupHeartbeatRequest)
         event = Event(
@@ -443,7 +446,7 @@ def _response(started: OffsetsToAlter | OffsetsToDelete | StateToDelete) -> Any:
     return None if isinstance(started, StateToDelete) else started.response
 
 
-def _reloaded(state: Any) -> Any:
+def _reloaded(state: State) -> State:
     """Return the state after the group coordinator was loaded again from its log. All connections are
     closed."""
     loaded = None
@@ -461,7 +464,7 @@ def _initialized(group: ShareGroup) -> set[int]:
     return set(topic.partitions) if topic is not None else set()
 
 
-def _check_start_offsets(state: Any, partitions: int, *, untouched: bool) -> None:
+def _check_start_offsets(state: State, partitions: int, *, untouched: bool) -> None:
     """Check SH11 and SH7: the share coordinator has the state of every initialized partition, with the
     expected start offset. `untouched`: the administrator has sent no request, so partitions that exist from
     the start have start offset -1 (by the reset policy)."""

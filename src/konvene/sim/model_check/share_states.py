@@ -15,14 +15,15 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from konvene.broker.shares.background_work import initialization_result, topics_without_error
+from konvene.configs import BrokerConfig
 from konvene.errors import Errors
-from konvene.groups.share.work import StateDeleted
+from konvene.groups.share.work import StateDeleted, StateInitialized
 from konvene.messages.delete_groups import DeleteGroupsRequest
 from konvene.records.coordinator import SHARE_STATE_RECORDS, decode_record, encode_record
 from konvene.shard.contract import Context
 from konvene.shard.image import Topics
 from konvene.share_state.pruning import ORPHANS
-from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey
+from konvene.share_state.requests import Answer, Delete, Initialize, SharePartitionKey, TopicsDeleted
 from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import PositionedRecord, SharePartitionState
 from konvene.sim.share.invariants import share_state_invariants
@@ -61,7 +62,7 @@ class Job(NamedTuple):
     def with_answer(self, at: int, answer: Answer) -> Job:
         return self._replace(answers=(*self.answers[:at], answer, *self.answers[at + 1 :]))
 
-    def completion(self, group_id: str) -> Any:
+    def completion(self, group_id: str) -> StateInitialized | StateDeleted | DeleteGroupsRequest | None:
         """Return what the group coordinator has to handle when this job is complete: a completion or another
         request; None if there is nothing to do."""
         answers = {r.key: a for r, a in zip(self.requests, self.answers, strict=True) if a is not None}
@@ -103,7 +104,7 @@ class Coordinator:
     """The production code of the share coordinator as functions from the states of share partitions to the
     states after a decision. Each decision is checked; methods raise `InvariantViolation`."""
 
-    def __init__(self, config: Any, now_ms: int) -> None:
+    def __init__(self, config: BrokerConfig, now_ms: int) -> None:
         self._config = config
         self._now_ms = now_ms
         self.invariants = share_state_invariants()
@@ -113,7 +114,7 @@ class Coordinator:
         after, answer = self._decide("request", states, request, topics)
         return after, answer
 
-    def inform(self, states: States, completion: Any, topics: Topics) -> States:
+    def inform(self, states: States, completion: TopicsDeleted, topics: Topics) -> States:
         """Return the states after a notification, such as the deletion of topics."""
         return self._decide("completion", states, completion, topics)[0]
 
@@ -121,7 +122,7 @@ class Coordinator:
         """Return the states after the coordinator's timer deleted those whose topic no longer exists."""
         return self._decide("timer", states, ORPHANS, topics)[0]
 
-    def _decide(self, kind: str, states: States, subject: Any, topics: Topics) -> tuple[States, Any]:
+    def _decide(self, kind: str, states: States, subject: object, topics: Topics) -> tuple[States, Any]:
         before: Mapping[SharePartitionKey, SharePartitionState] = dict(states)
         core, shadow = ShareStateShard(), ShareStateShard()
         core.states, shadow.states = dict(before), dict(before)

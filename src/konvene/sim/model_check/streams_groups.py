@@ -18,11 +18,12 @@ Left out: commits, task offsets, endpoints, shutdowns, and members under another
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
+from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
@@ -39,6 +40,7 @@ from konvene.messages.streams_group_heartbeat import (
 from konvene.shard.contract import Context
 from konvene.shard.image import Topic, Topics
 from konvene.sim.invariants import observer
+from konvene.sim.invariants.modern import TimerKey
 from konvene.sim.invariants.streams.decisions import (
     StreamsHeartbeatErrorsAreExpected,
     StreamsMembersAdvanceAfterRevocation,
@@ -76,6 +78,7 @@ from konvene.sim.model_check.group_model import (
     NOW_MS,
     GroupModel,
     Transition,
+    group_in,
     relative_to,
     with_client,
     without_messages,
@@ -120,7 +123,7 @@ class Client(NamedTuple):
     owes_report: bool = False
     """Whether it carried out something that it has not reported."""
     request: StreamsGroupHeartbeatRequest | None = None
-    response: Any = None
+    response: StreamsGroupHeartbeatResponse | None = None
     joins: int = 1
     """How often it may still be started."""
 
@@ -151,11 +154,11 @@ class State(NamedTuple):
     faults: int
 
 
-class StreamsGroupModel(GroupModel):
+class StreamsGroupModel(GroupModel[State, Client]):
     """The model of one streams group. See `GroupModel` for the bounds; `standbys` is the number of standbys
     of each stateful task."""
 
-    invariants: tuple[type[Any], ...] = INVARIANTS
+    invariants: tuple[type[object], ...] = INVARIANTS
 
     def __init__(
         self, members: int = 2, partitions: int = 1, faults: int = 1, *, static: int = 0, joins: int = 1,
@@ -176,10 +179,10 @@ class StreamsGroupModel(GroupModel):
             config, _ = BrokerConfig.load(overrides=[*settings, standby])
             self.configs.append((config, GroupConfigs(config)))
         self.check_event = observer([invariant() for invariant in INVARIANTS])
-        self._decisions: dict[Any, tuple[Any, Any]] = {}
+        self._decisions: dict[Hashable, tuple[StreamsGroup | None, Struct | None]] = {}
         """Group and response after each decision made so far, by its inputs."""
 
-    def key(self, state: Any) -> Any:
+    def key(self, state: State) -> Hashable:
         group = state.group
         since = relative_to(group.epoch if group is not None else 0)
         clients = tuple(
@@ -200,7 +203,7 @@ class StreamsGroupModel(GroupModel):
             state.faults,
         )
 
-    def _group_key(self, group: StreamsGroup | None, since: Callable[[int], int]) -> Any:
+    def _group_key(self, group: StreamsGroup | None, since: Callable[[int], int]) -> Hashable:
         """Return everything of the group that its next decisions depend on. `since` makes epochs relative to
         the group's."""
         if group is None:
@@ -220,7 +223,7 @@ class StreamsGroupModel(GroupModel):
             ),
         )  # fmt: skip
 
-    def is_settled(self, state: Any) -> bool:
+    def is_settled(self, state: State) -> bool:
         inside = [c for c in state.clients if c.inside or c.request or c.response]
         group = state.group
         if not inside or group is None:
@@ -229,6 +232,7 @@ class StreamsGroupModel(GroupModel):
             return False
         if group.members.keys() != {c.member_id for c in inside} or not state.changelog_exists:
             return False
+        assert group.topology is not None
         tasks = tasks_of(group.topology, self.topics[1])
         held = [unit for c in inside for unit in c.held]
         active = sorted(unit[1:] for unit in held if unit[0] is Role.ACTIVE)
@@ -243,7 +247,7 @@ class StreamsGroupModel(GroupModel):
 
     # --- transitions ---
 
-    def transitions(self, state: Any) -> Iterator[Transition]:
+    def transitions(self, state: State) -> Iterator[Transition[State]]:
         for index, client in enumerate(state.clients):
             yield from self.client_transitions(state, index, client)
         group = state.group
@@ -263,7 +267,7 @@ class StreamsGroupModel(GroupModel):
             after = less._replace(group=loaded, clients=without_messages(state.clients))
             yield Transition("the coordinator is loaded again", after, False)
 
-    def client_faults(self, state: Any, index: int, client: Client) -> Iterator[Transition]:
+    def client_faults(self, state: State, index: int, client: Client) -> Iterator[Transition[State]]:
         if client.inside and state.faults:
             dead = client.stopped(more_joins=1)
             yield Transition(f"{client.name} dies", with_client(state, index, dead, fault=True), False)
@@ -277,14 +281,14 @@ class StreamsGroupModel(GroupModel):
     def receives(self, client: Client) -> Client:
         return _after_response(client)
 
-    def carries_out(self, state: Any, index: int, client: Client) -> Iterator[Transition]:
+    def carries_out(self, state: State, index: int, client: Client) -> Iterator[Transition[State]]:
         done = _carried_out(client)
         if done is not client:
             after = with_client(state, index, done)
             _check_tasks(after)
             yield Transition(f"{client.name} carries out", after, True)
 
-    def _timers(self, state: Any, group: Any) -> Iterator[Transition]:
+    def _timers(self, state: State, group: StreamsGroup) -> Iterator[Transition[State]]:
         alive = {c.member_id for c in state.clients if c.inside}
         for member in list(group.members.values()):
             dead = member.member_id not in alive
@@ -299,7 +303,7 @@ class StreamsGroupModel(GroupModel):
                     label = f"the {kind} timeout of {member.member_id} expires"
                     yield Transition(label, after._replace(faults=state.faults - cost), not cost)
 
-    def leaves(self, state: Any, index: int, client: Any) -> Transition:
+    def leaves(self, state: State, index: int, client: Client) -> Transition[State]:
         epoch = -2 if client.static and client.joins else -1
         request = StreamsGroupHeartbeatRequest(
             group_id=GROUP, member_id=client.member_id, member_epoch=epoch,
@@ -310,7 +314,9 @@ class StreamsGroupModel(GroupModel):
 
     # --- the core ---
 
-    def decide(self, state: Any, request: Any, key: Any = None) -> tuple[Any, Any]:
+    def decide(
+        self, state: State, request: Struct | None, key: TimerKey | None = None
+    ) -> tuple[State, Struct | None]:
         """Return the state after the coordinator handles a request or a timer, and the response. `key` is
         that of the timer; `request` is None then. Decisions are cached by their inputs."""
         group = state.group
@@ -329,7 +335,9 @@ class StreamsGroupModel(GroupModel):
         _check_tasks(after)
         return after, decided[1]
 
-    def _decided(self, state: Any, request: Any, key: Any) -> tuple[Any, Any]:
+    def _decided(
+        self, state: State, request: Struct | None, key: TimerKey | None
+    ) -> tuple[StreamsGroup | None, Struct | None]:
         shard, before = GroupShard(), state.group
         topics = self.topics[state.changelog_exists]
         config, group_configs = self.configs[state.standbys_disabled]
@@ -341,7 +349,7 @@ class StreamsGroupModel(GroupModel):
         outcome = shard.expire(key, context) if request is None else shard.handle(request, context)
         for record in (*outcome.records, *outcome.soft_records):
             shard.replay(record)
-        group: Any = shard.groups.get(GROUP)
+        group = group_in(shard, StreamsGroup)
         answer = next((reply.response for reply in outcome.replies), None)
         event = Event(
             "timer" if request is None else "request",
@@ -411,7 +419,7 @@ def _rows(held: Held, role: Role) -> tuple[TaskIds, ...]:
 
 
 def _after_response(client: Client) -> Client:
-    answer = client.response
+    answer: Any = client.response
     client = client._replace(response=None)
     error = Errors(answer.error_code)
     if error in FENCED:
@@ -426,7 +434,7 @@ def _after_response(client: Client) -> Client:
     return client._replace(epoch=answer.member_epoch, target=target, owes_report=owes_report)
 
 
-def _check_tasks(state: Any) -> None:
+def _check_tasks(state: State) -> None:
     """Check T1 and T2 for what clients believe: a member runs no active task that the coordinator does not
     count as owned by it, and has no state open that another member of its process has open."""
     group = state.group

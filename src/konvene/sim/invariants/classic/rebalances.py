@@ -6,6 +6,7 @@ Time is that of the event queue. Timeouts of members are computed here independe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.decision import SHORTEST_INITIAL_DELAY_MS
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.messages.join_group import JoinGroupResponse
+from konvene.records.audit import Cause
 from konvene.shard import causes
 from konvene.sim.invariants.classic.state import classic_groups, identity_of
 from konvene.sim.invariants.classic.static import protocols_of, rebalance_timeout_ms
@@ -212,7 +214,7 @@ class CausesAreReportedOnce(Invariant):
     """Ours: each cause of a rebalance is reported for one generation only."""
 
     def __init__(self) -> None:
-        self.reported: dict[str, tuple[Any, ...]] = {}
+        self.reported: dict[str, tuple[Cause, ...]] = {}
         """By group: the causes in its last trace."""
 
     def after(self, event: Event) -> None:
@@ -269,5 +271,5 @@ class MembershipChangesHaveACause(Invariant):
                 assert joined in reported, f"{new[identity]} joined {group!r}; reported is {sorted(reported)}"
 
 
-def _ids_by_identity(members: Any) -> dict[str, str]:
+def _ids_by_identity(members: Iterable[Member]) -> dict[str, str]:
     return {identity_of(m): m.member_id for m in members}

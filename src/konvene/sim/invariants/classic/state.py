@@ -7,13 +7,14 @@ the wall clock makes no session and no rebalance longer or shorter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
-from konvene.records.classic import GroupMetadataKey
+from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.runtime.coordinator import TIMER_RETRY_MS
+from konvene.sim.invariants.modern import TimerKey
 from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant
 
 KINDS = ("classic", "static", "migration", "streams-migration")
@@ -79,7 +80,7 @@ class SettledGroupsAreRestored(Invariant):
 
 def _groups_due_to_rebalance(event: Event) -> set[str]:
     """Return the ids of the groups whose last record makes them rebalance when they are loaded."""
-    last: dict[str, Any] = {}
+    last: dict[str, GroupMetadataValue | None] = {}
     for batch in event.runtime.log.batches:
         for record in batch.records:
             key: Any = getattr(record, "key", None)
@@ -108,7 +109,7 @@ class TimersMatchState(Invariant):
                 missing = timers_of(group)[0] - armed.keys()
                 assert not missing, f"{event.key} expired without effect and was not armed again: {missing}"
 
-    def _check_changed(self, event: Event, armed: Any) -> None:
+    def _check_changed(self, event: Event, armed: Mapping[Any, float]) -> None:
         for name, group in classic_groups(event):
             required, allowed = timers_of(group)
             missing = required - armed.keys()
@@ -122,9 +123,9 @@ class TimersMatchState(Invariant):
                 leaked = _possible_timers(old) & armed.keys()
                 assert not leaked, f"timers of the deleted group {name} are still armed: {sorted(leaked)}"
 
-    def _check_all(self, event: Event, armed: Any) -> None:
-        required: set[Any] = set()
-        allowed: set[Any] = set()
+    def _check_all(self, event: Event, armed: Mapping[Any, float]) -> None:
+        required: set[TimerKey] = set()
+        allowed: set[TimerKey] = set()
         for _, group in classic_groups(event):
             required_by_group, allowed_by_group = timers_of(group)
             required |= required_by_group
@@ -404,7 +405,7 @@ def is_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> b
     return member is not None and instance_id in (None, member.instance_id)
 
 
-def _is_settled(group: Any) -> TypeGuard[ClassicGroup]:
+def _is_settled(group: object) -> TypeGuard[ClassicGroup]:
     return isinstance(group, ClassicGroup) and group.state in SETTLED
 
 
@@ -413,7 +414,7 @@ def identity_of(member: Member) -> str:
     return f"instance {member.instance_id}" if member.instance_id is not None else member.member_id
 
 
-def durable_part(group: ClassicGroup) -> tuple[Any, ...]:
+def durable_part(group: ClassicGroup) -> tuple[object, ...]:
     """Return the fields of a group that the log stores, for comparison."""
     protocol = group.protocol
     return (
@@ -442,11 +443,11 @@ def durable_part(group: ClassicGroup) -> tuple[Any, ...]:
     )
 
 
-def timers_of(group: ClassicGroup) -> tuple[set[Any], set[Any]]:
+def timers_of(group: ClassicGroup) -> tuple[set[TimerKey], set[TimerKey]]:
     """Return the keys of the timers that the group requires, and of those that may be armed as well."""
     name = group.group_id
-    required: set[Any] = {("session", name, member_id) for member_id in group.pending_joins}
-    allowed: set[Any] = set()
+    required: set[TimerKey] = {("session", name, member_id) for member_id in group.pending_joins}
+    allowed: set[TimerKey] = set()
     for member_id, member in group.members.items():
         suspended = _has_pending_request(member) and not member.is_new
         (allowed if suspended else required).add(("session", name, member_id))
@@ -457,16 +458,18 @@ def timers_of(group: ClassicGroup) -> tuple[set[Any], set[Any]]:
     return required, allowed
 
 
-def _possible_timers(group: Any) -> set[Any]:
+def _possible_timers(group: object) -> set[TimerKey]:
     """Return the keys of all timers that a classic group can have; none for any other group."""
     if not isinstance(group, ClassicGroup):
         return set()
     name = group.group_id
-    keys: set[Any] = {("session", name, member_id) for member_id in (*group.members, *group.pending_joins)}
+    keys: set[TimerKey] = {
+        ("session", name, member_id) for member_id in (*group.members, *group.pending_joins)
+    }
     return keys | {("join", name), ("sync", name)}
 
 
-def _waiters(group: Any) -> list[int]:
+def _waiters(group: object) -> list[int]:
     """Return the waiter numbers of the requests that a group has not answered yet; assert that its state
     allows it to hold them."""
     waiters: list[int] = []

@@ -6,6 +6,7 @@ from typing import Any
 
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Protocols, State
+from konvene.messages.join_group import JoinGroupRequest
 from konvene.sim.invariants.classic.state import SETTLED, classic_groups
 from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 
@@ -117,15 +118,15 @@ class StaticMembersKeepAssignments(Invariant):
             assert listed == (list(group.members) if leads else []), f"{new.member_id} gets {listed}"
 
 
-def protocols_of(request: Any) -> Protocols:
+def protocols_of(request: JoinGroupRequest) -> Protocols:
     """Return the protocols of a JoinGroup request, by name."""
     return tuple((p.name, p.metadata) for p in request.protocols)
 
 
-def rebalance_timeout_ms(request: Any) -> int:
+def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     """Return the rebalance timeout of a JoinGroup request; version 0 uses its session timeout."""
-    timeout_ms: int = request.rebalance_timeout_ms
-    return timeout_ms if timeout_ms != -1 else int(request.session_timeout_ms)
+    timeout_ms = request.rebalance_timeout_ms
+    return timeout_ms if timeout_ms != -1 else request.session_timeout_ms
 
 
 class StaticMembersStay(Invariant):

@@ -13,7 +13,10 @@ from konvene.codec.errors import CodecError
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, State
 from konvene.groups.consumer.group import ConsumerGroup, Member
-from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from konvene.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from konvene.messages.join_group import JoinGroupResponse
 from konvene.shard.image import Topic
 from konvene.sim.invariants.consumer.state import UNREVOKED, Unit, owned_units, target_units, touched, units
@@ -35,7 +38,7 @@ HEARTBEAT = "ConsumerGroupHeartbeat"
 # --- M10, M11, M13: errors -------------------------------------------------------------------------
 
 
-class HeartbeatErrorsAreExpected(ExpectedHeartbeatErrors):
+class HeartbeatErrorsAreExpected(ExpectedHeartbeatErrors[ConsumerGroup]):
     """M10, M13: a heartbeat is answered with the error that its group, epoch, member and instance id require,
     or with none. M11: a member that joins owns nothing, and reports that."""
 
@@ -67,7 +70,7 @@ def expected_heartbeat_error(event: Event) -> Errors | None:
     if error is None and member is not None and request.member_epoch > 0:
         error = _check_epoch(request, member)
     if error is None and request.member_epoch >= 0 and request.subscribed_topic_regex:
-        error = _check_regex(request, group)
+        error = _check_regex(request.subscribed_topic_regex, group)
     return error or Errors.NONE
 
 
@@ -89,11 +92,13 @@ def _validate(event: Event) -> Errors | None:
     return None
 
 
-def _has_subscription(request: Any) -> bool:
+def _has_subscription(request: ConsumerGroupHeartbeatRequest) -> bool:
     return request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
 
 
-def _check_identity(request: Any, member: Member | None, static_member: Member | None) -> Errors | None:
+def _check_identity(
+    request: ConsumerGroupHeartbeatRequest, member: Member | None, static_member: Member | None
+) -> Errors | None:
     joins = request.member_epoch == 0
     if request.instance_id is None:
         return None if member is not None or joins else Errors.UNKNOWN_MEMBER_ID
@@ -107,7 +112,7 @@ def _check_identity(request: Any, member: Member | None, static_member: Member |
     return None if released else Errors.UNRELEASED_INSTANCE_ID
 
 
-def _check_epoch(request: Any, member: Member) -> Errors | None:
+def _check_epoch(request: ConsumerGroupHeartbeatRequest, member: Member) -> Errors | None:
     current = member.current
     if request.member_epoch == current.epoch:
         return None
@@ -118,17 +123,17 @@ def _check_epoch(request: Any, member: Member) -> Errors | None:
     return Errors.FENCED_MEMBER_EPOCH
 
 
-def _check_regex(request: Any, group: ConsumerGroup) -> Errors | None:
-    if request.subscribed_topic_regex in group.regex_users:
+def _check_regex(regex: str, group: ConsumerGroup) -> Errors | None:
+    if regex in group.regex_users:
         return None
     try:
-        re.compile(request.subscribed_topic_regex)
+        re.compile(regex)
     except re.error:
         return Errors.INVALID_REGULAR_EXPRESSION
     return None
 
 
-def reported_units(request: Any) -> set[Unit]:
+def reported_units(request: ConsumerGroupHeartbeatRequest) -> set[Unit]:
     """Return the partitions that a heartbeat reports as owned."""
     return {(t.topic_id, p) for t in request.topic_partitions or () for p in t.partitions}
 
@@ -141,10 +146,10 @@ class HeartbeatResponsesAreCurrent(Invariant):
     heartbeat, or if the assignment changed."""
 
     def after(self, event: Event) -> None:
-        request: Any = event.request
+        request = event.request
         if not event.is_request(HEARTBEAT) or event.error is not Errors.NONE or request.member_epoch < 0:
             return
-        response: Any = event.answer
+        response = event.answer
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         group = group_after(event)
         member = group.members.get(response.member_id or "")
@@ -171,7 +176,7 @@ class HeartbeatResponsesAreCurrent(Invariant):
         assert 0 < interval_ms <= max_ms, f"the heartbeat interval is {interval_ms} ms, more than {max_ms}"
 
 
-class CacheableHeartbeatsAreRepeatable(CacheableResponses):
+class CacheableHeartbeatsAreRepeatable(CacheableResponses[ConsumerGroup]):
     """Ours: deciding a cacheable heartbeat again changes nothing, sets the same timers and returns the same
     epoch."""
 
@@ -277,7 +282,7 @@ class MembersAdvanceAfterRevocation(Invariant):
             assert not added, f"{name}: {member_id} gets {sorted(added)} before its revocation"
 
 
-class RevocationTimeoutsAreFixed(FixedRevocationTimeouts):
+class RevocationTimeoutsAreFixed(FixedRevocationTimeouts[ConsumerGroup]):
     """M5: a member has its rebalance timeout to confirm a revocation; later targets and heartbeats do not
     extend it."""
 
@@ -287,7 +292,7 @@ class RevocationTimeoutsAreFixed(FixedRevocationTimeouts):
 # --- O1: commits -----------------------------------------------------------------------------------
 
 
-class CommitErrorsAreExpected(FencedCommits):
+class CommitErrorsAreExpected(FencedCommits[ConsumerGroup]):
     """O1: a commit is accepted from a member at its epoch; at an older one for partitions that it owned by
     then; from any client in an empty group. Others get STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
 
@@ -305,7 +310,7 @@ class CommitErrorsAreExpected(FencedCommits):
 # --- MG2: members of the classic protocol ----------------------------------------------------------
 
 
-class ClassicMembersRejoinOnChanges(ServedClassicMembers):
+class ClassicMembersRejoinOnChanges(ServedClassicMembers[ConsumerGroup]):
     """MG2: the generation of a classic member is its epoch, and it has to rejoin exactly when its assignment
     changes: for a newer target, a revocation, or released partitions. In a group of classic members only it
     rejoins as soon as the group epoch moves."""
@@ -328,7 +333,7 @@ class ClassicMembersRejoinOnChanges(ServedClassicMembers):
         return current.state.name == "UNRELEASED_PARTITIONS" and not missing & owned
 
     def check_join(self, event: Event) -> None:
-        response: Any = event.answer
+        response = event.answer
         group = event.after.groups.get(event.request.group_id)
         if event.error is not Errors.NONE or not isinstance(group, ConsumerGroup):
             return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer import log as consumer_log
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.sim.invariants.consumer.state import owned_units
+from konvene.sim.invariants.consumer.state import Unit, owned_units
 from konvene.sim.invariants.conversions import (
     DOWNGRADE_POLICIES,
     check_downgrade,
@@ -40,7 +41,7 @@ class DowngradesKeepMembers(Invariant):
     MG5: it does not exceed the maximum size of a classic group."""
 
     def __init__(self) -> None:
-        self.live_keys: dict[str, set[Any]] = {}
+        self.live_keys: dict[str, set[Hashable]] = {}
         """By group: the keys of consumer group records that have a value in the log."""
 
     def after(self, event: Event) -> None:
@@ -58,7 +59,7 @@ class DowngradesKeepMembers(Invariant):
             if isinstance(group, ConsumerGroup) and event.kind != "completion":
                 self._check_not_downgraded(event, group)
 
-    def _replay(self, records: Any) -> None:
+    def _replay(self, records: Iterable[Any]) -> None:
         for record in records:
             key: Any = getattr(record, "key", None)
             if type(key) in consumer_log.RECORDS.replays:
@@ -87,7 +88,7 @@ class UpgradesKeepOwnership(Invariant):
 
     def after(self, event: Event) -> None:
         for name, old, group in converted(event, ClassicGroup, ConsumerGroup):
-            owners: dict[Any, str] = {}
+            owners: dict[Unit, str] = {}
             for member in group.members.values():
                 for unit in owned_units(member):
                     other = owners.setdefault(unit, member.member_id)

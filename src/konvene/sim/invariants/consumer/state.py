@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.consumer.current_assignment import Epochs, MemberState
 from konvene.groups.consumer.group import ConsumerGroup, Member, SoftState
-from konvene.records.consumer import ConsumerGroupCurrentMemberAssignmentKey
+from konvene.records.consumer import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
 from konvene.sim.invariants.modern import (
     AssignedWhenEmpty,
     ConsistentIndexes,
@@ -23,6 +25,7 @@ from konvene.sim.invariants.modern import (
     RestoredFromTheLog,
     SessionsRestartOnRequests,
     StoredInTheLog,
+    TimerKey,
     TimersAsNeeded,
     timers_of_members,
     touched_groups,
@@ -61,25 +64,25 @@ class PartitionsHaveOneOwner(Invariant):
             assert all(group.owners.values()), f"{name}: the index of owners has a topic without owners"
 
 
-class LoggedPartitionsHaveOneOwner(OneOwnerInTheLog):
+class LoggedPartitionsHaveOneOwner(OneOwnerInTheLog[ConsumerGroup]):
     """M1: by the records of current assignments in the log alone, no partition has two owners."""
 
     group_type = ConsumerGroup
     record_key = ConsumerGroupCurrentMemberAssignmentKey
 
-    def units_of(self, value: Any) -> Iterable[Unit]:
+    def units_of(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> Iterable[Unit]:
         topics = (*value.assigned_partitions, *value.partitions_pending_revocation)
         return ((topic.topic_id, p) for topic in topics for p in topic.partitions)
 
 
-class EpochsAreInOrder(OrderedEpochs):
+class EpochsAreInOrder(OrderedEpochs[ConsumerGroup]):
     """M2: group epoch >= assignment epoch >= each member epoch, and none of them decreases, except that of a
     member that leaves temporarily."""
 
     group_type = ConsumerGroup
 
 
-class EmptyGroupsHaveNoTargets(AssignedWhenEmpty):
+class EmptyGroupsHaveNoTargets(AssignedWhenEmpty[ConsumerGroup]):
     """M9: the assignment of an empty group is of the group's epoch, and has no targets."""
 
     group_type = ConsumerGroup
@@ -111,7 +114,7 @@ class StableGroupsAreReconciled(Invariant):
                 )
 
 
-class IndexesMatchMembers(ConsistentIndexes):
+class IndexesMatchMembers(ConsistentIndexes[ConsumerGroup]):
     """M13: an instance id has one member, and every index of a group equals one rebuilt from its members."""
 
     group_type = ConsumerGroup
@@ -124,7 +127,7 @@ class IndexesMatchMembers(ConsistentIndexes):
 # --- G: the log ------------------------------------------------------------------------------------
 
 
-class ConsumerGroupsAreStored(StoredInTheLog):
+class ConsumerGroupsAreStored(StoredInTheLog[ConsumerGroup]):
     """G1: at every moment the log holds a consumer group as it is, with its members in the same order."""
 
     group_type = ConsumerGroup
@@ -133,7 +136,7 @@ class ConsumerGroupsAreStored(StoredInTheLog):
         return durable_part(group)
 
 
-class ConsumerGroupsAreRestored(RestoredFromTheLog):
+class ConsumerGroupsAreRestored(RestoredFromTheLog[ConsumerGroup]):
     """G1, G3: a consumer group is loaded as it was when the previous process ended."""
 
     group_type = ConsumerGroup
@@ -145,17 +148,17 @@ class ConsumerGroupsAreRestored(RestoredFromTheLog):
 # --- G11, L4: timers -------------------------------------------------------------------------------
 
 
-class ConsumerTimersMatchState(TimersAsNeeded):
+class ConsumerTimersMatchState(TimersAsNeeded[ConsumerGroup]):
     """G11, L4: each member has a session timer, and a revocation timer while it has to confirm a revocation.
     A classic member may have a rejoin or sync timer. No other timers are armed."""
 
     group_type = ConsumerGroup
 
-    def timers_of(self, group: ConsumerGroup) -> tuple[set[Any], set[Any]]:
+    def timers_of(self, group: ConsumerGroup) -> tuple[set[TimerKey], set[TimerKey]]:
         return timers_of_members(group, UNREVOKED)
 
 
-class ConsumerSessionsAreTimed(SessionsRestartOnRequests):
+class ConsumerSessionsAreTimed(SessionsRestartOnRequests[ConsumerGroup]):
     """L4: the session of a member restarts with its own requests only, and an accepted heartbeat gives it the
     full timeout."""
 
@@ -164,7 +167,7 @@ class ConsumerSessionsAreTimed(SessionsRestartOnRequests):
     setting = "consumer.session.timeout.ms"
 
 
-class ExpiredConsumersLeave(ExpiredMembersLeave):
+class ExpiredConsumersLeave(ExpiredMembersLeave[ConsumerGroup]):
     """L4: a session or a rebalance timeout that expires removes its member, and no other."""
 
     group_type = ConsumerGroup

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.group import ConsumerGroup, Member
@@ -56,7 +55,7 @@ class TargetsAreComplete(Invariant):
             for topic in ids
             for p in range(topics.by_id[topic].partitions)
         }
-        assigned: dict[Any, str] = {}
+        assigned: dict[tuple[Uuid, int], str] = {}
         for member_id, target in group.targets.items():
             for topic, partitions in target.items():
                 for p in partitions:
@@ -110,7 +109,9 @@ class EpochBumpsHaveACause(Invariant):
             f"{group!r}: the epoch moved without a change"
         )
 
-    def _subscriptions(self, group: ConsumerGroup, other: ConsumerGroup) -> Any:
+    def _subscriptions(
+        self, group: ConsumerGroup, other: ConsumerGroup
+    ) -> dict[str, tuple[object, set[str]]]:
         """Return the subscription of each member that has one; a static member counts as the same under
         another member id."""
         return {
@@ -123,7 +124,7 @@ class EpochBumpsHaveACause(Invariant):
         }
 
 
-def _requested_topics(group: ConsumerGroup) -> Any:
+def _requested_topics(group: ConsumerGroup) -> tuple[object, object]:
     """Return the topics and regexes of all members, and the matches of each regex."""
     members = {member_id: (m.topics, m.regex) for member_id, m in group.members.items()}
     matches = {expression: resolved.topics for expression, resolved in group.regexes.items()}

@@ -5,8 +5,6 @@ The rules are implemented here a second time, from the protocol and not from the
 
 from __future__ import annotations
 
-from typing import Any
-
 from konvene.client.consumer.protocol import read_subscription
 from konvene.codec.errors import CodecError
 from konvene.errors import Errors
@@ -16,6 +14,11 @@ from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA, ConfiguredTopology, configure
 from konvene.groups.streams.topology.topology import Topology
 from konvene.internal_topics import INTERNAL_TOPICS
+from konvene.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from konvene.messages.streams_group_heartbeat import Topology as SentTopology
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic
 from konvene.sim.invariants.modern import (
@@ -42,7 +45,7 @@ def is_accepted_heartbeat(event: Event) -> bool:
 # --- M10, M11, M13: errors -------------------------------------------------------------------------
 
 
-class StreamsHeartbeatErrorsAreExpected(ExpectedHeartbeatErrors):
+class StreamsHeartbeatErrorsAreExpected(ExpectedHeartbeatErrors[StreamsGroup]):
     """M10, M13, T3, T8, T12: a heartbeat is answered with the error that its group, topology, epoch, member,
     instance id and tasks require, or with none. M11: a member that joins owns nothing, and reports that."""
 
@@ -79,7 +82,7 @@ def expected_heartbeat_error(event: Event) -> Errors | None:
     return error or Errors.NONE
 
 
-def _has_unusual_topology(topology: Any) -> bool:
+def _has_unusual_topology(topology: SentTopology) -> bool:
     """Return True for topologies whose errors `tests/groups/streams/test_validate.py` checks."""
     return topology.epoch < 0 or any(
         each.source_topic_regex
@@ -89,7 +92,7 @@ def _has_unusual_topology(topology: Any) -> bool:
     )
 
 
-def _is_malformed(request: Any) -> bool:
+def _is_malformed(request: StreamsGroupHeartbeatRequest) -> bool:
     tasks = [getattr(request, role) for role in ROLES]
     names = (request.member_id, request.group_id, request.instance_id, request.rack_id)
     if any(text is not None and not text.strip() for text in names):
@@ -104,7 +107,9 @@ def _is_malformed(request: Any) -> bool:
     return any(reported is None for reported in tasks) and any(reported is not None for reported in tasks)
 
 
-def _check_identity(request: Any, member: Member | None, static_member: Member | None) -> Errors | None:
+def _check_identity(
+    request: StreamsGroupHeartbeatRequest, member: Member | None, static_member: Member | None
+) -> Errors | None:
     joins = request.member_epoch == 0
     if request.instance_id is None:
         return None if member is not None or joins else Errors.UNKNOWN_MEMBER_ID
@@ -116,7 +121,7 @@ def _check_identity(request: Any, member: Member | None, static_member: Member |
     return None if static_member.member_id == request.member_id else Errors.FENCED_INSTANCE_ID
 
 
-def _check_epoch(request: Any, member: Member) -> Errors | None:
+def _check_epoch(request: StreamsGroupHeartbeatRequest, member: Member) -> Errors | None:
     current = member.current
     if request.member_epoch == current.epoch:
         return None
@@ -157,7 +162,7 @@ def _check_contents(event: Event, group: StreamsGroup) -> Errors | None:
     return None
 
 
-def _all_tasks_exist(request: Any, configured: ConfiguredTopology) -> bool:
+def _all_tasks_exist(request: StreamsGroupHeartbeatRequest, configured: ConfiguredTopology) -> bool:
     reported = [each for role in ROLES for each in getattr(request, role) or ()]
     return all(each.subtopology_id in configured.tasks for each in reported) and all(
         0 <= partition < configured.tasks[each.subtopology_id]
@@ -166,7 +171,7 @@ def _all_tasks_exist(request: Any, configured: ConfiguredTopology) -> bool:
     )
 
 
-def reported_units(message: Any) -> set[Unit] | None:
+def reported_units(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> set[Unit] | None:
     """Return the tasks of a heartbeat request or response, with their roles; None unless it has all three."""
     tasks = [getattr(message, role) for role in ROLES]
     if any(reported is None for reported in tasks):
@@ -300,7 +305,7 @@ class StreamsMembersAdvanceAfterRevocation(Invariant):
         )
 
 
-class StreamsRevocationTimeoutsAreFixed(FixedRevocationTimeouts):
+class StreamsRevocationTimeoutsAreFixed(FixedRevocationTimeouts[StreamsGroup]):
     """M5: of streams groups, a member has its rebalance timeout to confirm a revocation; later targets and
     heartbeats do not extend it."""
 
@@ -310,7 +315,7 @@ class StreamsRevocationTimeoutsAreFixed(FixedRevocationTimeouts):
 # --- O1: commits -----------------------------------------------------------------------------------
 
 
-class StreamsCommitErrorsAreExpected(FencedCommits):
+class StreamsCommitErrorsAreExpected(FencedCommits[StreamsGroup]):
     """O1: a commit is accepted from a member at its epoch; at an older one for the topics of active tasks
     that it owned by then; from any client in an empty group. Others get STALE_MEMBER_EPOCH, or
     ILLEGAL_GENERATION."""

@@ -227,7 +227,7 @@ def upgrade_obstacles(event: Event, old: ClassicGroup) -> Iterator[str]:
 # --- MG2, MG3: members of the classic protocol -------------------------------------------------------
 
 
-class ClassicStreamsMembersRejoinOnChanges(ServedClassicMembers):
+class ClassicStreamsMembersRejoinOnChanges(ServedClassicMembers[StreamsGroup]):
     """MG2: the generation of a classic member is its epoch, no member leads, and it has to rejoin exactly
     when it needs a new assignment: for a newer target, a revocation, released tasks, a shutdown, or endpoints
     of other members; or when its task offsets are due, while it has a warm-up."""
@@ -334,7 +334,7 @@ class SyncGroupReturnsOwnedTasks(Invariant):
         group = event.after.groups.get(event.request.group_id)
         if not isinstance(group, StreamsGroup):
             return
-        response: Any = event.answer
+        response = event.answer
         assert isinstance(response, SyncGroupResponse)
         member = group.members[event.request.member_id]
         assert member.classic is not None

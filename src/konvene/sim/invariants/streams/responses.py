@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from konvene.client.consumer.protocol import read_subscription
 from konvene.errors import Errors
@@ -13,7 +13,11 @@ from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import Status
 from konvene.groups.streams.topology.expressions import expand_expressions, expressions
 from konvene.groups.streams.topology.topology import sources
-from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+from konvene.messages.streams_group_heartbeat import (
+    EndpointToPartitions,
+    StreamsGroupHeartbeatResponse,
+    TopicPartition,
+)
 from konvene.sim.invariants.modern import CacheableResponses
 from konvene.sim.invariants.streams.classic_state import SHUTDOWN_REQUESTED, STREAM
 from konvene.sim.invariants.streams.decisions import (
@@ -34,7 +38,7 @@ class AcceptedHeartbeat:
 
     def __init__(self, event: Event) -> None:
         self.event, self.request = event, event.request
-        response: Any = event.answer
+        response = event.answer
         assert isinstance(response, StreamsGroupHeartbeatResponse)
         self.response = response
         group = event.after.groups.get(self.request.group_id)
@@ -208,7 +212,9 @@ class EndpointsAreAccurate(Invariant):
         if returned is not None:
             self._check_endpoints(heartbeat, returned)
 
-    def _check_endpoints(self, heartbeat: AcceptedHeartbeat, endpoints: Any) -> None:
+    def _check_endpoints(
+        self, heartbeat: AcceptedHeartbeat, endpoints: Iterable[EndpointToPartitions]
+    ) -> None:
         group = heartbeat.group
         expected = sorted(
             (
@@ -244,7 +250,7 @@ def _resolved_other_topics(heartbeat: AcceptedHeartbeat) -> bool:
     return after is not None and (before is None or before.topology != after.topology)
 
 
-def _pairs(topic_partitions: Any) -> list[tuple[str, int]]:
+def _pairs(topic_partitions: Iterable[TopicPartition]) -> list[tuple[str, int]]:
     return sorted((each.topic, p) for each in topic_partitions for p in each.partitions)
 
 
@@ -265,7 +271,7 @@ def _source_partitions(
     return sorted(partitions)
 
 
-class CacheableStreamsHeartbeatsAreRepeatable(CacheableResponses):
+class CacheableStreamsHeartbeatsAreRepeatable(CacheableResponses[StreamsGroup]):
     """Ours: of streams groups, deciding a cacheable heartbeat of either protocol again changes nothing, sets
     the same timers and returns the same response."""
 

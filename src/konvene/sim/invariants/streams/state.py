@@ -6,7 +6,7 @@ from the records of the log alone. T: streams groups; rules of consumer groups k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,12 @@ from konvene.groups.assignors.tasks.contract import MemberAssignment
 from konvene.groups.streams.current_assignment import MemberState, Role, Unit
 from konvene.groups.streams.group import Member, SoftState, StreamsGroup
 from konvene.groups.streams.topology.expressions import expressions
+from konvene.records.audit import Cause
 from konvene.records.classic import GroupMetadataKey
-from konvene.records.streams import StreamsGroupCurrentMemberAssignmentKey
+from konvene.records.streams import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+)
 from konvene.shard.image import Topics
 from konvene.sim.invariants.modern import (
     LEFT_TEMPORARILY,
@@ -27,6 +31,7 @@ from konvene.sim.invariants.modern import (
     RestoredFromTheLog,
     SessionsRestartOnRequests,
     StoredInTheLog,
+    TimerKey,
     TimersAsNeeded,
     timers_of_members,
     touched_groups,
@@ -70,14 +75,14 @@ class ActiveTasksHaveOneOwner(Invariant):
                 assert all(index.values()), f"{name}: an index has a subtopology without owners"
 
 
-class LoggedActiveTasksHaveOneOwner(OneOwnerInTheLog):
+class LoggedActiveTasksHaveOneOwner(OneOwnerInTheLog[StreamsGroup]):
     """T1: by the records of current assignments in the log alone, no active task has two owners."""
 
     group_type = StreamsGroup
     record_key = StreamsGroupCurrentMemberAssignmentKey
     verb = "run"
 
-    def units_of(self, value: Any) -> Iterable[Task]:
+    def units_of(self, value: StreamsGroupCurrentMemberAssignmentValue) -> Iterable[Task]:
         tasks = (*value.active_tasks, *value.active_tasks_pending_revocation)
         return ((each.subtopology_id, p) for each in tasks for p in each.partitions)
 
@@ -93,7 +98,7 @@ class ProcessesOwnATaskOnce(Invariant):
         for name, old, group in touched(event):
             if event.is_complete:
                 continue
-            owners: dict[tuple[str, Any], set[str]] = {}
+            owners: dict[tuple[str, Task], set[str]] = {}
             for member in group.members.values():
                 for unit in owned_units(member):
                     owners.setdefault((member.process_id, unit[1:]), set()).add(member.member_id)
@@ -114,7 +119,7 @@ class ProcessesOwnATaskOnce(Invariant):
 # --- M: epochs -------------------------------------------------------------------------------------
 
 
-class StreamsEpochsAreInOrder(OrderedEpochs):
+class StreamsEpochsAreInOrder(OrderedEpochs[StreamsGroup]):
     """M2: of streams groups, group epoch >= assignment epoch >= each member epoch, and none of them
     decreases, except that of a member that leaves temporarily."""
 
@@ -146,7 +151,7 @@ class ActiveTasksHaveEpochs(Invariant):
                 )
 
 
-class EmptyStreamsGroupsHaveNoTargets(AssignedWhenEmpty):
+class EmptyStreamsGroupsHaveNoTargets(AssignedWhenEmpty[StreamsGroup]):
     """M9: the assignment of an empty streams group is of the group's epoch, and has no targets; the group is
     not shutting down."""
 
@@ -192,7 +197,7 @@ class StreamsStateMatchesMembers(Invariant):
         return "Stable" if reconciled else "Reconciling"
 
 
-class StreamsIndexesMatchMembers(ConsistentIndexes):
+class StreamsIndexesMatchMembers(ConsistentIndexes[StreamsGroup]):
     """M13: of streams groups, an instance id has one member, and every index equals one rebuilt from the
     members."""
 
@@ -204,7 +209,7 @@ class StreamsIndexesMatchMembers(ConsistentIndexes):
 # --- G: the log ------------------------------------------------------------------------------------
 
 
-class StreamsGroupsAreStored(StoredInTheLog):
+class StreamsGroupsAreStored(StoredInTheLog[StreamsGroup]):
     """G1: at every moment the log holds a streams group as it is, with its members in the same order."""
 
     group_type = StreamsGroup
@@ -213,7 +218,7 @@ class StreamsGroupsAreStored(StoredInTheLog):
         return durable_part(group)
 
 
-class StreamsGroupsAreRestored(RestoredFromTheLog):
+class StreamsGroupsAreRestored(RestoredFromTheLog[StreamsGroup]):
     """G1, G3: a streams group is loaded as it was when the previous process ended. T13: task offsets and
     shutdown requests are not in the log."""
 
@@ -236,7 +241,7 @@ class ConversionsLeaveNoRecords(Invariant):
     (KAFKA-20254)."""
 
     def __init__(self) -> None:
-        self.streams_keys: dict[str, set[Any]] = {}
+        self.streams_keys: dict[str, set[Hashable]] = {}
         """By group: the keys of streams records that have a value in the log."""
         self.classic: set[str] = set()
         """Groups with a classic record."""
@@ -257,7 +262,7 @@ class ConversionsLeaveNoRecords(Invariant):
                     keys = self.streams_keys.get(name)
                     assert not keys, f"{name} is {group!r}, but the log has {keys}"
 
-    def _replay(self, records: Any) -> None:
+    def _replay(self, records: Iterable[Any]) -> None:
         for record in records:
             key: Any = getattr(record, "key", None)
             if type(key).__name__.startswith("StreamsGroup"):
@@ -270,7 +275,7 @@ class ConversionsLeaveNoRecords(Invariant):
 # --- G11, L4: timers -------------------------------------------------------------------------------
 
 
-class StreamsTimersMatchState(TimersAsNeeded):
+class StreamsTimersMatchState(TimersAsNeeded[StreamsGroup]):
     """G11, L4: each member has a session timer, and a revocation timer while it has to confirm a revocation.
     A classic member may have a rejoin or sync timer.
 
@@ -278,7 +283,7 @@ class StreamsTimersMatchState(TimersAsNeeded):
 
     group_type = StreamsGroup
 
-    def timers_of(self, group: StreamsGroup) -> tuple[set[Any], set[Any]]:
+    def timers_of(self, group: StreamsGroup) -> tuple[set[TimerKey], set[TimerKey]]:
         required, allowed = timers_of_members(group, UNREVOKED)
         name = group.group_id
         if group.soft.delayed:
@@ -290,7 +295,7 @@ class StreamsTimersMatchState(TimersAsNeeded):
         return required, allowed
 
 
-class StreamsSessionsAreTimed(SessionsRestartOnRequests):
+class StreamsSessionsAreTimed(SessionsRestartOnRequests[StreamsGroup]):
     """L4: of streams groups, the session of a member restarts with its own requests only, and an accepted
     heartbeat gives it the full timeout."""
 
@@ -299,7 +304,7 @@ class StreamsSessionsAreTimed(SessionsRestartOnRequests):
     setting = "streams.session.timeout.ms"
 
 
-class ExpiredStreamsMembersLeave(ExpiredMembersLeave):
+class ExpiredStreamsMembersLeave(ExpiredMembersLeave[StreamsGroup]):
     """L4: of streams groups, a session or a rebalance timeout that expires removes its member, and no
     other."""
 
@@ -337,7 +342,7 @@ def units(tasks: MemberAssignment) -> set[Unit]:
     }
 
 
-def flat_tasks(by_subtopology: Any) -> set[Task]:
+def flat_tasks(by_subtopology: Mapping[str, Iterable[int]]) -> set[Task]:
     """Return the tasks of a mapping from subtopology id to partitions, as pairs of both."""
     return {(name, p) for name, partitions in by_subtopology.items() for p in partitions}
 
@@ -360,7 +365,7 @@ def previous_member(old: StreamsGroup | None, member: Member) -> Member | None:
     return old.static_member(member.instance_id) or old.members.get(member.member_id)
 
 
-def new_causes(event: Event, old: StreamsGroup, group: StreamsGroup) -> tuple[Any, ...]:
+def new_causes(event: Event, old: StreamsGroup, group: StreamsGroup) -> tuple[Cause, ...]:
     """Return the causes that a decision added when it bumped the group epoch: those in the trace of the
     rebalance that it completed, or else in the current trace."""
     if group.epoch <= old.epoch:

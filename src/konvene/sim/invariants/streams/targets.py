@@ -6,6 +6,7 @@ source topic has partitions, once all of its topics exist.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from konvene.groups.streams.topology.expressions import expand_expressions, unma
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS
 from konvene.groups.streams.topology.topology import Topology, sources
 from konvene.shard import causes
-from konvene.shard.image import Topics
+from konvene.shard.image import Topic, Topics
 from konvene.sim.invariants.streams.decisions import HEARTBEAT, is_accepted_heartbeat
 from konvene.sim.invariants.streams.state import (
     Task,
@@ -193,7 +194,7 @@ class StreamsEpochBumpsHaveACause(Invariant):
             unnamed = event.request is not None and getattr(event.request, "instance_id", None) is None
             assert unnamed, f"{group!r}: the epoch moved for metadata that targets do not depend on"
 
-    def _target_inputs(self, group: StreamsGroup, other: StreamsGroup) -> Any:
+    def _target_inputs(self, group: StreamsGroup, other: StreamsGroup) -> tuple[object, ...]:
         """Return everything of `group` that its target assignment is computed from, in a form that is equal
         to that of `other` (the group at another time) if the target need not change. Of a member that is
         static in either group, or of the classic protocol, only the metadata that targets depend on are
@@ -326,7 +327,7 @@ class MissingTopicsAreReported(Invariant):
         assert created.keys() == expected, f"{group!r} creates {sorted(created)}, not {sorted(expected)}"
         assert all(count > 0 for count in created.values()), f"{group!r} creates {created}"
 
-    def _check_partition_counts(self, topology: Topology, topics: Any) -> None:
+    def _check_partition_counts(self, topology: Topology, topics: Mapping[str, Topic]) -> None:
         """Check that each changelog has a partition for each task, and co-partitioned topics equally many."""
         for name, each in topology.subtopologies.items():
             count = max(topics[topic].partitions for topic in sources(each))

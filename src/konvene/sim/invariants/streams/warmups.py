@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from konvene.client.consumer.protocol import read_subscription
 from konvene.errors import Errors
+from konvene.groups.assignors.tasks.contract import TaskAssignor
 from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT
 from konvene.groups.streams.assignors import read_configs
@@ -25,6 +26,7 @@ from konvene.groups.streams.classic.user_data import read_subscription_info
 from konvene.groups.streams.current_assignment import Role
 from konvene.groups.streams.group import Member, StreamsGroup
 from konvene.groups.streams.topology.configure import KAFKA
+from konvene.messages.streams_group_heartbeat import TaskOffset
 from konvene.shard import causes
 from konvene.sim.group_runtime import GroupRuntime
 from konvene.sim.invariants.streams.classic_state import FIRST_VERSION_WITH_OFFSETS, STREAM
@@ -65,7 +67,7 @@ class GroupReports:
         ids = [member_id for member_id, member in group.members.items() if member.process_id == process]
         return any(i not in self.by_member or self.by_member[i].reports for i in ids)
 
-    def remove(self, removed_id: str, group: Any, remaining: Mapping[str, Member]) -> None:
+    def remove(self, removed_id: str, group: StreamsGroup, remaining: Mapping[str, Member]) -> None:
         """Remove the report of a member. The state on its disk remains if its process has other members: its
         offsets are merged into the latest report of those."""
         report, member = self.by_member.pop(removed_id), group.members.get(removed_id)
@@ -188,7 +190,7 @@ class ReportRecorder:
         groups[wanted.group_id].by_member[wanted.member_id] = report._replace(ends=ends)
 
     def _record_heartbeat(self, event: Event, by_member: dict[str, Report]) -> None:
-        request: Any = event.request
+        request = event.request
         last, joins = by_member.get(request.member_id), request.member_epoch == 0
         if request.task_offsets:
             reports = True
@@ -220,7 +222,7 @@ def reported_offsets(protocols: Iterable[tuple[str, bytes]]) -> tuple[dict[Task,
     return offsets, info.version >= FIRST_VERSION_WITH_OFFSETS
 
 
-def _by_task(task_offsets: Any) -> dict[Task, int]:
+def _by_task(task_offsets: Iterable[TaskOffset]) -> dict[Task, int]:
     """Return the offsets of a heartbeat by task, without those that stand for an unknown offset."""
     return {(t.subtopology_id, t.partition): t.offset for t in task_offsets if 0 <= t.offset < UNKNOWN_OFFSET}
 
@@ -256,7 +258,7 @@ class TaskOffsetReportsAreKept(Invariant):
         assert not unknown, f"{group!r} has reports of {sorted(unknown)}, which sent none"
 
 
-def _valid_offsets(by_subtopology: Any) -> dict[Task, int]:
+def _valid_offsets(by_subtopology: Mapping[str, Mapping[int, int]]) -> dict[Task, int]:
     return {
         (name, p): offset
         for name, offsets in by_subtopology.items()
@@ -285,7 +287,7 @@ class WarmupsAreJustified(Invariant):
     def __init__(self) -> None:
         self.recorder = ReportRecorder()
         self.requests: dict[tuple[str, int], _Request] = {}
-        self.assignors: Mapping[str, Any] = {}
+        self.assignors: Mapping[str, TaskAssignor] = {}
         """The available assignors, if they are not the default ones."""
 
     def after(self, event: Event) -> None:
@@ -404,7 +406,7 @@ class CaughtUpWarmupsBumpEpochs(Invariant):
             return
         if event.request.member_epoch == 0:
             return  # The reports of a returning static member count from its next heartbeat on.
-        request: Any = event.request
+        request = event.request
         reported = {
             (t.subtopology_id, t.partition)
             for t in (*(request.task_offsets or ()), *(request.task_end_offsets or ()))
@@ -445,7 +447,7 @@ def _target_tasks(group: StreamsGroup, role: Role) -> Iterator[tuple[str, Task]]
 
 
 def _uses_warmups(
-    event: Event, group: StreamsGroup, reports: GroupReports, assignors: Mapping[str, Any]
+    event: Event, group: StreamsGroup, reports: GroupReports, assignors: Mapping[str, TaskAssignor]
 ) -> bool:
     """Return True if the group's assignor uses warm-ups: if it is configured, or by default if the topology
     has state and a member may report offsets."""
