@@ -247,8 +247,8 @@ def _called(kind: str, name: str) -> str:
 
 
 def _print_entity(kind: str, name: str, entries: Sequence[ConfigEntry], everything: bool) -> None:
-    """Print the settings of one resource as `kafka-configs --describe` does. `everything`: the heading says
-    that these are all settings, not only those that are set."""
+    """Print the settings of one resource as `kafka-configs --describe` does. `everything` selects its heading
+    for all settings instead of the one for settings that are set."""
     if kind == "brokers" and not name:
         click.echo("Default configs for brokers in the cluster are:")
     else:

@@ -74,10 +74,8 @@ COORDINATOR_CRASHES_AND_DISCONNECTS = "coordinator crashes, all messages are los
 
 
 class Move(NamedTuple):
-    """A transition of the model.
-
-    `number` is the client that moves, the member whose timer expires, or 0; `message` is the request or the
-    response, if any."""
+    """A transition of the model. `number` is the client that moves, the member whose timer expires, or 0;
+    `message` is the request or the response, if any."""
 
     label: str
     number: int
@@ -94,8 +92,8 @@ def is_timer(move: Move) -> bool:
 
 
 class Model(NamedTuple):
-    """The model of a classic group: its bounds, and the moves from each state. The clients with the numbers 1
-    to `static` are static members."""
+    """The model of a classic group: its bounds, and its moves. The first `static` clients are static
+    members."""
 
     members: int
     partitions: int
@@ -336,8 +334,8 @@ def _timed_out(client: Client, api: int) -> Client:
 
 
 def _failed_over(client: Client, *, disconnects: bool = False) -> Client:
-    """Return a client after its coordinator crashed. A request without a response times out; with
-    `disconnects` so do requests and responses under way."""
+    """Return a client whose coordinator crashed: its pending request or, with `disconnects`, any times
+    out."""
     if client.exchange and client.exchange[0] == "waiting":
         return _timed_out(client, client.exchange[1])
     if disconnects and client.exchange:

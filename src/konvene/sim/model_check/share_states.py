@@ -44,8 +44,7 @@ States = tuple[tuple[SharePartitionKey, SharePartitionState], ...]
 
 class Job(NamedTuple):
     """A batch of requests to the share coordinator that are sent together, in order, with the answers so far.
-    `kind` says who sent it and what for: `INITIALIZE`, `DELETE`, `ALTER`, `DELETE_OFFSETS` or
-    `DELETE_GROUP`."""
+    `kind` is its purpose: `INITIALIZE`, `DELETE`, `ALTER`, `DELETE_OFFSETS` or `DELETE_GROUP`."""
 
     kind: str
     requests: tuple[Initialize | Delete, ...]
