@@ -9,12 +9,11 @@ resolved once. With `--share-group` it is a member of a share group: see `share_
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from konvene.cli.consume_options import parse_consumer_properties, resolve_topics
+from konvene.cli.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.produce import parse_properties
 from konvene.cli.record_printers import PROPERTIES, JsonPrinter, LinePrinter, Printer
@@ -100,20 +99,21 @@ def consume(
     """
     from konvene.client.consumer.settings import consumer_settings
 
+    options = ConsumeOptions(**given)
     printer = JsonPrinter() if as_json else LinePrinter(parse_properties(properties, PROPERTIES))
-    _check_topics(given)
-    if given["share_group"] is not None:
-        consume_share(connect, printer, given, settings)
+    _check_topics(options)
+    if options.share_group is not None:
+        consume_share(connect, printer, options.share_group, options, settings)
         return
     chosen = parse_consumer_properties(settings, consumer_settings)
-    given["group"] = _one("--group", given["group"], "group.id", chosen.group_id)
-    _check(given, chosen)
+    options = options._replace(group=_one("--group", options.group, "group.id", chosen.group_id))
+    _check(options, chosen)
 
     async def job() -> None:
-        async with connect(given["client_id"] or chosen.client_id) as cluster:
-            consumer = await _consumer(cluster, given, chosen)
+        async with connect(options.client_id or chosen.client_id) as cluster:
+            consumer = await _consumer(cluster, options, chosen)
             try:
-                await _read(consumer, printer, given["max_messages"], given["timeout_ms"])
+                await _read(consumer, printer, options.max_messages, options.timeout_ms)
             finally:
                 await consumer.close("konvene consume was ended")
                 printer.end()
@@ -129,53 +129,52 @@ def _one(option: str, given: str | None, name: str, setting: str | None) -> str 
     return given if given is not None else setting
 
 
-def _check_topics(given: Mapping[str, Any]) -> None:
-    if (given["topic"] is None) == (given["include"] is None):
+def _check_topics(options: ConsumeOptions) -> None:
+    if (options.topic is None) == (options.include is None):
         raise click.UsageError("Give --topic NAME or --include REGEX.")
 
 
-def _check(given: Mapping[str, Any], chosen: ConsumerSettings) -> None:
+def _check(options: ConsumeOptions, chosen: ConsumerSettings) -> None:
     """Raise UsageError for options that cannot be used together."""
-    if given["acknowledge"] or given["release"] or given["reject"]:
+    if options.acknowledge or options.release or options.reject:
         raise click.UsageError("Acknowledging records needs --share-group.")
-    if given["partition"] is not None and given["topic"] is None:
+    if options.partition is not None and options.topic is None:
         raise click.UsageError("--partition needs --topic.")
-    if given["partition"] is not None and given["group"] is not None:
+    if options.partition is not None and options.group is not None:
         raise click.UsageError(
             "--partition and --group cannot be used together: the group assigns partitions."
         )
-    if given["offset"] is not None and given["partition"] is None:
+    if options.offset is not None and options.partition is None:
         raise click.UsageError("--offset needs --partition.")
-    if given["offset"] is not None and given["from_beginning"]:
+    if options.offset is not None and options.from_beginning:
         raise click.UsageError("--offset and --from-beginning cannot be used together.")
-    if given["offset"] is not None and not re.fullmatch(r"earliest|latest|\d+", given["offset"]):
-        raise click.UsageError(f"--offset {given['offset']}: write earliest, latest or a number.")
-    if given["instance_id"] is not None and given["group"] is None:
+    if options.offset is not None and not re.fullmatch(r"earliest|latest|\d+", options.offset):
+        raise click.UsageError(f"--offset {options.offset}: write earliest, latest or a number.")
+    if options.instance_id is not None and options.group is None:
         raise click.UsageError("--instance-id needs --group.")
-    if given["group"] is None and chosen.consumer["group_protocol"] == "consumer":
+    if options.group is None and chosen.consumer["group_protocol"] == "consumer":
         raise click.UsageError("--consumer-property group.protocol=consumer needs --group.")
-    if given["from_beginning"] and chosen.consumer.get("auto_offset_reset", "earliest") != "earliest":
+    if options.from_beginning and chosen.consumer.get("auto_offset_reset", "earliest") != "earliest":
         raise click.UsageError("--from-beginning and auto.offset.reset cannot be used together.")
 
 
-async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: ConsumerSettings) -> Consumer:
-    """Create the consumer that the options `given` and the consumer properties `chosen` describe, at its
-    start position."""
+async def _consumer(cluster: Cluster, options: ConsumeOptions, chosen: ConsumerSettings) -> Consumer:
+    """Create the consumer that the options and consumer properties describe, at its start position."""
     from konvene.client.consumer.consumer import Consumer
     from konvene.client.consumer.fetch import EARLIEST, LATEST
     from konvene.client.net.cluster import TopicPartition
 
-    made = Consumer(cluster, given["group"], **_arguments(given, chosen))
-    if given["include"] is not None and made.group_protocol == "consumer":
-        made.subscribe(regex=given["include"])
+    made = Consumer(cluster, options.group, **_arguments(options, chosen))
+    if options.include is not None and made.group_protocol == "consumer":
+        made.subscribe(regex=options.include)
         return made
-    names = await resolve_topics(cluster, given["topic"], given["include"])
-    if given["group"] is not None:
+    names = await resolve_topics(cluster, options.topic, options.include)
+    if options.group is not None:
         made.subscribe(names)
         return made
     partitions = [TopicPartition(n, p.partition) for n in names for p in (await cluster.topic(n)).partitions]
-    if given["partition"] is not None:
-        only = TopicPartition(given["topic"], given["partition"])
+    if options.topic is not None and options.partition is not None:
+        only = TopicPartition(options.topic, options.partition)
         if only not in partitions:
             fail(
                 f"topic {only.topic} has no partition {only.partition}",
@@ -183,7 +182,7 @@ async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: Consumer
             )
         partitions = [only]
     made.assign(partitions)
-    start = given["offset"] or made.auto_offset_reset
+    start = options.offset or made.auto_offset_reset
     if start.isdigit():
         made.seek(partitions[0], int(start))
     else:
@@ -191,23 +190,23 @@ async def _consumer(cluster: Cluster, given: Mapping[str, Any], chosen: Consumer
     return made
 
 
-def _arguments(given: Mapping[str, Any], chosen: ConsumerSettings) -> dict[str, Any]:
+def _arguments(options: ConsumeOptions, chosen: ConsumerSettings) -> dict[str, Any]:
     """Return the keyword arguments of `Consumer`: those of the consumer properties, overridden by options."""
     from konvene.client.consumer.classic_member import MemberSettings
     from konvene.client.consumer.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
     defaults = {
-        "auto_offset_reset": "earliest" if given["from_beginning"] else "latest",
+        "auto_offset_reset": "earliest" if options.from_beginning else "latest",
         "max_poll_records": 500,
     }
     made = defaults | chosen.consumer
-    if given["isolation_level"] is not None:
-        committed = given["isolation_level"] == "read_committed"
+    if options.isolation_level is not None:
+        committed = options.isolation_level == "read_committed"
         made["isolation_level"] = READ_COMMITTED if committed else READ_UNCOMMITTED
-    if given["assignors"]:
-        made["assignors"] = given["assignors"]
-    if given["instance_id"] is not None:
-        made["member"] = made.get("member", MemberSettings())._replace(group_instance_id=given["instance_id"])
+    if options.assignors:
+        made["assignors"] = options.assignors
+    if options.instance_id is not None:
+        made["member"] = made.get("member", MemberSettings())._replace(group_instance_id=options.instance_id)
     return made
 
 

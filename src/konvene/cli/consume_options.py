@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -18,7 +18,28 @@ if TYPE_CHECKING:
 
     S = TypeVar("S", ConsumerSettings, ShareSettings)
 
-__all__ = ["parse_consumer_properties", "resolve_topics"]
+__all__ = ["ConsumeOptions", "parse_consumer_properties", "resolve_topics"]
+
+
+class ConsumeOptions(NamedTuple):
+    """The options of `konvene consume`, by the names of its parameters."""
+
+    topic: str | None
+    include: str | None
+    group: str | None
+    share_group: str | None
+    acknowledge: str | None
+    release: bool
+    reject: bool
+    partition: int | None
+    offset: str | None
+    from_beginning: bool
+    max_messages: int | None
+    timeout_ms: int | None
+    isolation_level: str | None
+    client_id: str
+    assignors: tuple[str, ...]
+    instance_id: str | None
 
 
 def parse_consumer_properties(texts: Sequence[str], parse: Callable[[Mapping[str, str]], S]) -> S:

@@ -7,12 +7,12 @@ isolation level are settings of the group, not of this command."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from konvene.cli.consume_options import parse_consumer_properties, resolve_topics
+from konvene.cli.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
 from konvene.cli.options import Connect, run
 
 if TYPE_CHECKING:
@@ -40,27 +40,26 @@ _OF_THE_GROUP = {
 
 
 def consume_share(
-    connect: Connect, printer: Printer, given: Mapping[str, Any], properties: Sequence[str]
+    connect: Connect, printer: Printer, group: str, options: ConsumeOptions, properties: Sequence[str]
 ) -> None:
     """Print records as a member of a share group and acknowledge each one."""
     from konvene.client.share.settings import share_settings
 
-    _check(given)
+    _check(options)
     chosen = parse_consumer_properties(properties, share_settings)
-    if chosen.group_id not in (None, given["share_group"]):
+    if chosen.group_id not in (None, group):
         raise click.UsageError(
-            f"--share-group {given['share_group']} and --consumer-property group.id={chosen.group_id} "
-            "are different."
+            f"--share-group {group} and --consumer-property group.id={chosen.group_id} are different."
         )
 
     async def job() -> None:
         from konvene.client.share.consumer import ShareConsumer
 
-        async with connect(given["client_id"] or chosen.client_id or CLIENT_ID) as cluster:
-            consumer = ShareConsumer(cluster, given["share_group"], **(chosen.consumer | {"explicit": True}))
-            consumer.subscribe(await resolve_topics(cluster, given["topic"], given["include"]))
+        async with connect(options.client_id or chosen.client_id or CLIENT_ID) as cluster:
+            consumer = ShareConsumer(cluster, group, **(chosen.consumer | {"explicit": True}))
+            consumer.subscribe(await resolve_topics(cluster, options.topic, options.include))
             try:
-                await _read(consumer, printer, given)
+                await _read(consumer, printer, options)
             finally:
                 await consumer.close()
                 printer.end()
@@ -68,32 +67,34 @@ def consume_share(
     run(job)
 
 
-def _check(given: Mapping[str, Any]) -> None:
+def _check(options: ConsumeOptions) -> None:
     given_types = [
-        kind for kind in (given["acknowledge"], *(w for w in ("release", "reject") if given[w])) if kind
+        kind
+        for kind in (options.acknowledge, *(w for w in ("release", "reject") if getattr(options, w)))
+        if kind
     ]
     if len(set(given_types)) > 1:
         raise click.UsageError(f"{' and '.join(given_types)} cannot be used together.")
     for name, option in _NOT_WITH.items():
-        if given[name] not in (None, ()):
+        if getattr(options, name) not in (None, ()):
             raise click.UsageError(f"--share-group and {option} cannot be used together.")
     for name, (option, setting) in _OF_THE_GROUP.items():
-        if given[name]:
+        if getattr(options, name):
             raise click.UsageError(
                 f"{option} is a setting of the share group: konvene configs alter --entity-type groups "
-                f"--entity-name {given['share_group']} --add-config {setting}"
+                f"--entity-name {options.share_group} --add-config {setting}"
             )
 
 
-async def _read(consumer: ShareConsumer, printer: Printer, given: Mapping[str, Any]) -> None:
+async def _read(consumer: ShareConsumer, printer: Printer, options: ConsumeOptions) -> None:
     """Print records until `max_messages` of them are printed, or none arrives for `timeout_ms`."""
     import asyncio
 
     from konvene.client.share.consumer import AcknowledgeType
 
-    short = "release" if given["release"] else "reject" if given["reject"] else "accept"
-    kind = AcknowledgeType[(given["acknowledge"] or short).upper()]
-    limit, timeout_ms = given["max_messages"], given["timeout_ms"]
+    short = "release" if options.release else "reject" if options.reject else "accept"
+    kind = AcknowledgeType[(options.acknowledge or short).upper()]
+    limit, timeout_ms = options.max_messages, options.timeout_ms
     loop = asyncio.get_running_loop()
     last = loop.time()
     while limit is None or printer.count < limit:
