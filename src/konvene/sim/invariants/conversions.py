@@ -6,14 +6,18 @@ groups that an event converted. This module has no `KINDS`: the invariants are t
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from konvene.configs import BrokerConfig
 from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.modern.group import FIRST_EPOCH, ModernGroup
+from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.modern.group import FIRST_EPOCH
+from konvene.groups.streams.group import StreamsGroup
 from konvene.records.commits import OffsetCommitted
 from konvene.sim.world.event import Event
 
+ConvertibleGroup = ConsumerGroup | StreamsGroup
+"""Groups of these types may be converted from and to classic groups."""
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -40,7 +44,7 @@ def config_of(event: Event) -> BrokerConfig:
 
 
 def check_upgrade(
-    event: Event, old: ClassicGroup, group: ModernGroup[Any], policy: str, max_size: int
+    event: Event, old: ClassicGroup, group: ConvertibleGroup, policy: str, max_size: int
 ) -> None:
     """Check that a classic group was upgraded with all its members, at its generation, and with at most one
     new member; and that the policy and the maximum size allow it."""
@@ -60,7 +64,7 @@ def check_upgrade(
     assert joined <= 1, f"{old!r} is upgraded, and {joined} members joined at once"
 
 
-def check_downgrade(event: Event, old: ModernGroup[Any], group: ClassicGroup, policy: str) -> None:
+def check_downgrade(event: Event, old: ConvertibleGroup, group: ClassicGroup, policy: str) -> None:
     """Check that a group with members was downgraded with members of the classic protocol only; and that the
     policy and the maximum size allow it."""
     max_size = config_of(event)["group.max.size"]
@@ -77,7 +81,7 @@ def check_offsets_kept(event: Event, group: object) -> None:
         assert type(record) is not OffsetCommitted, f"the conversion to {group!r} changes {record}"
 
 
-def lost_last_modern_member(old: ModernGroup[Any], group: ModernGroup[Any]) -> bool:
+def lost_last_modern_member(old: ConvertibleGroup, group: ConvertibleGroup) -> bool:
     """Return True if an event removed the last member that does not use the classic protocol, and members of
     the classic protocol remain."""
     if not group.members:

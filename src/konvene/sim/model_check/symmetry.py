@@ -88,11 +88,11 @@ class Canonicalizer:
         return State(renamed, clients, delayed, state.faults)
 
 
-def _key(state: State) -> Any:
+def _key(state: State) -> tuple[tuple[Client, ...], Coordinator, tuple[Message, ...]]:
     return state.clients, state.coordinator, state.delayed
 
 
-def _signature(client: Client, indexes: dict[int, int]) -> tuple[Any, ...]:
+def _signature(client: Client, indexes: dict[int, int]) -> tuple[object, ...]:
     """Return what distinguishes a client without its names. `indexes` is the position of each member id in
     the group."""
     kind = client.exchange[0] if client.exchange else ""
