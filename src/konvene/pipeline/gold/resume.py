@@ -28,12 +28,12 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import konvene
 from konvene.pipeline.gold.task import Task
 from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.reduce.diagnosis import AuditRow
 from konvene.pipeline.reduce.unpickler import unpickled
 from konvene.pipeline.warehouse.warehouse import DataFile
 
@@ -79,7 +79,7 @@ class StoredState:
     def __repr__(self) -> str:
         return f"<state up to offset {self.reached.ends}>"
 
-    def reducer(self, names: Mapping[str, str], audit: Iterable[Any]) -> PartitionReducer | None:
+    def reducer(self, names: Mapping[str, str], audit: Iterable[AuditRow]) -> PartitionReducer | None:
         """Unpickle the reducer and add new audit rows and names; return None if they change rows that it has
         emitted."""
         reducer: PartitionReducer = unpickled(self.pickled)

@@ -14,13 +14,15 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from konvene.pipeline.arrays import Ints
 from konvene.pipeline.gold.commits import Ended
 from konvene.pipeline.gold.commits import of_files as commits_of
 from konvene.pipeline.gold.delivery import delivery_rows
@@ -32,6 +34,8 @@ from konvene.pipeline.gold.task import Task
 from konvene.pipeline.gold.transactional import NAMED, names_of, rows_of
 from konvene.pipeline.ingest.offset_spans import WHOLE, Span
 from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.reduce.diagnosis import AuditRow
+from konvene.pipeline.reduce.ownership import Row
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse.parquet import VERSION, Sink
@@ -151,7 +155,7 @@ class Holes:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._at = 0
-        self._offsets: np.ndarray[Any, Any] | None = None
+        self._offsets: Ints | None = None
 
     def __repr__(self) -> str:
         return f"<holes of {self._task.of}>"
@@ -186,7 +190,7 @@ class Holes:
         return int(high - low)
 
 
-def _audit(task: Task, files: Sequence[DataFile]) -> Iterator[dict[str, Any]]:
+def _audit(task: Task, files: Sequence[DataFile]) -> Iterator[AuditRow]:
     """Yield the audit rows about this log, in the order written.
 
     Those about generations without records are included, since their log partition is unknown."""
@@ -232,7 +236,11 @@ def _some_groups(task: Task, files: list[DataFile]) -> Iterator[tuple[str, str]]
 
 
 def _of(
-    task: Task, files: list[DataFile], name: str, columns: Sequence[str] | None, wanted: Any = None
+    task: Task,
+    files: list[DataFile],
+    name: str,
+    columns: Sequence[str] | None,
+    wanted: pc.Expression | None = None,
 ) -> Iterator[pa.RecordBatch]:
     for file in files:
         if file.table == name:
@@ -328,7 +336,7 @@ class _Out:
     def __repr__(self) -> str:
         return f"<gold of {self._task.of}: {', '.join(self._sinks)}>"
 
-    def rows(self, drained: dict[str, list[tuple[Any, ...]]]) -> None:
+    def rows(self, drained: dict[str, list[Row]]) -> None:
         """Write rows of several tables, as tuples in column order."""
         for name, rows in sorted(drained.items()):
             if rows:

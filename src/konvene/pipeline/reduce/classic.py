@@ -16,16 +16,16 @@ The states of a classic group's members are in no record: `states` is empty.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from konvene.pipeline.reduce.diagnosis import (
     Audit,
+    AuditRow,
     Diagnosis,
     departure_causes_of_generation,
     inferred,
     observed,
 )
-from konvene.pipeline.reduce.epochs import emit_skipped_epochs, end_group
+from konvene.pipeline.reduce.epochs import AnyGroup, emit_skipped_epochs, end_group
 from konvene.pipeline.reduce.open_rebalance import End, OpenRebalance
 from konvene.pipeline.reduce.ownership import ACTIVE, Gap, RebalanceRef, Tenure, Unit
 from konvene.pipeline.reduce.position import (
@@ -51,7 +51,7 @@ known.
 
 
 def apply_generation(
-    track: GroupTracker, before: Any, now: GroupMetadataValue | None, row: RebalanceValue | None,
+    track: GroupTracker, before: AnyGroup | None, now: GroupMetadataValue | None, row: RebalanceValue | None,
     audit: Audit,
     at: Position, put: Put,
 ) -> None:  # fmt: skip
@@ -120,7 +120,7 @@ def _emit_skipped(
     unwritten = audit.unwritten(track.group_id, at.ms)
     is_behind = track.epoch > known > 0 and row is None  # It was deleted and created again.
     if track.epoch >= known and not is_behind:
-        track.emit_skipped(known + 1, known, unwritten, observed, at, put)
+        track.emit_skipped(known + 1, known, unwritten, at, put)
         return
     if not track.is_first:
         track.epoch = max(track.epoch, 0)  # A new group has no epoch before.
@@ -131,7 +131,7 @@ def _emit_skipped(
 
 def _rebalance(
     track: GroupTracker, previous: GroupMetadataValue | None, now: GroupMetadataValue, row: RebalanceValue,
-    audit_row: Mapping[str, Any] | None,
+    audit_row: AuditRow | None,
 ) -> OpenRebalance:  # fmt: skip
     """Return the rebalance that a record ends, with its causes and times."""
     target_ms = row.joined_ms if row.joined_ms >= 0 else row.ended_ms
@@ -192,7 +192,7 @@ def _apply_assignment(
 def _emit_eager_gaps(
     track: GroupTracker, rebalance: OpenRebalance, previous: GroupMetadataValue | None,
     owners_before: Mapping[Unit, Tenure],
-    audit_row: Mapping[str, Any] | None, at: Position, put: Put,
+    audit_row: AuditRow | None, at: Position, put: Put,
 ) -> None:  # fmt: skip
     """Emit a gap for each partition that an eager group revoked and assigned again in a rebalance."""
     protocol = previous.protocol if previous is not None else ""
@@ -234,7 +234,7 @@ def _forget_gaps(track: GroupTracker, now: GroupMetadataValue) -> None:
         del gaps[unit]
 
 
-def _record_rejoins(rebalance: OpenRebalance, audit_row: Mapping[str, Any] | None) -> None:
+def _record_rejoins(rebalance: OpenRebalance, audit_row: AuditRow | None) -> None:
     """Record when members sent JoinGroup, from the audit row."""
     for m in audit_row["members"] if audit_row is not None else ():
         identity = identity_of(m["member_id"], m["instance_id"], m["client_id"], m["client_host"])
@@ -242,7 +242,7 @@ def _record_rejoins(rebalance: OpenRebalance, audit_row: Mapping[str, Any] | Non
             rebalance.progress_by_member[identity.member_key].acknowledged_ms = m["joined_ms"]
 
 
-def _last_to_rejoin(rebalance: OpenRebalance, audit_row: Mapping[str, Any] | None) -> str | None:
+def _last_to_rejoin(rebalance: OpenRebalance, audit_row: AuditRow | None) -> str | None:
     """Return the member that rejoined last, among those with a known time."""
     known = [
         (m["joined_ms"], m["member_id"]) for m in (audit_row["members"] if audit_row is not None else ())

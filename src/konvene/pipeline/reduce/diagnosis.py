@@ -26,7 +26,7 @@ Neither is assumed to be late by more than its own length.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from konvene.pipeline.reduce.position import INFERRED, MISSING, NOT_KNOWN, OBSERVED
 from konvene.records.audit import Cause, RebalanceValue
@@ -36,7 +36,11 @@ from konvene.shard import causes
 __all__ = [
     "UNKNOWN_DIAGNOSIS",
     "Audit",
+    "AuditMember",
+    "AuditRow",
+    "CauseRow",
     "Diagnosis",
+    "cause_row",
     "departure_causes_of_generation",
     "inferred",
     "missing_evidence",
@@ -44,13 +48,59 @@ __all__ = [
     "possible_departure_causes",
 ]
 
-CauseRow = dict[str, Any]
-"""A value of the column `causes`."""
+
+class CauseRow(TypedDict):
+    """A cause of a rebalance: an element of the columns `causes`, with the fields of `records.audit.Cause`."""
+
+    kind: str
+    at_ms: int
+    member_id: str | None
+    instance_id: str | None
+    client_id: str | None
+    client_host: str | None
+    reason: str | None
+    topic: str | None
+
+
+class AuditMember(TypedDict):
+    """A member of the resulting generation in an audit row."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    joined_ms: int
+
+
+class AuditRow(TypedDict):
+    """A row of `audit_event`, whose columns `konvene.pipeline.tables.audit_event` documents."""
+
+    cluster: str
+    audit_partition: int
+    audit_offset: int
+    timestamp_ms: int
+    group_id: str
+    group_type: str
+    epoch: int
+    state: str
+    started_ms: int
+    joined_ms: int
+    ended_ms: int
+    partition: int
+    base_offset: int
+    last_offset: int
+    inferred: bool
+    protocol: str | None
+    leader: str | None
+    causes: list[CauseRow]
+    causes_left_out: int
+    members: list[AuditMember]
+    members_left_out: int
+    moved: list[int]
+
 
 LEFT, EXPIRED = causes.MEMBER_LEFT, causes.SESSION_EXPIRED
 TIMED_OUT, NO_SYNC = causes.REBALANCE_TIMEOUT, causes.SYNC_TIMEOUT
-
-_FIELDS = ("kind", "at_ms", "member_id", "instance_id", "client_id", "client_host", "reason", "topic")
 
 
 class Diagnosis(NamedTuple):
@@ -64,16 +114,15 @@ class Diagnosis(NamedTuple):
 
     @property
     def kind(self) -> str:
-        return str(self.causes[0]["kind"]) if self.causes else causes.UNKNOWN
+        return self.causes[0]["kind"] if self.causes else causes.UNKNOWN
 
 
 UNKNOWN_DIAGNOSIS = Diagnosis((), 0, MISSING)
 
 
-def observed(row: Mapping[str, Any]) -> Diagnosis:
+def observed(row: AuditRow) -> Diagnosis:
     """Return the diagnosis that an audit row contains."""
-    found = tuple({name: each[name] for name in _FIELDS} for each in row["causes"])
-    return Diagnosis(found, row["causes_left_out"], OBSERVED, row["audit_offset"])
+    return Diagnosis(tuple(row["causes"]), row["causes_left_out"], OBSERVED, row["audit_offset"])
 
 
 def inferred(row: RebalanceValue, departures: Mapping[str, str]) -> Diagnosis:
@@ -85,10 +134,18 @@ def inferred(row: RebalanceValue, departures: Mapping[str, str]) -> Diagnosis:
 
 
 def _as_row(cause: Cause, departures: Mapping[str, str]) -> CauseRow:
-    row_values: CauseRow = {name: getattr(cause, name) for name in _FIELDS}
+    row = cause_row(cause)
     if cause.kind == causes.MEMBER_DEPARTED:
-        row_values["kind"] = departures.get(cause.member_id or "", f"{LEFT}|{EXPIRED}")
-    return row_values
+        row["kind"] = departures.get(cause.member_id or "", f"{LEFT}|{EXPIRED}")
+    return row
+
+
+def cause_row(cause: Cause) -> CauseRow:
+    return {
+        "kind": cause.kind, "at_ms": cause.at_ms, "member_id": cause.member_id,
+        "instance_id": cause.instance_id, "client_id": cause.client_id, "client_host": cause.client_host,
+        "reason": cause.reason, "topic": cause.topic,
+    }  # fmt: skip
 
 
 # --- the audit -------------------------------------------------------------------------------------
@@ -99,22 +156,20 @@ class Audit:
 
     Each lookup removes the rows that it returns."""
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        self._rows: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
+    def __init__(self, rows: Iterable[AuditRow]) -> None:
+        self._rows: dict[str, dict[int, list[AuditRow]]] = {}
         self.add(rows)
 
     def __repr__(self) -> str:
         return f"<audit of {len(self._rows)} groups>"
 
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def add(self, rows: Iterable[AuditRow]) -> None:
         """Add rows that follow the known ones in the audit topic; rows inferred from the log are ignored."""
         for row in rows:
             if not row["inferred"]:
                 self._rows.setdefault(row["group_id"], {}).setdefault(row["epoch"], []).append(row)
 
-    def of(
-        self, group_id: str, epoch: int, offset: int, *, completed: bool = False
-    ) -> Mapping[str, Any] | None:
+    def of(self, group_id: str, epoch: int, offset: int, *, completed: bool = False) -> AuditRow | None:
         """Remove and return the row that explains a record, or None.
 
         With `completed` it is the row that reports the end of the rebalance."""
@@ -129,7 +184,7 @@ class Audit:
                 return row
         return None
 
-    def lost(self, group_id: str, first: int, last: int, offset: int) -> list[Mapping[str, Any]]:
+    def lost(self, group_id: str, first: int, last: int, offset: int) -> list[AuditRow]:
         """Remove and return the rows about these epochs, up to `offset`, whose records are lost or were never
         written.
 
@@ -145,7 +200,7 @@ class Audit:
             self._delete_if_empty(group_id, epoch)
         return found
 
-    def unwritten(self, group_id: str, ms: int) -> list[Mapping[str, Any]]:
+    def unwritten(self, group_id: str, ms: int) -> list[AuditRow]:
         """Remove and return the rows up to `ms` about generations that left no record.
 
         Each was superseded before it was stored, and its number may be reused after a crash."""
@@ -170,7 +225,7 @@ class Audit:
             del self._rows[group_id]
 
 
-def _reports_completion(row: Mapping[str, Any]) -> bool:
+def _reports_completion(row: AuditRow) -> bool:
     """Return True for the second audit row of an epoch, which reports that all members have converged."""
     return row["group_type"] != "classic" and row["state"] not in ("Assigning", "Empty")
 

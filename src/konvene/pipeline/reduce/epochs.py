@@ -13,24 +13,30 @@ do not wait.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from konvene.groups.consumer.current_assignment import MemberState as ConsumerState
 from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.group import Member as ConsumerMember
 from konvene.groups.share.current_assignment import STABLE
+from konvene.groups.share.group import Member as ShareMember
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.current_assignment import MemberState as StreamsState
 from konvene.groups.streams.decision import settled_state
+from konvene.groups.streams.group import Member as StreamsMember
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.topology import sources
-from konvene.pipeline.reduce.diagnosis import Audit, inferred, observed, possible_departure_causes
+from konvene.pipeline.reduce.diagnosis import Audit, AuditRow, inferred, observed, possible_departure_causes
 from konvene.pipeline.reduce.open_rebalance import End, OpenRebalance
 from konvene.pipeline.reduce.position import NOT_KNOWN, MemberIdentity, Position, identity_of
 from konvene.pipeline.reduce.track import GroupTracker, Put
 from konvene.pipeline.reduce.units import Names, changes, owners_of_missing
 from konvene.records.audit import RebalanceValue
+from konvene.records.classic import GroupMetadataValue
 
 __all__ = [
+    "AnyGroup",
+    "Group",
+    "Member",
     "apply_convergence",
     "apply_current",
     "apply_epoch",
@@ -44,6 +50,9 @@ __all__ = [
 ]
 
 Group = ConsumerGroup | ShareGroup | StreamsGroup
+Member = ConsumerMember | ShareMember | StreamsMember
+AnyGroup = Group | GroupMetadataValue
+"""A group as `groups.history` returns it; a classic group is its last record."""
 
 _STATES: Mapping[type, Mapping[int, str]] = {  # The numbers overlap.
     ConsumerGroup: {state: state.name for state in ConsumerState},
@@ -60,14 +69,14 @@ most this many.
 """
 
 
-def identity_of_member(member: Any) -> MemberIdentity:
+def identity_of_member(member: Member) -> MemberIdentity:
     return identity_of(member.member_id, member.instance_id, member.client_id, member.client_host)
 
 
-def is_settled(group: Any) -> bool:
+def is_settled(group: AnyGroup | None) -> bool:
     """Return True if no rebalance is in progress in a group that is seen for the first time: its members have
     reached their targets and no epoch bump is pending; or it is new."""
-    if group is None or not hasattr(group, "behind"):
+    if group is None or isinstance(group, GroupMetadataValue):
         return True
     if (
         isinstance(group, StreamsGroup)
@@ -76,11 +85,15 @@ def is_settled(group: Any) -> bool:
         return False
     if not group.members:
         return False
-    waits_for_regex = any(name not in group.regexes for name in getattr(group, "regex_users", ()))
+    waits_for_regex = isinstance(group, ConsumerGroup) and any(
+        name not in group.regexes for name in group.regex_users
+    )
     return not (group.behind or group.epoch > group.assignment_epoch or waits_for_regex)
 
 
-def apply_member(track: GroupTracker, before: Any, after: Any, names: Names, at: Position, put: Put) -> None:
+def apply_member(
+    track: GroupTracker, before: Member | None, after: Member | None, names: Names, at: Position, put: Put
+) -> None:
     """Apply a member's metadata record or tombstone, given the member before and after it."""
     if after is not None:
         identity = identity_of_member(after)
@@ -100,8 +113,8 @@ def apply_member(track: GroupTracker, before: Any, after: Any, names: Names, at:
 def apply_current(
     track: GroupTracker,
     group: Group | None,
-    before: Any,
-    after: Any,
+    before: Member | None,
+    after: Member | None,
     is_tombstone: bool,
     names: Names,
     at: Position,
@@ -127,9 +140,7 @@ def apply_current(
         if _inherits_classic_assignment(track, group, after):
             track.ownership.reset()
     state = state_of(group, after)
-    if (
-        state in REVOKING_STATES or getattr(after, "classic", None) is not None
-    ):  # Other states do not affect the result.
+    if state in REVOKING_STATES or after.classic is not None:  # Other states do not affect the result.
         track.seen_ms[after.member_id] = at.ms
     rebalance = track.open
     if rebalance is None:
@@ -144,7 +155,7 @@ def apply_current(
         progress.waited_for.update(dict.fromkeys(members_waited_for(group, after.member_id)))
 
 
-def _inherits_classic_assignment(track: GroupTracker, group: Group, member: Any) -> bool:
+def _inherits_classic_assignment(track: GroupTracker, group: Group, member: Member) -> bool:
     """Return True if the assignment is that of the former classic group, expressed as tasks, before the first
     epoch."""
     return (
@@ -155,7 +166,7 @@ def _inherits_classic_assignment(track: GroupTracker, group: Group, member: Any)
     )
 
 
-def state_of(group: Group, member: Any) -> str:
+def state_of(group: Group, member: Member) -> str:
     """Return the name of a member's state, or its number if it is unknown."""
     state = member.current.state
     return _STATES[type(group)].get(state, str(state))
@@ -218,7 +229,7 @@ def apply_convergence(
     track.close(end, at, put)
 
 
-def source_topics_of(group: Any) -> Mapping[str, tuple[str, ...]]:
+def source_topics_of(group: AnyGroup | None) -> Mapping[str, tuple[str, ...]]:
     """Return the source topics of each subtopology of a streams group."""
     if not isinstance(group, StreamsGroup) or group.topology is None:
         return {}
@@ -237,7 +248,7 @@ def end_group(track: GroupTracker, at: Position, put: Put) -> None:
     track.group_type = ""
 
 
-def _release_all(track: GroupTracker, member: Any, names: Names, at: Position, put: Put) -> None:
+def _release_all(track: GroupTracker, member: Member, names: Names, at: Position, put: Put) -> None:
     lost, _ = changes(member.current, None, names)
     if lost:
         track.release(identity_of_member(member), lost, at, put)
@@ -245,16 +256,16 @@ def _release_all(track: GroupTracker, member: Any, names: Names, at: Position, p
         track.departure_causes[member.member_id] = _departure_causes(track, member, at)
 
 
-def _remove(track: GroupTracker, member: Any, at: Position) -> None:
+def _remove(track: GroupTracker, member: Member, at: Position) -> None:
     track.seen_ms.pop(member.member_id, None)
     track.remove(identity_of_member(member))
 
 
-def _departure_causes(track: GroupTracker, member: Any, at: Position) -> str:
-    classic = getattr(member, "classic", None)
+def _departure_causes(track: GroupTracker, member: Member, at: Position) -> str:
+    classic = member.classic
     return possible_departure_causes(
         session_timeout_ms=NOT_KNOWN if classic is None else classic.session_timeout_ms,
-        rebalance_timeout_ms=getattr(member, "rebalance_timeout_ms", NOT_KNOWN),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
         seen_ms=track.seen_ms.get(member.member_id, NOT_KNOWN),
         absent_ms=at.ms,
         may_time_out=classic is not None or getattr(member.current.state, "name", "") in REVOKING_STATES,
@@ -283,12 +294,12 @@ def emit_skipped_epochs(
     audit: Audit,
     at: Position,
     put: Put,
-    unwritten: Iterable[Mapping[str, Any]] = (),
+    unwritten: Iterable[AuditRow] = (),
 ) -> None:
     """Emit rows for the epochs after the tracker's last one up to `epoch`, which left no record.
 
     `unwritten` are audit rows about generations that left no record."""
     first = track.epoch + 1 if 0 <= track.epoch < epoch else NOT_KNOWN
-    audit_row = [*unwritten, *audit.lost(track.group_id, max(first, 0), epoch, at.offset)]
-    audit_row.sort(key=lambda row: int(row["audit_offset"]))
-    track.emit_skipped(first, epoch, audit_row, observed, at, put)
+    audit_rows = [*unwritten, *audit.lost(track.group_id, max(first, 0), epoch, at.offset)]
+    audit_rows.sort(key=lambda row: row["audit_offset"])
+    track.emit_skipped(first, epoch, audit_rows, at, put)

@@ -22,10 +22,10 @@ A static member that returns with another member id is the same member.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from konvene.pipeline.reduce.diagnosis import Diagnosis
-from konvene.pipeline.reduce.ownership import READING_ROLES, SHARED, Gap, Ownership, Unit
+from konvene.pipeline.reduce.diagnosis import CauseRow, Diagnosis
+from konvene.pipeline.reduce.ownership import READING_ROLES, SHARED, Gap, Ownership, Row, Unit
 from konvene.pipeline.reduce.position import LogPartition, MemberIdentity
 
 __all__ = [
@@ -40,7 +40,10 @@ __all__ = [
     "row_without_records",
 ]
 
-Row = tuple[Any, ...]
+_NO_CAUSE: CauseRow = {
+    "kind": "", "at_ms": -1, "member_id": None, "instance_id": None, "client_id": None, "client_host": None,
+    "reason": None, "topic": None,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -191,13 +194,13 @@ def rebalance_row(
     log: LogPartition, group_id: str, rebalance: OpenRebalance, end: End, counts: Counts, evidence: str
 ) -> Row:
     """Return a row of `rebalance`."""
-    first = rebalance.diagnosis.causes[0] if rebalance.diagnosis.causes else {}
+    first = rebalance.diagnosis.causes[0] if rebalance.diagnosis.causes else _NO_CAUSE
     duration_ms = None if rebalance.start_ms is None or end.ms is None else end.ms - rebalance.start_ms
     return (
         log.cluster, group_id, rebalance.group_type, rebalance.from_epoch, rebalance.epoch, end.state,
         rebalance.diagnosis.kind,
-        first.get("member_id"), first.get("instance_id"), first.get("client_id"), first.get("client_host"),
-        first.get("reason"), first.get("topic"), list(rebalance.diagnosis.causes),
+        first["member_id"], first["instance_id"], first["client_id"], first["client_host"],
+        first["reason"], first["topic"], list(rebalance.diagnosis.causes),
         rebalance.diagnosis.left_out, evidence,
         rebalance.start_ms, rebalance.target_ms, end.ms,
         duration_ms if duration_ms is None or duration_ms >= 0 else None,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from konvene.pipeline.reduce.position import (
     INFERRED,
@@ -33,7 +33,7 @@ from konvene.pipeline.reduce.position import (
     Position,
 )
 
-__all__ = ["ACTIVE", "READING_ROLES", "SHARED", "Gap", "Ownership", "RebalanceRef", "Unit"]
+__all__ = ["ACTIVE", "READING_ROLES", "SHARED", "Gap", "Ownership", "RebalanceRef", "Row", "Unit"]
 
 ACTIVE, SHARED = "active", "shared"
 READING_ROLES = (ACTIVE, SHARED)
@@ -41,7 +41,9 @@ READING_ROLES = (ACTIVE, SHARED)
 
 Unit = tuple[str, int, str]
 """The topic (for a task its subtopology), the partition, the role."""
-Row = tuple[Any, ...]
+Row = tuple[object, ...]
+"""A row of a table, in the order of its columns."""
+_K = TypeVar("_K")
 
 
 class Tenure(NamedTuple):
@@ -277,7 +279,7 @@ class Ownership:
             gap.keeps_last_owner = False
 
 
-def _step(counts: dict[Any, int], key: Any, step: int) -> None:
+def _step(counts: dict[_K, int], key: _K, step: int) -> None:
     """Add to a counter, dropping zeros."""
     count = counts.get(key, 0) + step
     if count:

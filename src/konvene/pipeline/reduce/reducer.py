@@ -23,17 +23,17 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.groups.history import History
 from konvene.pipeline.reduce import classic, epochs
-from konvene.pipeline.reduce.diagnosis import Audit
-from konvene.pipeline.reduce.ownership import Ownership
+from konvene.pipeline.reduce.diagnosis import Audit, AuditRow
+from konvene.pipeline.reduce.ownership import Ownership, Row
 from konvene.pipeline.reduce.position import NOT_KNOWN, LogPartition, Position
 from konvene.pipeline.reduce.track import GroupTracker
 from konvene.pipeline.reduce.units import Names
@@ -84,6 +84,8 @@ _TYPES: dict[type, str] = {
 }
 _READ = {code: kind for code, kind in GROUP_RECORDS.items() if kind.key in _KINDS}
 """Record types of the groups that are reduced."""
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 class PartitionReducer:
@@ -96,7 +98,7 @@ class PartitionReducer:
         self,
         cluster: str,
         log_partition: int,
-        audit: Iterable[Mapping[str, Any]] = (),
+        audit: Iterable[AuditRow] = (),
         names: Mapping[str, str] | None = None,
     ) -> None:
         self.unread = 0
@@ -107,7 +109,7 @@ class PartitionReducer:
         self._names = Names(names or {})
         self._tracks: dict[str, GroupTracker] = {}
         self._keys: dict[bytes, Struct] = {}
-        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        self._rows: dict[str, list[Row]] = {name: [] for name in TABLES}
         self._begins = -1
         self._batch = 0
         self._is_whole = True
@@ -120,7 +122,7 @@ class PartitionReducer:
     def __repr__(self) -> str:
         return f"<reducer of partition {self._log.partition}: {len(self._tracks)} groups>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[bytes], PartitionReducer], tuple[bytes]]:
         """Pickle the reducer. Empty tasks are read-only mappings, which pickle does not support by itself."""
         packed = io.BytesIO()
         pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
@@ -128,9 +130,7 @@ class PartitionReducer:
         pickler.dump(self.__dict__ | {"_keys": {}})
         return _restored, (packed.getvalue(),)
 
-    def learn(
-        self, audit: Iterable[Mapping[str, Any]], names: Mapping[str, str], offset: int, ms: int
-    ) -> bool:
+    def learn(self, audit: Iterable[AuditRow], names: Mapping[str, str], offset: int, ms: int) -> bool:
         """Add audit rows and topic names that became known after the log was read up to this offset and time.
 
         `audit` are rows that follow the known ones, `names` all names. Returns False if the rows reduced so
@@ -197,26 +197,27 @@ class PartitionReducer:
             history.take(offset, timestamp_ms, record)
             self._update_completeness()
             return
-        before: Any = history.group(group_id)
+        before = history.group(group_id)
         if before is None and record.value is None and group_id not in self._tracks:
             history.take(offset, timestamp_ms, record)
             self._update_completeness()
             return
         track = self._track(group_id, before)
         member_id: str = key.member_id if kind >= _MEMBER else ""
-        is_epoch_group = before is not None and type(before) is not GroupMetadataValue
-        member = before.members.get(member_id) if member_id and is_epoch_group else None
+        group = None if isinstance(before, GroupMetadataValue) else before
+        member = group.members.get(member_id) if member_id and group is not None else None
         change = history.take(offset, timestamp_ms, record)
         if not self._is_whole:
             self._update_completeness()
             track.era = self._era
         at = Position(timestamp_ms, offset, self._stretch, self._is_whole)
-        group, has_type = before, track.group_type == _TYPES[type(key)]
+        has_type = track.group_type == _TYPES[type(key)]
         if record.value is not None:
             if not has_type or before is None:
                 self._set_group_type(track, _TYPES[type(key)], at)
-                group, member = history.group(group_id), member if has_type else None
-        elif not (has_type and is_epoch_group):
+                after, member = history.group(group_id), member if has_type else None
+                group = None if isinstance(after, GroupMetadataValue) else after
+        elif not (has_type and group is not None):
             return
         elif kind == _EPOCH:
             if history.group(group_id) is None:
@@ -224,12 +225,13 @@ class PartitionReducer:
                 epochs.end_group(track, at, self._put)
                 self._ended.add(group_id)
             return
+        assert group is not None, "a record with a value leaves a group of its type"
         self._apply(
             kind, track, group, member, member_id, record, None if change is None else change.value, at
         )
 
     def _apply(
-        self, kind: int, track: GroupTracker, group: Any, member: Any, member_id: str, record: Record,
+        self, kind: int, track: GroupTracker, group: epochs.Group, member: epochs.Member | None, member_id: str, record: Record,
         row: RebalanceValue | None, at: Position,
     ) -> None:  # fmt: skip
         """Apply a record of a consumer, share or streams group, given the member before it."""
@@ -250,7 +252,7 @@ class PartitionReducer:
         history = self._history
         history.reach(offset, timestamp_ms)
         self._detect_batch()
-        before: Any = history.group(group_id)
+        before = history.group(group_id)
         if before is None and record.value is None and group_id not in self._tracks:
             history.take(offset, timestamp_ms, record)
             self._update_completeness()
@@ -276,21 +278,21 @@ class PartitionReducer:
         for group_id in sorted(self._tracks):
             self._tracks[group_id].finish(self._stretch, self._put)
 
-    def drain(self) -> dict[str, list[tuple[Any, ...]]]:
+    def drain(self) -> dict[str, list[Row]]:
         """Return the rows emitted since the last call, by table, in the order of the table's columns."""
         rows, self._rows = self._rows, {name: [] for name in TABLES}
         return rows
 
-    def group(self, group_id: str) -> Any:
+    def group(self, group_id: str) -> epochs.AnyGroup | None:
         """Return the group as of the last record."""
         return self._history.group(group_id)
 
     # --- groups ---
 
-    def _put(self, table: str, row: tuple[Any, ...]) -> None:
+    def _put(self, table: str, row: Row) -> None:
         self._rows[table].append(row)
 
-    def _track(self, group_id: str, group: Any) -> GroupTracker:
+    def _track(self, group_id: str, group: epochs.AnyGroup | None) -> GroupTracker:
         """Return the group's tracker, created or reset if necessary; `group` is the group before the
         record."""
         track = self._tracks.get(group_id)
@@ -299,7 +301,8 @@ class PartitionReducer:
         if track.batch != self._batch:
             track.begin_batch(self._batch)
             if not self._is_whole or track.era != self._era:
-                epoch = group.epoch if hasattr(group, "behind") else NOT_KNOWN
+                is_modern = group is not None and not isinstance(group, GroupMetadataValue)
+                epoch = group.epoch if is_modern else NOT_KNOWN
                 is_new = group is None and self._is_whole
                 track.reset(is_settled=epochs.is_settled(group), is_new=is_new, epoch=epoch)
             elif not track.is_settled and epochs.is_settled(group):
@@ -336,11 +339,13 @@ class PartitionReducer:
         self._is_whole = is_whole
 
 
-def _frozen(mapping: dict[Any, Any]) -> Mapping[Any, Any]:
+def _frozen(mapping: dict[_K, _V]) -> Mapping[_K, _V]:
     return MappingProxyType(mapping)
 
 
-def _reduce_mapping_proxy(mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
+def _reduce_mapping_proxy(
+    mapping: Mapping[_K, _V],
+) -> tuple[Callable[[dict[_K, _V]], Mapping[_K, _V]], tuple[dict[_K, _V]]]:
     return _frozen, (dict(mapping),)
 
 

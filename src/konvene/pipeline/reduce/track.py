@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from konvene.pipeline.reduce.diagnosis import UNKNOWN_DIAGNOSIS, Diagnosis
+from konvene.pipeline.reduce.diagnosis import UNKNOWN_DIAGNOSIS, AuditRow, Diagnosis, observed
 from konvene.pipeline.reduce.open_rebalance import (
     End,
     OpenRebalance,
@@ -23,7 +22,7 @@ from konvene.pipeline.reduce.open_rebalance import (
     rebalance_row,
     row_without_records,
 )
-from konvene.pipeline.reduce.ownership import READING_ROLES, Gap, Ownership, RebalanceRef, Tenure, Unit
+from konvene.pipeline.reduce.ownership import READING_ROLES, Gap, Ownership, RebalanceRef, Row, Tenure, Unit
 from konvene.pipeline.reduce.position import (
     MISSING,
     NOT_KNOWN,
@@ -35,7 +34,6 @@ from konvene.pipeline.reduce.position import (
 
 __all__ = ["GroupTracker"]
 
-Row = tuple[Any, ...]
 SUPERSEDED = "Superseded"
 """State of a generation that ended before any assignment was sent."""
 NO_REBALANCE = RebalanceRef()
@@ -228,8 +226,7 @@ class GroupTracker:
         self,
         first: int,
         last: int,
-        audit: Iterable[Any],
-        diagnose: Callable[[Any], Diagnosis],
+        audit: Iterable[AuditRow],
         at: Position,
         put: Put,
     ) -> None:
@@ -238,7 +235,7 @@ class GroupTracker:
         for row in audit:
             if first < row["epoch"] <= last + 1:
                 self._emit_missing(first, row["epoch"] - 1, UNKNOWN_DIAGNOSIS, at, put)
-            self._emit_missing(row["epoch"], row["epoch"], diagnose(row), at, put, row)
+            self._emit_missing(row["epoch"], row["epoch"], observed(row), at, put, row)
             first = max(first, row["epoch"] + 1)
         if first <= last:
             self._emit_missing(first, last, UNKNOWN_DIAGNOSIS, at, put)
@@ -250,7 +247,7 @@ class GroupTracker:
         diagnosis: Diagnosis,
         at: Position,
         put: Put,
-        audit_row: Mapping[str, Any] | None = None,
+        audit_row: AuditRow | None = None,
     ) -> None:
         known = first - 1 if first > 0 else NOT_KNOWN
         rebalance = OpenRebalance(self.group_type, known, last, diagnosis, at.offset, at.offset, None)

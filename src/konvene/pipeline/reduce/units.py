@@ -9,10 +9,10 @@ units); for a share group, a partition, which several members may have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
+from konvene.groups.consumer.current_assignment import CurrentAssignment as ConsumerCurrent
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.share.current_assignment import CurrentAssignment as ShareCurrent
 from konvene.groups.streams.current_assignment import CurrentAssignment as StreamsCurrent
@@ -20,7 +20,9 @@ from konvene.groups.streams.group import StreamsGroup
 from konvene.pipeline.reduce.ownership import ACTIVE, SHARED, Unit
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
 
-__all__ = ["Names", "changes", "classic_units", "owners_of_missing"]
+__all__ = ["CurrentAssignment", "Names", "changes", "classic_units", "owners_of_missing"]
+
+CurrentAssignment = ConsumerCurrent | ShareCurrent | StreamsCurrent
 
 _ROLES = (ACTIVE, "standby", "warmup")
 
@@ -50,7 +52,9 @@ class Names:
         return name
 
 
-def changes(before: Any, after: Any, names: Names) -> tuple[list[Unit], list[Unit]]:
+def changes(
+    before: CurrentAssignment | None, after: CurrentAssignment | None, names: Names
+) -> tuple[list[Unit], list[Unit]]:
     """Return the units that a member lost and gained, sorted.
 
     `before` and `after` are its current assignments; None if it was, or is, no member."""
@@ -61,35 +65,35 @@ def changes(before: Any, after: Any, names: Names) -> tuple[list[Unit], list[Uni
         and _pending(before) == _pending(after)
     ):
         return [], []
-    kind = type(before if after is None else after)
-    if kind is StreamsCurrent:
+    current = before if after is None else after
+    if isinstance(current, StreamsCurrent):
         had, has = _tasks(before), _tasks(after)
         return sorted(had - has), sorted(has - had)
-    role = SHARED if kind is ShareCurrent else ACTIVE
+    role = SHARED if isinstance(current, ShareCurrent) else ACTIVE
     had_raw, has_raw = _partitions(before), _partitions(after)
     lost = sorted((names[topic], partition, role) for topic, partition in had_raw - has_raw)
     gained = sorted((names[topic], partition, role) for topic, partition in has_raw - had_raw)
     return lost, gained
 
 
-def _pending(current: Any) -> Any:
+def _pending(current: CurrentAssignment) -> object:
     """Return the pending revocations; a share group has none."""
-    return () if type(current) is ShareCurrent else current.pending_revocation
+    return () if isinstance(current, ShareCurrent) else current.pending_revocation
 
 
-def _partitions(current: Any) -> set[tuple[Uuid, int]]:
-    if current is None:
+def _partitions(current: CurrentAssignment | None) -> set[tuple[Uuid, int]]:
+    if current is None or isinstance(current, StreamsCurrent):
         return set()
     found = {(topic, p) for topic, partitions in current.assigned.items() for p in partitions}
-    if type(current) is ShareCurrent:
+    if isinstance(current, ShareCurrent):
         return found
     for topic, partitions in current.pending_revocation.items():
         found.update((topic, p) for p in partitions)
     return found
 
 
-def _tasks(current: StreamsCurrent | None) -> set[Unit]:
-    if current is None:
+def _tasks(current: CurrentAssignment | None) -> set[Unit]:
+    if not isinstance(current, StreamsCurrent):
         return set()
     return {
         (subtopology, partition, _ROLES[role])

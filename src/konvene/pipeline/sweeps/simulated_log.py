@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
 
 from konvene.pipeline.reduce import PartitionReducer
+from konvene.pipeline.reduce.diagnosis import AuditMember, AuditRow, cause_row
 from konvene.pipeline.tables import TABLES
+from konvene.records.audit import RebalancedMember
 from konvene.shard.contract import Rebalance
 from konvene.sim.journal import Batch
 
@@ -51,7 +52,7 @@ def tables_of(
 
 def audit_rows(
     cluster: str, explained: Iterable[tuple[Rebalance, int, int]], first: Sequence[int]
-) -> list[dict[str, Any]]:
+) -> list[AuditRow]:
     """Return rows of `audit_event`.
 
     `first` has the first offset of each batch, and at its end the offset after the last one."""
@@ -74,9 +75,9 @@ def audit_rows(
             "inferred": story.inferred,
             "protocol": story.protocol,
             "leader": story.leader,
-            "causes": [_fields(cause) for cause in story.causes],
+            "causes": [cause_row(cause) for cause in story.causes],
             "causes_left_out": story.causes_left_out,
-            "members": [_fields(member) for member in story.members],
+            "members": [_member_row(member) for member in story.members],
             "members_left_out": story.members_left_out,
             "moved": list(story.moved),
         }
@@ -84,5 +85,8 @@ def audit_rows(
     ]
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in type(value).__fields__}
+def _member_row(member: RebalancedMember) -> AuditMember:
+    return {
+        "member_id": member.member_id, "instance_id": member.instance_id, "client_id": member.client_id,
+        "client_host": member.client_host, "joined_ms": member.joined_ms,
+    }  # fmt: skip
