@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,8 +11,8 @@ __all__ = [
     "Bools", "Ints", "bools", "first_behind", "grown", "ints", "last_of_each", "order_of", "running_max",
 ]  # fmt: skip
 
-Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 def last_of_each(key: Ints) -> Ints:
@@ -72,12 +71,12 @@ def grown(values: Ints, length: int, fill: int) -> Ints:
     return more
 
 
-def bools(column: Any) -> Bools:
+def bools(column: pa.Array | pa.ChunkedArray) -> Bools:
     found: Bools = column.to_numpy().astype(np.bool_)
     return found
 
 
-def ints(column: Any, null: int | None = None) -> Ints:
+def ints(column: pa.Array | pa.ChunkedArray, null: int | None = None) -> Ints:
     if null is not None and column.null_count:
         column = pc.fill_null(column, null)
     found: Ints = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.rebalance import Rebalance
 from konvene.pipeline.answers.restarts import BACK_WITHIN_MS, find_restarts, rebalances_of_restarts
 from konvene.pipeline.answers.sentences import counted, seconds
+from konvene.pipeline.tables.table import Row
 from konvene.shard import causes
 
 __all__ = ["RULES", "Advice", "Facts", "advise"]
@@ -25,8 +26,6 @@ AT_LEAST = 3
 """Minimum number of rebalances that a rule needs to apply."""
 MAX_NAMES = 5
 SLOW_MS = 1_000
-
-Row = Mapping[str, Any]
 
 
 class Facts(NamedTuple):
@@ -62,7 +61,7 @@ class Advice:
     clients: tuple[str, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         return {
             "group": self.group, "rule": self.rule, "text": self.text, "epochs": list(self.epochs),
             "clients": list(self.clients), "numbers": dict(self.numbers),

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from konvene.pipeline.tables.table import Row
 
 __all__ = ["LAG_COLUMNS", "Cost", "Ends", "costs"]
 
 LAG_COLUMNS = ("cluster", "topic", "partition", "commit_ms", "log_end_offset")
 """The columns of `lag` that `Ends` reads."""
 
-Row = Mapping[str, Any]
 Key = tuple[str, str, int, int, int]
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.sentences import counted
+from konvene.pipeline.tables.table import Row
 
 __all__ = ["STUCK_MS", "Delivery", "deliveries", "document", "minutes", "problems", "summary"]
 
@@ -26,7 +26,7 @@ STUCK_MS = 30_000
 class Delivery:
     """A share partition with its deliveries: a row of `share_delivery`, and figures derived from it."""
 
-    row: dict[str, Any]
+    row: Row
 
     def __repr__(self) -> str:
         return f"<{self.row['group_id']} {self.name}: {self.row['delivered']} deliveries>"
@@ -54,13 +54,13 @@ def deliveries(gold: Gold, groups: Sequence[str] = ()) -> list[Delivery]:
     return found
 
 
-def _rank(each: Delivery) -> tuple[Any, ...]:
+def _rank(each: Delivery) -> tuple[bool, int, int, str, str, str, int]:
     row = each.row
     key = (row["cluster"], row["group_id"], row["topic"], row["partition"])
     return (not each.stuck, -row["archived"], -row["redelivered"], *key)
 
 
-def minutes(gold: Gold, groups: Sequence[str] = ()) -> list[dict[str, Any]]:
+def minutes(gold: Gold, groups: Sequence[str] = ()) -> list[Row]:
     """Return the rows of `share_progress` with redelivered or archived records, worst first."""
     found = [r for r in gold.rows("share_progress", groups) if r["redelivered"] or r["archived"]]
     found.sort(
@@ -112,6 +112,6 @@ def summary(partitions: Iterable[Delivery]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def document(each: Delivery) -> dict[str, Any]:
+def document(each: Delivery) -> dict[str, object]:
     """Return the row of a share partition and the figures derived from it, for JSON output."""
     return {**each.row, "stood_ms": each.stood_ms, "stuck": each.stuck, "trouble": problems(each)}

@@ -11,20 +11,19 @@ import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.tables import TABLES
+from konvene.pipeline.tables.table import Row
 
 if TYPE_CHECKING:
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
 __all__ = ["Gold"]
-
-Row = dict[str, Any]
 
 
 class Gold:

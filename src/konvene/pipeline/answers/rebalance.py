@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from konvene.pipeline.answers.cost import Cost
+from konvene.pipeline.tables.table import Row
 
 __all__ = ["Cause", "Rebalance", "Selection", "document"]
 
@@ -79,7 +79,7 @@ class Rebalance:
     last_offset: int
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Rebalance:
+    def from_row(cls, row: Row) -> Rebalance:
         """Build a rebalance from a row of the table, converted to a dict."""
         columns = {field: column for column, field in _FIELDS.items()}
         values = {each.name: row[columns.get(each.name, each.name)] for each in fields(cls)}
@@ -166,10 +166,10 @@ _COPIED = (
 )  # fmt: skip
 
 
-def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "") -> dict[str, Any]:
+def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "") -> dict[str, object]:
     """Return the rebalance as a dict for JSON output; unknown values are None."""
     r = rebalance
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "cluster": r.cluster,
         "group": r.group_id,
         "type": r.group_type,

@@ -18,9 +18,9 @@ import hashlib
 import html
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
-from typing import Any
+from typing import NamedTuple
 
 from konvene.pipeline.answers.cost import Cost, Ends, costs
 from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, problems
@@ -28,6 +28,7 @@ from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
+from konvene.pipeline.tables.table import Row
 
 __all__ = ["MAX_BYTES", "collect", "page"]
 
@@ -46,7 +47,6 @@ POINTS = 600
 SEVERAL = -1
 """Stands for the owner of a merged interval: several members, each too short to be drawn."""
 
-Row = Mapping[str, Any]
 Key = tuple[str, str]
 
 COLUMNS = (
@@ -75,7 +75,7 @@ def page(gold: Gold, wanted: Selection, *, title: str = "", source: str = "") ->
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
 
-def _as_json(data: Any) -> str:
+def _as_json(data: object) -> str:
     """Return JSON that is safe within a script element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":
@@ -83,7 +83,7 @@ def _as_json(data: Any) -> str:
     return text
 
 
-def collect(gold: Gold, wanted: Selection) -> dict[str, Any]:
+def collect(gold: Gold, wanted: Selection) -> dict[str, object]:
     """Return the data of the page, as `page.js` reads it."""
     rebalances = gold.select(wanted)
     summary = summarise(gold, wanted, rebalances)
@@ -109,7 +109,7 @@ def collect(gold: Gold, wanted: Selection) -> dict[str, Any]:
     }
 
 
-def _group(g: Group) -> dict[str, Any]:
+def _group(g: Group) -> dict[str, object]:
     return {
         "cluster": g.cluster, "id": g.group_id, "type": g.group_type, "rebalances": g.rebalances,
         "members": g.members, "median_ms": g.median_ms, "slowest_ms": g.slowest_ms,
@@ -120,7 +120,7 @@ def _group(g: Group) -> dict[str, Any]:
 # records of share groups ----------------------------------------------------------------------
 
 
-def _deliveries(found: Sequence[Delivery]) -> dict[str, Any]:
+def _deliveries(found: Sequence[Delivery]) -> dict[str, object]:
     """Return the share partitions in the given order, up to `MAX_PARTITIONS`, and the totals of all of
     them."""
     return {
@@ -132,7 +132,7 @@ def _deliveries(found: Sequence[Delivery]) -> dict[str, Any]:
     }
 
 
-def _partition(each: Delivery) -> dict[str, Any]:
+def _partition(each: Delivery) -> dict[str, object]:
     row = each.row
     has_start = row["deleted_ms"] is None and row["start_offset"] >= 0
     return {
@@ -145,7 +145,7 @@ def _partition(each: Delivery) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _minute(row: Row) -> list[Any]:
+def _minute(row: Row) -> list[object]:
     name = f"{row['topic']}:{row['partition']}"
     return [
         row["minute_ms"], row["group_id"], name, row["delivered"], row["redelivered"], row["archived"],
@@ -158,7 +158,7 @@ def _minute(row: Row) -> list[Any]:
 
 def _details(
     gold: Gold, summary: Summary, rebalances: Sequence[Rebalance], chosen: Sequence[Group]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return rebalances, lanes and curves of the `chosen` groups, as many groups as fit into
     `DETAIL_BYTES`."""
     names = sorted({g.group_id for g in chosen})
@@ -172,7 +172,7 @@ def _details(
     owned = gold.rows_by_group("ownership", names)
     health = gold.rows_by_group("group_health", names)
     records = gold.rows_by_group("share_progress", names)
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     bytes_left = DETAIL_BYTES
     for g in chosen:
         key = (g.cluster, g.group_id)
@@ -187,7 +187,7 @@ def _details(
 def _detail(
     key: Key, rebalances: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
     health: Sequence[Row], records: Sequence[Row],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     cost = costs(gaps, Ends(lag))
     shown = rebalances[:MAX_REBALANCES]
     times = [ms for r in rebalances for ms in (r.at_ms, r.until_ms) if ms >= 0]
@@ -211,7 +211,7 @@ def _detail(
     }
 
 
-def _row(r: Rebalance, cost: Cost | None) -> list[Any]:
+def _row(r: Rebalance, cost: Cost | None) -> list[object]:
     name = r.instance_id or r.client_id or r.member_id or ""
     return [
         r.at_ms, r.until_ms, r.duration_ms, r.from_epoch, r.to_epoch, r.cause, name, r.members,
@@ -223,13 +223,22 @@ def _row(r: Rebalance, cost: Cost | None) -> list[Any]:
 # lanes ----------------------------------------------------------------------------------------
 
 
+class _Lane(NamedTuple):
+    """A line of the ownership chart; an array in the page's JSON."""
+
+    unit: str
+    owners: list[int]
+    """From, to and owner of each interval; an owner is an index into the names, or `SEVERAL`."""
+    gaps: list[int]
+    """From and to of each gap."""
+
+
 def _lanes(
     owned: Sequence[Row], gaps: Sequence[Row], low: int, high: int
-) -> tuple[list[str], list[list[Any]], int]:
+) -> tuple[list[str], list[_Lane], int]:
     """Return the names of members, a lane for each partition or task, and the number of lanes left out.
 
-    A unit with several owners at a time has several lanes. A lane is [unit, [from, to, owner, from, to,
-    owner, …], [from, to, …] of gaps]; an owner is an index into the names, or `SEVERAL`."""
+    A unit with several owners at a time has several lanes."""
     by_unit = _side_by_side(owned)
     gaps_by_unit: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
     for row in gaps:
@@ -247,9 +256,9 @@ def _lanes(
             unowned = [(*_span(row, high), 0) for row in gaps_by_unit.get(unit, ())]
             kind = by_unit[unit][0]["group_type"]
             lanes.append(
-                [_unit_name(unit, kind), _flat(_merged(spans, least)), _pairs(_merged(unowned, least))]
+                _Lane(_unit_name(unit, kind), _flat(_merged(spans, least)), _pairs(_merged(unowned, least)))
             )
-        if sum(len(lane[1]) // 3 + len(lane[2]) // 2 for lane in lanes) <= MAX_SEGMENTS:
+        if sum(len(lane.owners) // 3 + len(lane.gaps) // 2 for lane in lanes) <= MAX_SEGMENTS:
             return names, lanes, len(by_unit) - len(chosen)
         least = max(least * 2, 1)
 
@@ -345,7 +354,7 @@ def _lag(rows: Sequence[Row], low: int, high: int) -> list[list[int]]:
         for row in rows
         if row["lag"] is not None
     )
-    current: dict[Any, int] = {}
+    current: dict[tuple[str, int], int] = {}
     total = 0
     found: list[tuple[int, int]] = []
     for minute_ms, unit, lag in changes:
@@ -358,7 +367,9 @@ def _lag(rows: Sequence[Row], low: int, high: int) -> list[list[int]]:
     return _reduced(found, low, high, max)
 
 
-def _reduced(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any) -> list[list[int]]:
+def _reduced(
+    points: Sequence[tuple[int, int]], low: int, high: int, worst: Callable[[int, int], int]
+) -> list[list[int]]:
     """Reduce points of time and value to at most `POINTS`: of each interval the worst, which `worst` (`min`
     or `max`) chooses."""
     if len(points) <= POINTS:
@@ -372,7 +383,7 @@ def _reduced(points: Sequence[tuple[int, int]], low: int, high: int, worst: Any)
     return [list(stretches[at]) for at in sorted(stretches)]
 
 
-def _redeliveries(rows: Sequence[Row], low: int, high: int) -> dict[str, Any]:
+def _redeliveries(rows: Sequence[Row], low: int, high: int) -> dict[str, object]:
     """Sum redelivered and archived records over intervals of `stretch_ms`: `sums` has the start of each
     interval and both sums."""
     stretch = max(-(-(high - low) // (POINTS * MINUTE_MS)), 1) * MINUTE_MS

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.advice import Advice, Facts, advise
 from konvene.pipeline.answers.gold import Gold
-from konvene.pipeline.answers.rebalance import Rebalance, Selection
+from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.shard.causes import WARMUP_CAUGHT_UP
 
 __all__ = ["Group", "Storm", "Summary", "TriggeringClient", "storms", "summarise"]
@@ -94,7 +93,7 @@ class Summary:
     def unavailable_ms(self) -> int:
         return sum(each.unavailable_ms or 0 for each in self.groups)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         return {
             "rebalances": self.rebalances, "groups": len(self.groups), "from_ms": self.from_ms,
             "to_ms": self.to_ms, "unavailable_ms": self.unavailable_ms,
@@ -191,7 +190,7 @@ def _triggering(groups: Iterable[Sequence[Rebalance]]) -> list[TriggeringClient]
     return sorted(found, key=lambda t: (-t.rebalances, t.group_id, t.name))
 
 
-def _name(cause: Any) -> str:
+def _name(cause: Cause) -> str:
     return cause.instance_id or cause.client_id or cause.member_id or ""
 
 

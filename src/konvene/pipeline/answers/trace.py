@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.cost import Cost
@@ -26,10 +26,10 @@ from konvene.pipeline.answers.sentences import (
     short,
     title,
 )
+from konvene.pipeline.tables.table import Row
 
 __all__ = ["MemberTrace", "RebalanceTrace", "Step", "find_rebalances", "trace", "units"]
 
-Row = Mapping[str, Any]
 MAX_MEMBERS = 20
 """At most this many members are listed; those with changes come first."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from konvene.pipeline.answers.gold import Gold
+from konvene.pipeline.tables.table import Row
 
 __all__ = ["Commit", "Producer", "commits", "document", "producers"]
 
@@ -20,7 +20,7 @@ __all__ = ["Commit", "Producer", "commits", "document", "producers"]
 class Commit:
     """An offset committed in a transaction: a row of `transactional_commit`, and what follows from it."""
 
-    row: dict[str, Any]
+    row: Row
 
     def __repr__(self) -> str:
         return f"<{self.producer}: {self.row['committed_offset']} {self.outcome}>"
@@ -28,7 +28,8 @@ class Commit:
     @property
     def producer(self) -> str:
         """The transactional id, or the producer id if that is unknown."""
-        return self.row["transactional_id"] or str(self.row["producer_id"])
+        name: str | None = self.row["transactional_id"]
+        return name or str(self.row["producer_id"])
 
     @property
     def outcome(self) -> str:
@@ -85,6 +86,6 @@ def producers(commits: Iterable[Commit]) -> list[Producer]:
     return [found[key] for key in sorted(found)]
 
 
-def document(commit: Commit) -> dict[str, Any]:
+def document(commit: Commit) -> dict[str, object]:
     """Return the row of a commit, its outcome and how long it was pending, for JSON output."""
     return {**commit.row, "outcome": commit.outcome, "open_ms": commit.open_ms}

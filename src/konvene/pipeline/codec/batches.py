@@ -17,7 +17,7 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from crc32c import crc32c
 from konvene.codec.batches import HEADER_SIZE, PREFIX_SIZE
 from konvene.codec.compression import DEFAULT_LIMIT, decompress
 from konvene.codec.errors import CodecError
+from konvene.pipeline.arrays import Bools, Ints
 
 __all__ = [
     "HEADER",
@@ -34,6 +35,7 @@ __all__ = [
     "Bad",
     "Block",
     "Bytes",
+    "Headers",
     "Source",
     "headers",
     "headers_at",
@@ -42,6 +44,8 @@ __all__ = [
 
 Source = bytes | bytearray | memoryview | mmap.mmap
 Bytes = npt.NDArray[np.uint8]
+Headers = npt.NDArray[np.void]
+"""An array of the type `HEADER`."""
 
 HEADER = np.dtype(
     [
@@ -92,11 +96,11 @@ class Block:
     """Complete batches of a buffer; `data[starts[i]:ends[i]]` has the records of the i-th batch."""
 
     data: Bytes
-    positions: npt.NDArray[np.int64]
+    positions: Ints
     """Position of each batch in the buffer."""
-    headers: npt.NDArray[Any]
-    starts: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
+    headers: Headers
+    starts: Ints
+    ends: Ints
     next_position: int
     """Position at which to continue: everything before it is in this block or an earlier one, or is bad."""
     bad: list[Bad] = field(default_factory=list)
@@ -105,14 +109,14 @@ class Block:
         return f"<{len(self.positions)} batches up to {self.next_position}, {len(self.bad)} bad>"
 
     @property
-    def counts(self) -> npt.NDArray[np.int64]:
+    def counts(self) -> Ints:
         return self.headers["record_count"].astype(np.int64)
 
-    def column(self, name: str) -> npt.NDArray[np.int64]:
+    def column(self, name: str) -> Ints:
         """Return a field of the headers, in native byte order."""
         return self.headers[name].astype(np.int64)
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> Block:
+    def only(self, kept: Bools) -> Block:
         """Return the block with only the batches that the mask `kept` selects."""
         return Block(
             self.data, self.positions[kept], self.headers[kept], self.starts[kept], self.ends[kept],
@@ -139,9 +143,7 @@ def walk(
             yield block
 
 
-def headers(
-    buf: Source, position: int = 0, end: int | None = None, *, most: int
-) -> Iterator[npt.NDArray[Any]]:
+def headers(buf: Source, position: int = 0, end: int | None = None, *, most: int) -> Iterator[Headers]:
     """Yield the headers of the batches that begin in `buf[position:end]`, `most` at a time, without reading
     the batches.
 
@@ -154,7 +156,7 @@ def headers(
         yield found[~walker.strays(found)]
 
 
-def headers_at(buf: Source, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def headers_at(buf: Source, positions: Ints) -> Headers:
     """Return the headers at these positions, as an array of type `HEADER`."""
     if not len(positions):
         return np.empty(0, HEADER)
@@ -292,7 +294,7 @@ class _Walker:
             block = self._without(block, strays, reasons)
         return block
 
-    def _without(self, block: Block, wrong: npt.NDArray[np.bool_], reasons: npt.NDArray[np.str_]) -> Block:
+    def _without(self, block: Block, wrong: Bools, reasons: npt.NDArray[np.str_]) -> Block:
         for i in np.flatnonzero(wrong).tolist():
             position = int(block.positions[i])
             after = position + PREFIX_SIZE + int(block.headers["batch_length"][i])
@@ -300,7 +302,7 @@ class _Walker:
         block.bad.sort()
         return block.only(~wrong)
 
-    def strays(self, found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def strays(self, found: Headers) -> Bools:
         """Return a mask of the batches that are out of offset order, which the checksum does not cover.
 
         If the batch after a jump continues the offsets before it, the batch that jumped ahead is out of
@@ -313,7 +315,7 @@ class _Walker:
         after = np.append(base[1:], self._base_at(self.pos))
         ahead = (after <= last) & (after > before) & (base != before + 1)
         reach = np.maximum.accumulate(np.where(ahead, self.last, np.maximum(last, self.last)))
-        astray: npt.NDArray[np.bool_] = ahead | (base <= np.concatenate([[self.last], reach[:-1]]))
+        astray: Bools = ahead | (base <= np.concatenate([[self.last], reach[:-1]]))
         self.last = int(reach[-1])
         return astray
 
@@ -407,11 +409,11 @@ class _Walker:
         return bad_batch(self.view, pos, after, reason)
 
 
-def _can_be(found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _can_be(found: Headers) -> Bools:
     """Return a mask of the headers whose values are plausible."""
     base, count = found["base_offset"], found["record_count"]
     delta = found["last_offset_delta"].astype(np.int64)
-    may_be: npt.NDArray[np.bool_] = (
+    may_be: Bools = (
         (found["magic"] == 2)
         & (found["batch_length"] >= _SHORTEST)
         & (found["attributes"] >= 0)

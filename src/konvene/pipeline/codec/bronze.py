@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from konvene.codec.compression import DEFAULT_LIMIT
+from konvene.pipeline.arrays import Bools, Ints
 from konvene.pipeline.codec.batches import MAX_BYTES, MAX_RECORDS, Bad, Bytes, Source, walk
 from konvene.pipeline.codec.records import Records, parse
 from konvene.pipeline.tables import TABLES
@@ -146,11 +147,11 @@ def _table(found: Records, segment_base: int, origin: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([columns[f.name] for f in RECORDS], schema=RECORDS)
 
 
-def _nullable(values: npt.NDArray[np.int16], there: npt.NDArray[np.bool_]) -> pa.Array:
+def _nullable(values: npt.NDArray[np.int16], there: Bools) -> pa.Array:
     return pa.array(values, mask=None if there.all() else ~there)
 
 
-def int16_at(data: Bytes, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
+def int16_at(data: Bytes, at: Ints) -> npt.NDArray[np.int16]:
     """Return the signed 16-bit numbers at these positions; the value is undefined for positions out of
     bounds."""
     if not len(data):
@@ -184,9 +185,7 @@ def _headers(found: Records) -> pa.Array:
     return _every(found.block.data, ends.reshape(-1), 2, 0, none)
 
 
-def _every(
-    data: Bytes, ends: npt.NDArray[np.int32], step: int, first: int, null: npt.NDArray[np.bool_]
-) -> pa.Array:
+def _every(data: Bytes, ends: npt.NDArray[np.int32], step: int, first: int, null: Bools) -> pa.Array:
     """Return every `step`-th element from `first` on, of the elements that `ends` delimits, as an array of
     its own."""
     if not len(ends):
@@ -197,9 +196,7 @@ def _every(
     return spans.take(pa.array(picked, mask=null if null.any() else None))
 
 
-def texts(
-    data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
-) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def texts(data: Bytes, at: Ints, length: Ints, there: Bools) -> tuple[pa.Array, Bools]:
     """Return UTF-8 strings at these positions of `data`, and a mask of the valid ones.
 
     Positions must be ascending, and strings must not overlap. A string is null where `there` is False or the
@@ -212,9 +209,7 @@ def texts(
         return spans(data, at, length, there).cast(pa.string()), there
 
 
-def spans(
-    data: Bytes, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]
-) -> pa.Array:
+def spans(data: Bytes, at: Ints, length: Ints, there: Bools) -> pa.Array:
     """Return binary values at these positions of `data`, null where `there` is False.
 
     Positions must be ascending, and values must not overlap."""
@@ -233,7 +228,7 @@ def _is_text(value: bytes | None) -> bool:
         return False
 
 
-def _group_ids(found: Records, typed: npt.NDArray[np.bool_]) -> pa.Array:
+def _group_ids(found: Records, typed: Bools) -> pa.Array:
     """Return the first string of each key, which follows its type; null if the key is too short for one."""
     length = int16_at(found.block.data, found.key + 2).astype(np.int64)
     there = typed & (found.key_length >= 4) & (length >= 0) & (length + 4 <= found.key_length)

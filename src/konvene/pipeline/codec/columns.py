@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from konvene.codec.schema import Field, Primitive, Struct
 from konvene.codec.uuid import ZERO_UUID
+from konvene.pipeline.arrays import Bools
 
 __all__ = ["column", "fields", "id_text", "list_of", "struct_of", "type_of"]
 
@@ -98,16 +99,14 @@ def list_of(
     element: Primitive[Any] | type[Struct],
     ends: npt.NDArray[np.int32],
     inner: pa.Array,
-    null: npt.NDArray[np.bool_],
+    null: Bools,
 ) -> pa.Array:
     """Return a list array whose elements `inner` are delimited by `ends`."""
     mask = pa.array(null) if null.any() else None
     return pa.ListArray.from_arrays(pa.array(ends), inner, type=pa.list_(_element(element)), mask=mask)
 
 
-def struct_of(
-    cls: type[Struct], made: Sequence[pa.Array], null: npt.NDArray[np.bool_] | None = None
-) -> pa.Array:
+def struct_of(cls: type[Struct], made: Sequence[pa.Array], null: Bools | None = None) -> pa.Array:
     """Return a struct array of these columns."""
     mask = None if null is None or not null.any() else pa.array(null)
     return pa.StructArray.from_arrays(list(made), fields=fields(cls), mask=mask)

@@ -8,21 +8,17 @@ broker's own decoder; a test compares the two.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from konvene.pipeline.arrays import Bools, Ints
 from konvene.pipeline.codec.batches import Bytes
 from konvene.pipeline.codec.bronze import int16_at, texts
 from konvene.pipeline.codec.flat import Raw, ids_at, numbers_at
 
 __all__ = ["decode"]
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _KEY = 10
 """Bytes of a key besides its strings: type, two lengths, partition."""
@@ -107,7 +103,7 @@ def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
     return plain, [offset, _masked(epoch, null), metadata, time, _masked(expiry, null), ids]
 
 
-def _masked(values: npt.NDArray[Any], null: pa.Array | None) -> pa.Array:
+def _masked(values: npt.NDArray[np.integer], null: pa.Array | None) -> pa.Array:
     return pa.array(values, mask=None if null is None else null.to_numpy(zero_copy_only=False))
 
 

@@ -8,13 +8,11 @@ next batch with a valid checksum, and the bytes between are ignored.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from konvene.pipeline.codec.batches import Source, headers
+from konvene.pipeline.codec.batches import Headers, Source, headers
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.tables.common import WHERE
 
@@ -41,7 +39,7 @@ def log_ends(buf: Source, *, position: int = 0, end: int | None = None) -> Itera
             yield _stretches(found)
 
 
-def _stretches(found: npt.NDArray[Any]) -> pa.RecordBatch:
+def _stretches(found: Headers) -> pa.RecordBatch:
     last_ms = found["max_timestamp"].astype(np.int64)
     first_ms = np.where(
         found["attributes"] & (_LOG_APPEND_TIME | _DELETE_HORIZON), last_ms, found["base_timestamp"]

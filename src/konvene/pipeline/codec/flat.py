@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from konvene.codec.generated import MOST_TEXT
 from konvene.codec.schema import Field, Primitive, Struct, default_of
+from konvene.pipeline.arrays import Bools, Ints
 from konvene.pipeline.codec.batches import Bytes
 from konvene.pipeline.codec.bronze import int16_at, spans, texts
 from konvene.pipeline.codec.columns import column, id_text, list_of, struct_of
@@ -28,9 +29,6 @@ from konvene.pipeline.codec.records import unsigned
 from konvene.records.coordinator import RecordType
 
 __all__ = ["Raw", "decode", "ids_at", "numbers_at"]
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 MAX_STRUCTS = 64
 """Maximum number of structs or strings in an array; the broker's decoder reads rows with longer arrays."""

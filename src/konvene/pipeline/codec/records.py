@@ -21,11 +21,10 @@ import numpy.typing as npt
 from konvene.codec.batches import PREFIX_SIZE, read_header, read_record, records
 from konvene.codec.errors import CodecError
 from konvene.codec.varint import write_varint
+from konvene.pipeline.arrays import Bools, Ints
 from konvene.pipeline.codec.batches import MAX_RECORDS, Block, Bytes, Source, bad_batch
 
 __all__ = ["Records", "parse", "unsigned"]
-
-Ints = npt.NDArray[np.int64]
 
 _MIN_PARALLEL_BATCHES = 96
 """With fewer batches than this, following each batch is cheaper than a step for all of them."""
@@ -88,9 +87,7 @@ def parse(block: Block, buf: Source, *, most_records: int = MAX_RECORDS) -> Iter
             yield found
 
 
-def _read(
-    block: Block, batch: Ints, begin: Ints, end: Ints, most: int
-) -> Iterator[tuple[Records, npt.NDArray[np.bool_]]]:
+def _read(block: Block, batch: Ints, begin: Ints, end: Ints, most: int) -> Iterator[tuple[Records, Bools]]:
     """Yield the records of the block in pieces of at most `2 * most`, each with a mask of the invalid
     ones."""
     delta, before = -1, -1
@@ -109,7 +106,7 @@ def _pieces(count: int, most: int) -> list[slice]:
     return [slice(at, at + most) for at in range(0, count, most)]
 
 
-def _without(block: Block, right: npt.NDArray[np.bool_], buf: Source) -> Block:
+def _without(block: Block, right: Bools, buf: Source) -> Block:
     """Return the block with the batches that the mask `right` selects; the others become bad ones, with the
     reason that the broker's decoder gives."""
     view = memoryview(buf)
@@ -135,7 +132,7 @@ def _reason(batch: memoryview) -> str:
 # where records are --------------------------------------------------------------------------------
 
 
-def _boundaries(block: Block) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def _boundaries(block: Block) -> tuple[Ints, Ints, Bools]:
     """Return the begin (after its size) and end of each record, and a mask of the batches with valid
     sizes."""
     counts = block.counts
@@ -199,9 +196,7 @@ def _follow(data: Bytes, pos: int, begin: Ints, end: Ints) -> int:
 # what is in them ----------------------------------------------------------------------------------
 
 
-def _fields(
-    block: Block, batch: Ints, begin: Ints, end: Ints, carry: int
-) -> tuple[Records, npt.NDArray[np.bool_], int]:
+def _fields(block: Block, batch: Ints, begin: Ints, end: Ints, carry: int) -> tuple[Records, Bools, int]:
     """Decode the records between `begin` and `end`; return them, a mask of the invalid ones, and the last
     offset delta.
 
@@ -253,7 +248,7 @@ def _headers_hold(data: Bytes, begin: int, end: int) -> bool:
 # variable-length numbers --------------------------------------------------------------------------
 
 
-def _zigzag(data: Bytes, pos: Ints, most: int, wrong: npt.NDArray[np.bool_] | None = None) -> Ints:
+def _zigzag(data: Bytes, pos: Ints, most: int, wrong: Bools | None = None) -> Ints:
     """Decode zigzag varints of at most `most` bytes at `pos`, and advance `pos`.
 
     Invalid ones become -1 and are marked in `wrong`. Positions out of bounds read the first or last byte of
@@ -271,7 +266,7 @@ def _zigzag(data: Bytes, pos: Ints, most: int, wrong: npt.NDArray[np.bool_] | No
     return value
 
 
-def unsigned(data: Bytes, pos: Ints, wrong: npt.NDArray[np.bool_]) -> Ints:
+def unsigned(data: Bytes, pos: Ints, wrong: Bools) -> Ints:
     """Decode unsigned varints of at most five bytes at `pos`, and advance `pos`; invalid ones become 0."""
     if not len(data):
         wrong[:] = True
@@ -289,7 +284,7 @@ def unsigned(data: Bytes, pos: Ints, wrong: npt.NDArray[np.bool_]) -> Ints:
 
 def _rest(
     data: Bytes, pos: Ints, many: Ints, first: Bytes, most: int
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+) -> tuple[npt.NDArray[np.uint64], Bools]:
     """Decode the bytes after the first one of varints at the indices `many`.
 
     Returns the values, and a mask of the invalid ones."""

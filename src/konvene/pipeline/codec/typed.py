@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
@@ -139,7 +138,7 @@ def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.Reco
     rows = records.take(pa.array([i for i, _ in bad], pa.int32()))
     pairs = zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
     contents = [(key or b"") + (value or b"") for key, value in pairs]
-    made: dict[str, Any] = {
+    made: dict[str, pa.Array] = {
         name: rows.column(name) for name in ("cluster", "topic", "partition", "file_position", "offset")
     }
     made["segment_base_offset"] = rows.column("segment_base_offset")

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from konvene.pipeline.export.files import (
     Exported,
@@ -26,6 +26,10 @@ from konvene.pipeline.export.files import (
     wanted,
 )
 from konvene.pipeline.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, Schema
+    from deltalake.transaction import AddAction, RemoveAction
 
 __all__ = ["APPLICATION", "export"]
 
@@ -55,7 +59,7 @@ def _library() -> ModuleType:
     return found
 
 
-def _table(deltalake: Any, warehouse: Warehouse, table: str, home: Path) -> Exported:
+def _table(deltalake: ModuleType, warehouse: Warehouse, table: str, home: Path) -> Exported:
     schema = deltalake.Schema.from_arrow(described(table, "comment"))
     number = warehouse.snapshot.number
     home.mkdir(parents=True, exist_ok=True)
@@ -83,14 +87,16 @@ def _table(deltalake: Any, warehouse: Warehouse, table: str, home: Path) -> Expo
     return Exported(table, str(home), len(files), rows, len(added), len(removed))
 
 
-def _present(there: Any) -> dict[str, int]:
+def _present(there: DeltaTable) -> dict[str, int]:
     """Return the files of the Delta table with their sizes."""
     actions = there.get_add_actions()
     names, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
     return dict(zip(names, sizes, strict=True))
 
 
-def _actions(deltalake: Any, home: Path, added: Iterable[File], removed: Mapping[str, int]) -> list[Any]:
+def _actions(
+    deltalake: ModuleType, home: Path, added: Iterable[File], removed: Mapping[str, int]
+) -> list[AddAction | RemoveAction]:
     words = deltalake.transaction
     made = []
     newest = 0
@@ -102,7 +108,10 @@ def _actions(deltalake: Any, home: Path, added: Iterable[File], removed: Mapping
     return made + [words.RemoveAction(name, True, newest, size, {}) for name, size in removed.items()]
 
 
-def _commit(deltalake: Any, there: Any, schema: Any, number: int, actions: list[Any]) -> None:
+def _commit(
+    deltalake: ModuleType, there: DeltaTable, schema: Schema, number: int,
+    actions: list[AddAction | RemoveAction],
+) -> None:  # fmt: skip
     properties = deltalake.CommitProperties(
         custom_metadata={"konvene.manifest": str(number)},
         app_transactions=[deltalake.Transaction(APPLICATION, number)],

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from konvene.pipeline.export.files import (
     Exported,
@@ -31,6 +31,11 @@ from konvene.pipeline.export.files import (
     wanted,
 )
 from konvene.pipeline.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
 
 __all__ = ["MANIFEST", "NAMESPACE", "catalog", "export"]
 
@@ -55,10 +60,13 @@ def export(warehouse: Warehouse, where: str | Path, tables: Iterable[str] | None
     return [_table(library, found, warehouse, table, home / table) for table in names]
 
 
-def catalog(where: str | Path) -> Any:
+def catalog(where: str | Path) -> SqlCatalog:
     """Open the catalogue of a directory for reading. Raises `MissingExtra` without `pyiceberg`."""
     home = Path(where).absolute()
-    return _library().SqlCatalog(NAMESPACE, uri=f"sqlite:///{home}/catalog.db", warehouse=home.as_uri())
+    found: SqlCatalog = _library().SqlCatalog(
+        NAMESPACE, uri=f"sqlite:///{home}/catalog.db", warehouse=home.as_uri()
+    )
+    return found
 
 
 def _library() -> SimpleNamespace:
@@ -75,7 +83,9 @@ def _library() -> SimpleNamespace:
     )  # fmt: skip
 
 
-def _table(library: Any, found: Any, warehouse: Warehouse, table: str, home: Path) -> Exported:
+def _table(
+    library: SimpleNamespace, found: SqlCatalog, warehouse: Warehouse, table: str, home: Path
+) -> Exported:
     schema = described(table, "doc")
     number = warehouse.snapshot.number
     properties = {"comment": meaning(table), **_NO_RETRIES}
@@ -99,19 +109,21 @@ def _table(library: Any, found: Any, warehouse: Warehouse, table: str, home: Pat
     return Exported(table, str(home), len(files), rows, len(added), len(removed))
 
 
-def _manifest(there: Any) -> int:
+def _manifest(there: Table) -> int:
     """Return the number of the warehouse manifest that a table was exported from; -1 if it has none."""
     snapshot = there.current_snapshot()
     summary = snapshot.summary if snapshot is not None else None
     return int(summary.additional_properties.get(MANIFEST, -1)) if summary is not None else -1
 
 
-def _commit(library: Any, there: Any, number: int, added: Sequence[str], removed: Sequence[Any]) -> None:
+def _commit(
+    library: SimpleNamespace, there: Table, number: int, added: Sequence[str], removed: Sequence[DataFile]
+) -> None:
     try:
         with there.transaction() as transaction:
             if there.metadata.name_mapping() is None:
                 mapping = there.schema().name_mapping.model_dump_json()
-                transaction.set_properties(**{library.name_mapping: mapping})
+                transaction.set_properties({library.name_mapping: mapping})
             update = transaction.update_snapshot({MANIFEST: str(number)})
             with _quietly(), update.overwrite() if removed else update.fast_append() as change:
                 for uri in added:

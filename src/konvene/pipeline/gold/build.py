@@ -19,7 +19,6 @@ import functools
 import hashlib
 import time
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -161,7 +160,7 @@ def _key(task: Task) -> str:
 
 def _digest(task: Task) -> str:
     """Return a digest of the task's inputs."""
-    identity: list[Any] = [VERSION, RULES, task.kind, *GOLD_OF[task.kind], *task.spans]
+    identity: list[object] = [VERSION, RULES, task.kind, *GOLD_OF[task.kind], *task.spans]
     for word, files in sorted(task.inputs.items()):
         identity += [word, *(file.sha256 for file in files)]
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:32]

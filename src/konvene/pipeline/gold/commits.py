@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -174,7 +175,7 @@ _MARKS = ("offset", "timestamp_ms", "attributes", "producer_id", "producer_epoch
 
 
 def of_files(
-    home: Any, files: Iterable[DataFile]
+    home: str | Path, files: Iterable[DataFile]
 ) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
     """Return the two arguments of `effects`: the commits of one log partition, and its transactional rows.
 
@@ -434,11 +435,15 @@ def _last_of_its_end(over: _Over, offsets: Ints) -> Bools:
     return last
 
 
+_Committed = tuple[int, int, str, int, int, int]
+"""The columns of `COMMITTED_SCHEMA` after the key."""
+
+
 def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.RecordBatch] = ()) -> pa.Table:
     """Return the final committed offsets of each group, sorted by group, topic and partition.
 
     The arguments are those of `effects`."""
-    found: dict[int, tuple[Any, ...] | None] = {}
+    found: dict[int, _Committed | None] = {}
     names: list[Key] = []
     for some in effects(commits, transactional):
         names = some.keys.all
@@ -450,7 +455,7 @@ def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.Reco
     return pa.Table.from_arrays(arrays, schema=COMMITTED_SCHEMA)
 
 
-def _values(some: Effects, at: int) -> tuple[Any, ...]:
+def _values(some: Effects, at: int) -> _Committed:
     names = ("leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
     epoch, metadata, commit_ms, expire_ms = (some.rows[name][at].as_py() for name in names)
     return (

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from konvene.pipeline.reduce.deliveries import Counts, SharePartitionHistory, Value
+from konvene.pipeline.reduce.ownership import Row
 from konvene.pipeline.tables import TABLES
 from konvene.records.share_state import ShareSnapshotValue, ShareUpdateValue
 from konvene.share_state.requests import StateBatch
@@ -40,7 +41,6 @@ _OF_SNAPSHOTS = ("state_epoch", "create_timestamp", "write_timestamp")
 
 Key = tuple[str, str, str, int]
 """Cluster, group, topic id, partition."""
-Row = tuple[Any, ...]
 
 
 class _Record(NamedTuple):

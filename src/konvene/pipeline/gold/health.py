@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from konvene.pipeline.tables import TABLES
+from konvene.pipeline.tables.table import Row
 from konvene.shard.causes import WARMUP_CAUGHT_UP
 
 __all__ = ["health_rows"]
@@ -67,7 +68,7 @@ class _Run(NamedTuple):
     target_ms: int | None
     over_ms: int
     ended: bool
-    row: Mapping[str, Any]
+    row: Row
 
 
 class _Gap(NamedTuple):
@@ -81,11 +82,11 @@ class _Gap(NamedTuple):
 class _Group:
     type: str
     """The group's type before its first rebalance."""
-    rebalances: list[Mapping[str, Any]] = field(default_factory=list)
-    gaps: list[Mapping[str, Any]] = field(default_factory=list)
+    rebalances: list[Row] = field(default_factory=list)
+    gaps: list[Row] = field(default_factory=list)
 
 
-Members = Mapping[tuple[int, int], Sequence[Mapping[str, Any]]]
+Members = Mapping[tuple[int, int], Sequence[Row]]
 """The members of rebalances, by log partition and first record."""
 
 
@@ -101,7 +102,7 @@ def health_rows(
     groups = _groups(rebalance, unavailability)
     if until_ms is None:
         until_ms = _last_time(rebalance, unavailability)
-    held: list[tuple[Any, ...]] = []
+    held: list[tuple[object, ...]] = []
     for (cluster, group_id), group in sorted(groups.items()):
         for row in _health(group, members, until_ms):
             held.append((cluster, group_id, *row))
@@ -125,7 +126,7 @@ def _groups(rebalance: pa.Table, unavailability: pa.Table) -> dict[tuple[str, st
 
 
 def _members(table: pa.Table | None) -> Members:
-    found: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    found: dict[tuple[int, int], list[Row]] = {}
     if table is not None:
         for row in _rows(table, _MEMBER):
             if row["part"] != "gone":
@@ -139,12 +140,12 @@ def _last_time(rebalance: pa.Table, unavailability: pa.Table) -> int:
     return max((time for column in times for time in column.to_pylist() if time is not None), default=0)
 
 
-def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Row]:
     for batch in table.select(list(columns)).to_batches(max_chunksize=8192):
         yield from batch.to_pylist()
 
 
-def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[Any, ...]]:
+def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[object, ...]]:
     """Yield the rows of a group, without the first two columns: cluster and group id."""
     runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
     gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.from_ms, gap.unit))
@@ -171,7 +172,7 @@ def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[An
         )  # fmt: skip
 
 
-def _runs(rebalances: Iterable[Mapping[str, Any]], until_ms: int) -> Iterator[_Run]:
+def _runs(rebalances: Iterable[Row], until_ms: int) -> Iterator[_Run]:
     for row in rebalances:
         times = [row[name] for name in ("start_ms", "target_ms", "end_ms") if row[name] is not None]
         if times:
@@ -180,7 +181,7 @@ def _runs(rebalances: Iterable[Mapping[str, Any]], until_ms: int) -> Iterator[_R
             yield _Run(times[0], row["target_ms"], max(times[0], over_ms), ended, row)
 
 
-def _gaps(gaps: Iterable[Mapping[str, Any]], until_ms: int) -> Iterator[_Gap]:
+def _gaps(gaps: Iterable[Row], until_ms: int) -> Iterator[_Gap]:
     for row in gaps:
         ended = row["to_ms"] is not None
         to_ms = row["to_ms"] if ended else max(until_ms, row["from_ms"])
@@ -349,7 +350,7 @@ def _waiting(run: _Run, members: Members, upto_ms: int) -> dict[str, int]:
     return waits
 
 
-def _acknowledged(row: Mapping[str, Any], run: _Run, upto_ms: int) -> bool:
+def _acknowledged(row: Row, run: _Run, upto_ms: int) -> bool:
     durations = row["acknowledged_ms"]
     return durations is not None and run.start_ms + int(durations) < upto_ms
 
@@ -359,7 +360,7 @@ def _score(unavailable: float | None, storm: bool, stuck: bool, last_hour: int) 
     return 100 - lost - STORM_WEIGHT * storm - STUCK_WEIGHT * stuck - RESTLESS_WEIGHT * (last_hour > 1)
 
 
-def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+def _batch(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
     schema = TABLES["group_health"].schema
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]

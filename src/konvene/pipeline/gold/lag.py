@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -248,7 +249,7 @@ class StoredEnds:
     """Index of log ends that reads files of `log_end` when a partition is requested, with a bounded LRU
     cache."""
 
-    def __init__(self, home: Any, files: Iterable[DataFile], most: int = 5_000_000) -> None:
+    def __init__(self, home: str | Path, files: Iterable[DataFile], most: int = 5_000_000) -> None:
         self._home, self._most = home, most
         self._files: dict[tuple[str, int], list[DataFile]] = {}
         for file in files:
@@ -330,7 +331,7 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.Reco
     evidence = np.where(fields[LOST] > 0, _MISSING, behind.evidence)
     names = [some.keys.all[key] for key in keys.tolist()]
     groups, topics, partitions = zip(*names, strict=True)
-    columns: list[Any] = [
+    columns: list[object] = [
         [some.cluster] * len(names), groups, topics, partitions, fields[MINUTE] * MINUTE_MS, fields[OFFSET],
         fields[MS], fields[COMMITS], _known(advanced), _known(behind.end), _known(behind.lag),
         _known(behind.age_ms), EVIDENCE.take(pa.array(evidence)),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from konvene.pipeline.ingest.offset_spans import Span
 from konvene.pipeline.sources.files import Partition
@@ -34,7 +35,7 @@ class Task(NamedTuple):
         return sum(file.bytes for word, files in self.inputs.items() if word != "times" for file in files)
 
     def read(
-        self, word: str, columns: Sequence[str] | None = None, filter: Any = None
+        self, word: str, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the input files for a purpose (a key of `inputs`), in log order."""
         return of_files(self.warehouse, self.inputs[word], columns, filter)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from konvene.codec.batches import read_header
 from konvene.codec.errors import CodecError
 from konvene.internal_topics import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS, OFFSETS_TOPIC
+from konvene.pipeline.arrays import Ints
 from konvene.pipeline.codec.bronze import Decoded, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
@@ -118,7 +119,7 @@ class _Coordinator:
     def __init__(self, task: Chunk, found: Iterator[Decoded]) -> None:
         self.task = task
         self.sinks: dict[tuple[str, str], Sink] = {}
-        self.offsets: list[np.ndarray[Any, Any]] = []
+        self.offsets: list[Ints] = []
         self.names: set[Named] = set()
         self.known = _known(task)
         self.found = found
@@ -325,14 +326,14 @@ def _mapped(split: Split) -> memoryview | None:
         return memoryview(mapped)[split.position :]
 
 
-def _known(task: Chunk) -> np.ndarray[Any, Any] | None:
+def _known(task: Chunk) -> Ints | None:
     """Return the offsets of the range that bronze already has."""
     if task.known is None:
         return None
     return np.concatenate([*_offsets(task), np.empty(0, np.int64)])
 
 
-def _offsets(task: Chunk) -> Iterator[np.ndarray[Any, Any]]:
+def _offsets(task: Chunk) -> Iterator[Ints]:
     for path in task.known or ():
         file = pq.ParquetFile(os.path.join(task.warehouse, path))
         for batch in file.iter_batches(columns=["offset"]):

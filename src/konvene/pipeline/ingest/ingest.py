@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -189,7 +189,7 @@ class _Ingest:
             raise Replaced("; ".join(self.state.left))
         return self._commit(started_ms, tables_row)
 
-    def _same_tables(self) -> dict[str, Any]:
+    def _same_tables(self) -> dict[str, object]:
         """Return the ledger's entry about tables, or nothing if it has one already.
 
         Raises `WrongTables` if that differs, or for an unknown table."""
@@ -385,7 +385,7 @@ class _Ingest:
 
     # committing -----------------------------------------------------------------------------------
 
-    def _commit(self, started_ms: int, tables_row: dict[str, Any]) -> Report:
+    def _commit(self, started_ms: int, tables_row: dict[str, object]) -> Report:
         state, removed = self.state, list[DataFile]()
         for of in sorted(state.changed):
             if of.topic in COORDINATOR_TOPICS:
@@ -435,7 +435,7 @@ class _Ingest:
 
 def run_row(
     warehouse: Warehouse, step: str, started_ms: int, engine: str, files: Sequence[DataFile]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the row of `pipeline_run` for a step that is about to be committed."""
     return {
         "run_id": f"{step}-{warehouse.snapshot.number + 1}",
@@ -453,7 +453,7 @@ def run_row(
 def _span_rows(of: Partition, covered: Covered) -> pa.RecordBatch:
     spans: list[Span] = covered.with_missing()
     schema = TABLES["log_span"].schema
-    columns: dict[str, Callable[[Span], Any]] = {
+    columns: dict[str, Callable[[Span], object]] = {
         "cluster": lambda _: of.cluster,
         "topic": lambda _: of.topic,
         "partition": lambda _: of.partition,

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from konvene.pipeline.arrays import Ints
+
 __all__ = ["COMPACTED", "MISSING", "WHOLE", "WORTH", "Covered", "Range", "Span", "spans_of"]
 
 WHOLE, COMPACTED, MISSING = "whole", "compacted", "missing"
@@ -36,7 +38,7 @@ class Span(NamedTuple):
     records: int
 
 
-def spans_of(offsets: np.ndarray[Any, Any], within: Range) -> list[Span]:
+def spans_of(offsets: Ints, within: Range) -> list[Span]:
     """Return the spans that cover a range with records at these offsets, which rise and are unique."""
     first, last = within
     if not len(offsets):
@@ -58,7 +60,7 @@ def spans_of(offsets: np.ndarray[Any, Any], within: Range) -> list[Span]:
     return spans
 
 
-def _compacted(offsets: np.ndarray[Any, Any], first: int, last: int) -> Span:
+def _compacted(offsets: Ints, first: int, last: int) -> Span:
     count = np.searchsorted(offsets, last, "right") - np.searchsorted(offsets, first, "left")
     return Span(first, last, COMPACTED, int(count))
 
@@ -80,7 +82,7 @@ class Covered:
             return cls()
         return cls([Span(*span) for span in row["spans"]], list(row["seen"]))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"spans": [list(span) for span in self.spans], "seen": list(self.seen)}
 
     def open(self, wanted: Range) -> list[Range]:

@@ -50,7 +50,7 @@ __all__ = [
 
 
 class CauseRow(TypedDict):
-    """A cause of a rebalance: an element of the columns `causes`, with the fields of `records.audit.Cause`."""
+    """An element of the column `causes`, with the fields of `records.audit.Cause`."""
 
     kind: str
     at_ms: int

@@ -231,8 +231,8 @@ class PartitionReducer:
         )
 
     def _apply(
-        self, kind: int, track: GroupTracker, group: epochs.Group, member: epochs.Member | None, member_id: str, record: Record,
-        row: RebalanceValue | None, at: Position,
+        self, kind: int, track: GroupTracker, group: epochs.Group, member: epochs.Member | None,
+        member_id: str, record: Record, row: RebalanceValue | None, at: Position,
     ) -> None:  # fmt: skip
         """Apply a record of a consumer, share or streams group, given the member before it."""
         if kind == _CURRENT:
@@ -268,7 +268,7 @@ class PartitionReducer:
             return
         else:
             self._ended.add(group_id)
-        value: Any = record.value
+        value = record.value if isinstance(record.value, GroupMetadataValue) else None
         row = None if change is None else change.value
         classic.apply_generation(track, before, value, row, self._audit, at, self._put)
 
@@ -301,8 +301,9 @@ class PartitionReducer:
         if track.batch != self._batch:
             track.begin_batch(self._batch)
             if not self._is_whole or track.era != self._era:
-                is_modern = group is not None and not isinstance(group, GroupMetadataValue)
-                epoch = group.epoch if is_modern else NOT_KNOWN
+                epoch = NOT_KNOWN
+                if group is not None and not isinstance(group, GroupMetadataValue):
+                    epoch = group.epoch
                 is_new = group is None and self._is_whole
                 track.reset(is_settled=epochs.is_settled(group), is_new=is_new, epoch=epoch)
             elif not track.is_settled and epochs.is_settled(group):

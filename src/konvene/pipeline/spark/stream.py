@@ -18,7 +18,7 @@ wholly or in part. The tables are those of `ingest` and `build`, made by the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from konvene.pipeline.engine import Engine, Spark
@@ -89,7 +89,9 @@ def step(
     build(warehouse, engine, kinds=kinds, goes_on=True)
 
 
-def _begun(rows: DataFrame, work: Any, checkpoint: str, every: str, once: bool) -> StreamingQuery:
+def _begun(
+    rows: DataFrame, work: Callable[[DataFrame, int], None], checkpoint: str, every: str, once: bool
+) -> StreamingQuery:
     writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", checkpoint)
-    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
-    return writer.trigger(**trigger).start()
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
+    return writer.start()

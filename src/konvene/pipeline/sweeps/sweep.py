@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -84,20 +84,20 @@ def open_sweep(folder: Path, plans: Mapping[str, Plan]) -> None:
     """Create the folder of a sweep, or add plans to an existing one.
 
     Raises NotThisSweep if the folder has other plans by the same titles, or is of another version."""
-    values: dict[str, Any] = {"version": __version__}
-    values["plans"] = {title: plan.as_dict() for title, plan in plans.items()}
+    by_title = {title: plan.as_dict() for title, plan in plans.items()}
     file = folder / "sweep.json"
     if file.exists():
         found = json.loads(file.read_text("utf-8"))
         if found["version"] != __version__:
             raise NotThisSweep(f"{folder} was made by konvene {found['version']}: choose another folder")
-        for title, plan in values["plans"].items():
+        for title, plan in by_title.items():
             if found["plans"].get(title, plan) != plan:
                 raise NotThisSweep(f"{folder} has other runs by the name of {title!r}: choose another folder")
-        values["plans"] = found["plans"] | values["plans"]
+        by_title = found["plans"] | by_title
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / "sweep.json.new"
-    beside.write_text(json.dumps(values, indent=2, default=list) + "\n", "utf-8")
+    text = json.dumps({"version": __version__, "plans": by_title}, indent=2, default=list)
+    beside.write_text(text + "\n", "utf-8")
     beside.replace(file)
 
 
@@ -157,7 +157,7 @@ def _cut(seeds: Sequence[int], most: int) -> Iterator[Sequence[int]]:
 def play(task: Task) -> Done:
     """Run the task's seeds and write their results to files."""
     began_s = time.perf_counter()
-    rows: dict[str, list[dict[str, Any]]] = {SIM_RUN.name: [], SIM_METRIC.name: []}
+    rows: dict[str, list[dict[str, object]]] = {SIM_RUN.name: [], SIM_METRIC.name: []}
     rebalances = []
     for seed in range(task.first, task.last + 1):
         run = {"plan": task.title, "seed": seed}
@@ -201,11 +201,11 @@ def _spoken(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _nothing() -> dict[str, Any]:
+def _nothing() -> dict[str, object]:
     return dict.fromkeys(SIM_RUN.schema.names, 0) | {"outcome": "never stable"}
 
 
-def _run(outcome: Outcome) -> dict[str, Any]:
+def _run(outcome: Outcome) -> dict[str, object]:
     values = {
         name: getattr(outcome, name) for name in ("killed", "restarted", "failovers", "stopped", "steps")
     }
@@ -213,7 +213,7 @@ def _run(outcome: Outcome) -> dict[str, Any]:
     return values | {"rebalances": len(outcome.rebalances)}
 
 
-def _metrics(plan: Plan, outcome: Outcome) -> Iterator[dict[str, Any]]:
+def _metrics(plan: Plan, outcome: Outcome) -> Iterator[dict[str, object]]:
     stable = Counter(r.took_s for r in outcome.rebalances if r.state == "Stable")
     figures = [
         ("rebalances", "", len(outcome.rebalances)),

@@ -19,7 +19,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,7 +45,7 @@ class Written(NamedTuple):
 class _Hashing:
     """A sequentially written file that computes the checksum of its contents."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._hash = hashlib.sha256()
         self.size = 0
@@ -54,7 +54,7 @@ class _Hashing:
     def closed(self) -> bool:
         return bool(self._file.closed)
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         self._hash.update(data)
         view = memoryview(data)
         self._file.write(view)
@@ -139,7 +139,7 @@ class Sink:
         self._waiting, self._rows, self._bytes = [], 0, 0
 
 
-def _options(schema: pa.Schema) -> dict[str, Any]:
+def _options(schema: pa.Schema) -> dict[str, object]:
     """Return the writer's options: dictionaries for repetitive columns, statistics for those used in
     filters."""
     plain = [f.name for f in schema if not pa.types.is_binary(f.type) and not pa.types.is_nested(f.type)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +38,7 @@ def schema_of(name: str) -> pa.Schema:
 
 
 def table(
-    warehouse: Warehouse, name: str, columns: Sequence[str] | None = None, filter: Any = None
+    warehouse: Warehouse, name: str, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
 ) -> pa.Table:
     """Return a whole table; for gold tables, which are small."""
     schema = schema_of(name)
@@ -51,7 +51,7 @@ def batches(
     warehouse: Warehouse,
     name: str,
     columns: Sequence[str] | None = None,
-    filter: Any = None,
+    filter: pc.Expression | None = None,
     *,
     topic: str | None = None,
     partition: int | None = None,
@@ -75,7 +75,10 @@ def batches(
 
 
 def of_files(
-    home: Any, files: Sequence[DataFile], columns: Sequence[str] | None = None, filter: Any = None
+    home: str | Path,
+    files: Sequence[DataFile],
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the files of one log and table, in offset order if the table has offsets."""
     ordered = sorted(files, key=lambda f: f.place)
@@ -125,7 +128,9 @@ def _next(stream: Iterator[pa.RecordBatch]) -> tuple[pa.RecordBatch, Iterator[pa
     return None
 
 
-def _of_file(path: str, columns: Sequence[str] | None, filter: Any) -> Iterator[pa.RecordBatch]:
+def _of_file(
+    path: str, columns: Sequence[str] | None, filter: pc.Expression | None
+) -> Iterator[pa.RecordBatch]:
     if filter is None:
         with pq.ParquetFile(path) as file:
             for i in range(file.num_row_groups):  # By itself it would join groups of few, long rows.
@@ -173,12 +178,12 @@ def validity(
     wanted = list(dict.fromkeys([*shown, *key, "offset", "timestamp_ms"]))
     files = warehouse.files(name, None, partition, cluster=cluster)
     for _, of_log in itertools.groupby(files, key=lambda f: (f.cluster, f.topic, f.partition)):
-        later: dict[tuple[Any, ...], tuple[int, int]] = {}
+        later: dict[tuple[object, ...], tuple[int, int]] = {}
         for batch in _backwards(warehouse.path, list(of_log), wanted):
             yield _until(batch, key, later).select([*shown, *(f.name for f in VALIDITY)])
 
 
-def _backwards(home: Any, files: list[DataFile], columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _backwards(home: str | Path, files: list[DataFile], columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the batches of one log's files, from the end to the beginning."""
     ordered = sorted(files, key=lambda f: f.place)
     groups: list[list[DataFile]] = []
@@ -200,7 +205,7 @@ def _backwards(home: Any, files: list[DataFile], columns: list[str]) -> Iterator
 
 
 def _until(
-    batch: pa.RecordBatch, key: list[str], later: dict[tuple[Any, ...], tuple[int, int]]
+    batch: pa.RecordBatch, key: list[str], later: dict[tuple[object, ...], tuple[int, int]]
 ) -> pa.RecordBatch:
     columns = [batch.column(name).to_pylist() for name in key]
     offsets, times = batch.column("offset").to_pylist(), batch.column("timestamp_ms").to_pylist()

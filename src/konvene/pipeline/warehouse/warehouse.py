@@ -27,7 +27,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,7 +98,7 @@ class Snapshot:
     files: dict[str, DataFile] = field(default_factory=dict)
     ledger: dict[str, Any] = field(default_factory=dict)
     """State that steps keep from run to run, by keys of their own."""
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[Mapping[str, object]] = field(default_factory=list)
     """Rows of `pipeline_run`."""
     removed: list[str] = field(default_factory=list)
     """Paths that the last step removed; readers may still use them."""
@@ -197,8 +197,8 @@ class Warehouse:
         added: Iterable[DataFile],
         removed: Iterable[str | DataFile] = (),
         *,
-        ledger: dict[str, Any] | None = None,
-        run: dict[str, Any] | None = None,
+        ledger: Mapping[str, object] | None = None,
+        run: Mapping[str, object] | None = None,
     ) -> int:
         """Commit a step and return its number. Raises `Conflict` if another step was committed first."""
         number = self.snapshot.number + 1
@@ -236,7 +236,7 @@ class Warehouse:
             for folder in sorted({(self.path / file.path).parent for file in files}):
                 _sync(folder)
 
-    def _place(self, name: str, value: dict[str, Any], *, anew: bool) -> None:
+    def _place(self, name: str, value: Mapping[str, object], *, anew: bool) -> None:
         """Write a manifest atomically.
 
         With `anew` it must not exist yet: raises `Conflict`."""
