@@ -85,7 +85,7 @@ class _Progress:
 
     def flush(self) -> None:
         if self.watch is not None and self.rows:
-            self.watch(_batch_of("share_progress", self.rows))
+            self.watch(TABLES["share_progress"].batch(self.rows))
         self.rows.clear()
 
 
@@ -114,7 +114,7 @@ def delivery_rows(
     progress.flush()
     rows = [_row(key, partition.history, progress.names) for key, partition in partitions.items()]
     if rows:
-        yield _batch_of("share_delivery", sorted(rows, key=lambda row: row[:4]))
+        yield TABLES["share_delivery"].batch(sorted(rows, key=lambda row: row[:4]))
 
 
 def _apply(partition: _Partition, record: _Record, progress: _Progress) -> None:
@@ -230,10 +230,3 @@ def _complete(history: SharePartitionHistory) -> int | None:
     if history.state is None or history.state.delivery_complete_count < 0:
         return None
     return history.state.delivery_complete_count
-
-
-def _batch_of(table: str, rows: list[Row]) -> pa.RecordBatch:
-    schema = TABLES[table].schema
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

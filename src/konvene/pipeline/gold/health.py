@@ -25,7 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -73,9 +73,12 @@ class _Run(NamedTuple):
 
 class _Gap(NamedTuple):
     unit: tuple[str, int]
-    from_ms: int
-    to_ms: int
+    start_ms: int
+    over_ms: int
     ended: bool
+
+
+_Interval = TypeVar("_Interval", _Run, _Gap)
 
 
 @dataclass(slots=True)
@@ -107,10 +110,10 @@ def health_rows(
         for row in _health(group, members, until_ms):
             held.append((cluster, group_id, *row))
             if len(held) == _ROWS:
-                yield _batch(held)
+                yield TABLES["group_health"].batch(held)
                 held = []
     if held:
-        yield _batch(held)
+        yield TABLES["group_health"].batch(held)
 
 
 def _groups(rebalance: pa.Table, unavailability: pa.Table) -> dict[tuple[str, str], _Group]:
@@ -148,7 +151,7 @@ def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Row]:
 def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[object, ...]]:
     """Yield the rows of a group, without the first two columns: cluster and group id."""
     runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
-    gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.from_ms, gap.unit))
+    gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.start_ms, gap.unit))
     by_start = _Starts([run.start_ms for run in runs])
     counted_starts = _Starts([run.start_ms for run in runs if run.row["cause"] != WARMUP_CAUGHT_UP])
     by_end = _Ends(runs)
@@ -198,9 +201,9 @@ def _minutes(runs: Sequence[_Run], gaps: Sequence[_Gap]) -> list[int]:
         if run.ended:
             found.add(run.over_ms // MINUTE_MS)
     for gap in gaps:
-        found.add(gap.from_ms // MINUTE_MS)
+        found.add(gap.start_ms // MINUTE_MS)
         if gap.ended:
-            found.add(gap.to_ms // MINUTE_MS)
+            found.add(gap.over_ms // MINUTE_MS)
     return [minute * MINUTE_MS for minute in sorted(found)]
 
 
@@ -256,32 +259,24 @@ class _Ends:
         return durations[(99 * len(durations) + 99) // 100 - 1] if durations else None
 
 
-class _Open:
+class _Open(Generic[_Interval]):
     """Those of some intervals, sorted by start, that overlap a minute; minutes are queried in ascending
     order."""
 
-    def __init__(self, intervals: Sequence[Any]) -> None:
-        self._intervals = intervals
+    def __init__(self, intervals: Sequence[_Interval]) -> None:
+        self._intervals: Sequence[_Interval] = intervals
         self._next = 0
-        self._open: list[Any] = []
+        self._open: list[_Interval] = []
 
     def __repr__(self) -> str:
         return f"<{len(self._open)} open>"
 
-    def within(self, from_ms: int, to_ms: int) -> list[Any]:
-        while self._next < len(self._intervals) and _from(self._intervals[self._next]) < to_ms:
+    def within(self, from_ms: int, to_ms: int) -> list[_Interval]:
+        while self._next < len(self._intervals) and self._intervals[self._next].start_ms < to_ms:
             self._open.append(self._intervals[self._next])
             self._next += 1
-        self._open = [one for one in self._open if _to(one) >= from_ms]
+        self._open = [one for one in self._open if one.over_ms >= from_ms]
         return self._open
-
-
-def _from(one: _Run | _Gap) -> int:
-    return one.start_ms if isinstance(one, _Run) else one.from_ms
-
-
-def _to(one: _Run | _Gap) -> int:
-    return one.over_ms if isinstance(one, _Run) else one.to_ms
 
 
 def _state(kind: str, latest: _Run | None, over: _Run | None, end_ms: int) -> tuple[str, int]:
@@ -301,7 +296,7 @@ def _unavailable(gaps: Sequence[_Gap], units: int, minute_ms: int) -> float | No
     total = 0
     without = set()
     for gap in gaps:
-        length = min(gap.to_ms, minute_ms + MINUTE_MS) - max(gap.from_ms, minute_ms)
+        length = min(gap.over_ms, minute_ms + MINUTE_MS) - max(gap.start_ms, minute_ms)
         if length > 0:
             total += length
             without.add(gap.unit)
@@ -358,10 +353,3 @@ def _acknowledged(row: Row, run: _Run, upto_ms: int) -> bool:
 def _score(unavailable: float | None, storm: bool, stuck: bool, last_hour: int) -> int:
     lost = -int(-UNAVAILABLE_WEIGHT * (unavailable or 0.0) // 100)
     return 100 - lost - STORM_WEIGHT * storm - STUCK_WEIGHT * stuck - RESTLESS_WEIGHT * (last_hour > 1)
-
-
-def _batch(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
-    schema = TABLES["group_health"].schema
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -340,12 +340,7 @@ class _Out:
         """Write rows of several tables, as tuples in column order."""
         for name, rows in sorted(drained.items()):
             if rows:
-                schema = TABLES[name].schema
-                columns = [
-                    pa.array(values, field.type)
-                    for values, field in zip(zip(*rows, strict=True), schema, strict=True)
-                ]
-                self.batch(name, pa.RecordBatch.from_arrays(columns, schema=schema))
+                self.batch(name, TABLES[name].batch(rows))
 
     def batch(self, name: str, rows: pa.RecordBatch) -> None:
         self._sinks[name].write(rows)

@@ -29,7 +29,7 @@ from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.gold.audits import audit_rows
 from konvene.pipeline.ingest.offset_spans import WHOLE, Range, Span, spans_of
-from konvene.pipeline.ingest.splits import Split
+from konvene.pipeline.ingest.splits import Replaced, Split, read_bytes
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.topics import Named, names_in_commits, names_in_metadata, names_in_share_groups
 from konvene.pipeline.tables import TABLES
@@ -88,10 +88,8 @@ def do(task: Chunk) -> Done:
     if task.servers:
         return _read_by(task, _fetched(task))
     try:
-        buf = (_read if task.of.topic in _READ_WHOLE else _mapped)(task.split)
-    except FileNotFoundError:
-        buf = None
-    if buf is None:
+        buf = (read_bytes if task.of.topic in _READ_WHOLE else _mapped)(task.split)
+    except (FileNotFoundError, Replaced):
         return Done(task.of, task.within, None, [], [])
     if task.of.topic == CLUSTER_METADATA_TOPIC:
         return Done(task.of, task.within, _all(task.within), [], names_in_metadata(buf, task.of.cluster))
@@ -292,36 +290,16 @@ def _all(within: Range) -> list[Span]:
 # bytes in, files out ------------------------------------------------------------------------------
 
 
-def _read(split: Split) -> memoryview | None:
-    """Return the part's bytes with some zeros after them; None if the file was replaced.
-
-    They are read, not mapped: truncating a mapped file would crash the process that accesses it."""
-    handle = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        stat = os.fstat(handle)
-        if stat.st_size < split.end or stat.st_ino != split.inode:
-            return None
-        data = bytearray(split.size + 64)
-        view, at = memoryview(data)[: split.size], 0
-        while at < split.size:
-            count = os.preadv(handle, [view[at:]], split.position + at)
-            if not count:
-                return None
-            at += count
-        return memoryview(data)
-    finally:
-        os.close(handle)
-
-
-def _mapped(split: Split) -> memoryview | None:
+def _mapped(split: Split) -> memoryview:
     """Map the part's bytes: only pages with batch headers are read, which are few in a large log.
 
-    A user's log can be a thousand times as long as a coordinator's, so this accepts the risk that `_read`
-    avoids: truncating the file meanwhile (as a follower does after a leader change) crashes the process."""
+    A user's log can be a thousand times as long as a coordinator's, so this accepts the risk that
+    `read_bytes` avoids: truncating the file meanwhile (as a follower does after a leader change) crashes the
+    process. Raises `Replaced` if the file was replaced."""
     with open(split.path, "rb") as file:
         stat = os.fstat(file.fileno())
         if stat.st_size < split.end or stat.st_ino != split.inode:
-            return None
+            raise Replaced(f"{split.path} was replaced since it was planned to be read")
         mapped = mmap.mmap(file.fileno(), split.end, prot=mmap.PROT_READ)
         return memoryview(mapped)[split.position :]
 

@@ -9,6 +9,7 @@ batches stay in the part that contains them: the reader reports what is wrong wi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from konvene.log.index import BadIndex, OffsetIndex
 from konvene.log.recovery import batch_fault, find_batch_after
 from konvene.pipeline.sources.files import Segment
 
-__all__ = ["TASK_BYTES", "Cut", "Extent", "Replaced", "Split", "cut", "extent"]
+__all__ = ["TASK_BYTES", "Cut", "Extent", "Replaced", "Split", "cut", "extent", "read_bytes"]
 
 TASK_BYTES = 64 << 20
 """Approximate size of a part: seconds of work, so little is lost with a failed task."""
@@ -62,6 +63,26 @@ class Split(NamedTuple):
     @property
     def size(self) -> int:
         return self.end - self.position
+
+
+def read_bytes(split: Split) -> memoryview:
+    """Return the bytes of a part, followed by some zeros. Raises `Replaced` if its file was replaced.
+
+    They are read, not mapped: truncating a mapped file would crash the process that accesses it."""
+    handle = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(handle).st_ino != split.inode:
+            raise Replaced(f"{split.path} is another file than when it was planned to be read")
+        data = bytearray(split.size + 64)
+        view, at = memoryview(data)[: split.size], 0
+        while at < split.size:
+            count = os.preadv(handle, [view[at:]], split.position + at)
+            if not count:
+                raise Replaced(f"{split.path} is shorter than when it was planned to be read")
+            at += count
+        return memoryview(data)
+    finally:
+        os.close(handle)
 
 
 def extent(segment: Segment, behind: int | None = None) -> Extent | None:

@@ -7,7 +7,6 @@ log are here; `ingest` and `build` make the others (spans, gold, validity of row
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from konvene.pipeline.codec.bronze import Decoded, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.gold.audits import audit_rows
-from konvene.pipeline.ingest.splits import Replaced, Split
+from konvene.pipeline.ingest.splits import Split, read_bytes
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.live import in_turn, read_range
 from konvene.pipeline.sources.plan import Slice, Wanted
@@ -126,7 +125,7 @@ def part_of(row: Sequence[Any]) -> Slice:
 
 def _end_rows(part: Slice) -> Iterator[pa.RecordBatch]:
     assert part.split is not None
-    for rows in log_ends(_bytes(part.split), position=0, end=part.split.size):
+    for rows in log_ends(read_bytes(part.split), position=0, end=part.split.size):
         yield located(rows, *_where(part.of))
 
 
@@ -166,7 +165,7 @@ def _decoded(part: Slice) -> Iterator[Decoded]:
         yield from fetched(part.bootstrap, part.of, part.first, part.last)
     else:
         yield from blocks(
-            _bytes(split), segment_base=split.segment_base, end=split.size, origin=split.position
+            read_bytes(split), segment_base=split.segment_base, end=split.size, origin=split.position
         )
 
 
@@ -181,25 +180,6 @@ def fetched(servers: str, of: Partition, first: int, last: int) -> Iterator[Deco
                 yield from blocks(b"".join(batch for _, batch in answer))
         finally:
             runner.run(cluster.close())
-
-
-def _bytes(split: Split) -> memoryview:
-    """Read the bytes of the part, with some zeros after them. Not mapped: truncating a mapped file crashes
-    the process."""
-    handle = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if os.fstat(handle).st_ino != split.inode:
-            raise Replaced(f"{split.path} is another file than when the query was planned")
-        data = bytearray(split.size + 64)
-        view, at = memoryview(data)[: split.size], 0
-        while at < split.size:
-            count = os.preadv(handle, [view[at:]], split.position + at)
-            if not count:
-                raise Replaced(f"{split.path} is shorter than when the query was planned")
-            at += count
-        return memoryview(data)
-    finally:
-        os.close(handle)
 
 
 def _within(records: pa.RecordBatch, part: Slice) -> pa.RecordBatch:

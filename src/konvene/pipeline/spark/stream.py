@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.pipeline.engine import Engine, Spark
 from konvene.pipeline.gold.build import build
@@ -58,7 +58,7 @@ def gold(
     every: str = "10 seconds",
     once: bool = False,
     kinds: Collection[str] = tuple(GOLD_OF),
-    **options: Any,
+    **options: str | int,
 ) -> StreamingQuery:
     """Start a query that keeps a warehouse up to date with logs, up to gold.
 

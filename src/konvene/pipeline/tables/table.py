@@ -6,6 +6,7 @@ since 1970 as integers, which every engine reads alike; such columns end in `_ms
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,3 +46,9 @@ class Table:
     @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+
+    def batch(self, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
+        """Return a batch of one or more rows, each a tuple in the order of the columns."""
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
