@@ -45,7 +45,7 @@ class Gold:
 
     def select(self, wanted: Selection) -> list[Rebalance]:
         """Return the selected rebalances, newest first."""
-        found = [Rebalance.from_row(row) for row in self._of("rebalance", wanted.groups)]
+        found = [Rebalance.from_row(row) for row in self.rows("rebalance", wanted.groups)]
         found = [each for each in found if wanted.includes(each)]
         found.sort(key=lambda r: (r.at_ms, r.to_epoch, r.base_offset, r.cluster, r.group_id), reverse=True)
         return found
@@ -72,7 +72,11 @@ class Gold:
 
     def rows(self, table: str, groups: Sequence[str] = (), columns: Sequence[str] | None = None) -> list[Row]:
         """Return the rows of these groups (empty: all groups), with only these columns if given."""
-        return self._of(table, groups, columns)
+        found: list[Row] = []
+        wanted = pc.field("group_id").isin(list(groups)) if groups else None
+        for batch in self._batches(table, columns, wanted):
+            found.extend(batch.to_pylist())
+        return found
 
     def rows_by_group(self, table: str, groups: Sequence[str]) -> dict[tuple[str, str], list[Row]]:
         """Return the rows of these groups, by pairs of cluster and group id."""
@@ -83,13 +87,6 @@ class Gold:
 
     def count(self, table: str) -> int:
         return sum(batch.num_rows for batch in self._batches(table, [TABLES[table].schema.names[0]]))
-
-    def _of(self, table: str, groups: Sequence[str], columns: Sequence[str] | None = None) -> list[Row]:
-        found: list[Row] = []
-        wanted = pc.field("group_id").isin(list(groups)) if groups else None
-        for batch in self._batches(table, columns, wanted):
-            found.extend(batch.to_pylist())
-        return found
 
     def _batches(
         self, table: str, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
