@@ -151,9 +151,9 @@ def headers(buf: Source, position: int = 0, end: int | None = None, *, most: int
     the end."""
     walker = _Walker(memoryview(buf), position, end, DEFAULT_LIMIT)
     while not walker.done:
-        found = headers_at(walker.view, np.array(walker.leaps(most), np.int64))
-        found = found[_can_be(found)]
-        yield found[~walker.strays(found)]
+        found = headers_at(walker.view, np.array(walker.follow_lengths(most), np.int64))
+        found = found[_are_plausible(found)]
+        yield found[~walker.out_of_order(found)]
 
 
 def headers_at(buf: Source, positions: Ints) -> Headers:
@@ -194,7 +194,7 @@ class _Walker:
             length, magic, crc, attributes, count = read(view, pos)
             after = pos + PREFIX_SIZE + length
             if magic != 2 or length < 49 or after > total or checksum(view[pos + 21 : after]) != crc:
-                pos = self._astray(pos, bad)
+                pos = self._skip_invalid(pos, bad)
                 if self.done or len(bad) >= MAX_BAD:
                     break
                 continue
@@ -215,9 +215,9 @@ class _Walker:
                 break
         self.pos = pos
         self.done = self.done or pos >= self.stop or total - pos < HEADER_SIZE
-        return self._made(positions, bodies, bad)
+        return self._block_of(positions, bodies, bad)
 
-    def leaps(self, most: int) -> list[int]:
+    def follow_lengths(self, most: int) -> list[int]:
         """Return the positions of the next batches, following their lengths without verifying checksums."""
         read, total, stop, pos = _FRONT.unpack_from, self.total, self.stop, self.pos
         positions: list[int] = []
@@ -227,8 +227,8 @@ class _Walker:
                 break
             length, magic, *_ = read(self.view, pos)
             after = pos + PREFIX_SIZE + length
-            if magic != 2 or length < _SHORTEST or after > total or not self._leads_on(pos, after):
-                pos = self._astray(pos, [])
+            if magic != 2 or length < _SHORTEST or after > total or not self._spans(pos, after):
+                pos = self._skip_invalid(pos, [])
                 if self.done:
                     break
                 continue
@@ -247,7 +247,7 @@ class _Walker:
             return b""
         return decompress(attributes & 7, body, self.limit)
 
-    def _made(self, positions: list[int], bodies: dict[int, bytes], bad: list[Bad]) -> Block:
+    def _block_of(self, positions: list[int], bodies: dict[int, bytes], bad: list[Bad]) -> Block:
         at = np.array(positions, np.int64)
         headers = headers_at(self.view, at)
         starts = at + HEADER_SIZE
@@ -267,9 +267,9 @@ class _Walker:
         else:
             data = np.empty(0, np.uint8)
         block = Block(data, at, headers, starts, ends, self.pos, bad)
-        return self._sound(block)
+        return self._with_sane_headers(block)
 
-    def _sound(self, block: Block) -> Block:
+    def _with_sane_headers(self, block: Block) -> Block:
         """Return the block without batches that have impossible header values or are out of order; they
         become bad ones."""
         base, delta, count = (block.column(n) for n in ("base_offset", "last_offset_delta", "record_count"))
@@ -286,12 +286,12 @@ class _Walker:
                 [f"{t} in {n} bytes" for t, n in zip(descriptions, size, strict=True)],
             )
             block = self._without(block, wrong | crowded, reasons)
-        strays = self.strays(block.headers)
-        if strays.any():
+        out_of_order = self.out_of_order(block.headers)
+        if out_of_order.any():
             reasons = np.array(
                 [f"the batch at offset {b} is out of order" for b in block.column("base_offset")]
             )
-            block = self._without(block, strays, reasons)
+            block = self._without(block, out_of_order, reasons)
         return block
 
     def _without(self, block: Block, wrong: Bools, reasons: npt.NDArray[np.str_]) -> Block:
@@ -302,7 +302,7 @@ class _Walker:
         block.bad.sort()
         return block.only(~wrong)
 
-    def strays(self, found: Headers) -> Bools:
+    def out_of_order(self, found: Headers) -> Bools:
         """Return a mask of the batches that are out of offset order, which the checksum does not cover.
 
         If the batch after a jump continues the offsets before it, the batch that jumped ahead is out of
@@ -333,7 +333,7 @@ class _Walker:
 
     # what to do where there is no sound batch ----------------------------------------------------
 
-    def _astray(self, pos: int, bad: list[Bad]) -> int:
+    def _skip_invalid(self, pos: int, bad: list[Bad]) -> int:
         """Add the invalid bytes at `pos` to `bad`, and return the position to continue from; sets `done` if
         there is none."""
         length, magic, *_ = _FRONT.unpack_from(self.view, pos)
@@ -354,7 +354,7 @@ class _Walker:
                 bad.append(self._bad(pos, after, reason))
                 return after
         found = self._search(pos + 1)
-        if found < 0 and self.stop == self.total and (cut or not self._anything(pos)):
+        if found < 0 and self.stop == self.total and (cut or not self._any_nonzero(pos)):
             self.done = True
             return pos
         if found < 0:
@@ -362,7 +362,7 @@ class _Walker:
         bad.append(self._bad(pos, found, reason))
         return found
 
-    def _leads_on(self, pos: int, after: int) -> bool:
+    def _spans(self, pos: int, after: int) -> bool:
         """Return True if a batch spans `pos` to `after`, judged by the bytes after it or else by its
         checksum."""
         if after >= self.stop or self._plausible(after):
@@ -378,7 +378,7 @@ class _Walker:
             return False
         return int.from_bytes(self.view[at + 8 : at + 12], "big") in range(14, 1 << 31)
 
-    def _anything(self, pos: int) -> bool:
+    def _any_nonzero(self, pos: int) -> bool:
         """Return True if any byte from `pos` on is not zero: zeros are the rest of a preallocated file."""
         return any(
             np.frombuffer(self.view[at : at + _WINDOW], np.uint8).any()
@@ -393,8 +393,8 @@ class _Walker:
             candidates = np.flatnonzero(here == 2) + at
             found = headers_at(self.view, candidates)
             length = found["batch_length"]
-            may_be = _can_be(found) & (length <= self.total - candidates - PREFIX_SIZE)
-            for i in np.flatnonzero(may_be).tolist():
+            plausible = _are_plausible(found) & (length <= self.total - candidates - PREFIX_SIZE)
+            for i in np.flatnonzero(plausible).tolist():
                 place, size = int(candidates[i]), int(length[i])
                 self.work -= size + HEADER_SIZE
                 if self.work < 0:
@@ -409,11 +409,11 @@ class _Walker:
         return bad_batch(self.view, pos, after, reason)
 
 
-def _can_be(found: Headers) -> Bools:
+def _are_plausible(found: Headers) -> Bools:
     """Return a mask of the headers whose values are plausible."""
     base, count = found["base_offset"], found["record_count"]
     delta = found["last_offset_delta"].astype(np.int64)
-    may_be: Bools = (
+    plausible: Bools = (
         (found["magic"] == 2)
         & (found["batch_length"] >= _SHORTEST)
         & (found["attributes"] >= 0)
@@ -423,7 +423,7 @@ def _can_be(found: Headers) -> Bools:
         & (count >= 0)
         & (count <= delta + 1)
     )
-    return may_be
+    return plausible
 
 
 def bad_batch(buf: Source, pos: int, after: int, reason: str) -> Bad:

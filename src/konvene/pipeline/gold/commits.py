@@ -227,7 +227,7 @@ def effects(
     of bronze with at least the rows of transactions and their markers. Both are in log order. A transaction
     that is open at the end has no effect. `watch` receives all transactional commits."""
     state = _State(watch)
-    marks = _Pull(transactional)
+    marks = _MarkReader(transactional)
     for batch in _aligned(commits):
         if batch.num_rows:
             yield from state.take(
@@ -241,7 +241,7 @@ _NONE: Ints = np.zeros(0, np.int64)
 _NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
-class _Pull:
+class _MarkReader:
     """A reader of transactional rows up to an offset; it holds rows beyond that until they are requested."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -295,7 +295,7 @@ class _Waiting:
         return _Waiting(rows, self.producer[which], self.epoch[which], self.key[which])
 
 
-class _Over(NamedTuple):
+class _EndedCommits(NamedTuple):
     """Commits whose transactions have ended: `kind`, `offset` and `ms` are their markers'."""
 
     held: _Waiting
@@ -374,7 +374,7 @@ class _State:
             rows, *(np.concatenate([getattr(held, name), getattr(more, name)]) for name in names)
         )
 
-    def _ended(self, marks: _Marks) -> _Over | None:
+    def _ended(self, marks: _Marks) -> _EndedCommits | None:
         """Return the waiting commits whose transactions one of these markers ends, in their order; None if
         there are none."""
         held, ends = self.waiting, marks.kind >= 0
@@ -388,7 +388,7 @@ class _State:
             return None
         marker = np.flatnonzero(ends)[order][at][ended]
         self.waiting = held.only(~ended)
-        return _Over(held.only(ended), marks.kind[marker], marks.offset[marker], marks.ms[marker])
+        return _EndedCommits(held.only(ended), marks.kind[marker], marks.offset[marker], marks.ms[marker])
 
     def _effects(self, parts: Sequence[_Part]) -> Effects:
         rows = pa.concat_tables([part.rows for part in parts])
@@ -416,7 +416,7 @@ class _State:
         return wins
 
 
-def _ended_commits(over: _Over, took_effect: Ints) -> Ended:
+def _ended_commits(over: _EndedCommits, took_effect: Ints) -> Ended:
     offsets = ints(over.held.rows["offset"])
     order = np.lexsort((offsets, over.offset))
     counted = (np.isin(offsets, took_effect) & _last_of_its_end(over, offsets))[order]
@@ -426,7 +426,7 @@ def _ended_commits(over: _Over, took_effect: Ints) -> Ended:
     return Ended(over.held.rows.take(pa.array(order)), producer, epoch, kind, offset, ms, counted)
 
 
-def _last_of_its_end(over: _Over, offsets: Ints) -> Bools:
+def _last_of_its_end(over: _EndedCommits, offsets: Ints) -> Bools:
     """Return a mask that selects, of several commits for a key that one marker ended, the last one."""
     by_key = np.lexsort((offsets, over.offset, over.held.key))
     key, offset = over.held.key[by_key], over.offset[by_key]

@@ -113,9 +113,9 @@ class _Minutes:
     def take(self, some: Effects) -> _Rows:
         """Apply these effects, and return the minutes that are over."""
         self._grow(len(some.keys.all))
-        lost = self._lost(some)
+        lost = self._may_be_lost(some)
         by_key = order_of(some.key, len(some.keys.all))
-        life = self._count(some.key[by_key], some.tombstone[by_key])
+        life = self._count_tombstones(some.key[by_key], some.tombstone[by_key])
         commit = np.flatnonzero(~some.tombstone[by_key])
         by_key, life = by_key[commit], life[commit]
         key = some.key[by_key]
@@ -125,9 +125,9 @@ class _Minutes:
         minute = np.maximum(minute, running_max(key, minute, self._open[MINUTE, key]))
         each = np.ones(len(key), np.int64)
         fields = np.stack([minute, some.offset[by_key], some.ms[by_key], each, life, lost[by_key]])
-        return self._cut(key, fields, by_key)
+        return self._into_minutes(key, fields, by_key)
 
-    def _lost(self, some: Effects) -> Ints:
+    def _may_be_lost(self, some: Effects) -> Ints:
         """Return 1 for each effect in a compacted range, and for later ones of the same minute, since commits
         beside them may be lost; otherwise 0."""
         if not len(self._compacted):
@@ -140,7 +140,7 @@ class _Minutes:
         lost: Ints = (inside | (minute <= upto)).astype(np.int64)
         return lost
 
-    def _count(self, key: Ints, tombstone: Bools) -> Ints:
+    def _count_tombstones(self, key: Ints, tombstone: Bools) -> Ints:
         """Return for each row the number of tombstones of its key so far.
 
         Rows are sorted by key."""
@@ -153,7 +153,7 @@ class _Minutes:
         self._lives[key[last]] = life[last]
         return life
 
-    def _cut(self, key: Ints, fields: Ints, came: Ints) -> _Rows:
+    def _into_minutes(self, key: Ints, fields: Ints, came: Ints) -> _Rows:
         """Combine commits, sorted by key, into minutes; return those that are over, in the order of the
         commits that ended them.
 
@@ -327,7 +327,7 @@ def _end(log: Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
 
 def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.RecordBatch:
     keys, fields, advanced = (np.concatenate(column, axis=-1) for column in zip(*held, strict=True))
-    behind = _joined(keys, fields, some.keys.all, ends)
+    behind = _behind_of_rows(keys, fields, some.keys.all, ends)
     evidence = np.where(fields[LOST] > 0, _MISSING, behind.evidence)
     names = [some.keys.all[key] for key in keys.tolist()]
     groups, topics, partitions = zip(*names, strict=True)
@@ -344,7 +344,7 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _joined(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> Behind:
+def _behind_of_rows(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> Behind:
     """Return how far each row was behind the end of its partition's log."""
     count = len(keys)
     found = Behind(*(np.full(count, fill) for fill in (UNKNOWN, UNKNOWN, UNKNOWN, _OBSERVED)))

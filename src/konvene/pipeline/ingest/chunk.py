@@ -92,7 +92,9 @@ def do(task: Chunk) -> Done:
     except (FileNotFoundError, Replaced):
         return Done(task.of, task.within, None, [], [])
     if task.of.topic == CLUSTER_METADATA_TOPIC:
-        return Done(task.of, task.within, _all(task.within), [], names_in_metadata(buf, task.of.cluster))
+        return Done(
+            task.of, task.within, _whole_span(task.within), [], names_in_metadata(buf, task.of.cluster)
+        )
     if task.of.topic not in _READ_WHOLE:
         return _ends(task, buf)
     split = task.split
@@ -119,7 +121,7 @@ class _Coordinator:
         self.sinks: dict[tuple[str, str], Sink] = {}
         self.offsets: list[Ints] = []
         self.names: set[Named] = set()
-        self.known = _known(task)
+        self.known = _known_offsets(task)
         self.found = found
         self.where = (task.of.cluster, task.of.topic, task.of.partition)
 
@@ -262,7 +264,7 @@ def _ends(task: Chunk, buf: memoryview) -> Done:
         file = _closed(task, sink, table.name)
     finally:
         sink.abandon()
-    return Done(task.of, task.within, _all(task.within), [file] if file is not None else [], [])
+    return Done(task.of, task.within, _whole_span(task.within), [file] if file is not None else [], [])
 
 
 def _between(buf: memoryview, size: int, within: Range) -> tuple[int, int]:
@@ -281,7 +283,7 @@ def _between(buf: memoryview, size: int, within: Range) -> tuple[int, int]:
     return begin, size
 
 
-def _all(within: Range) -> list[Span]:
+def _whole_span(within: Range) -> list[Span]:
     """Return one whole span for the range: records of this log are not counted, so no other copy is
     searched."""
     return [Span(within.first, within.last, WHOLE, within.last - within.first + 1)]
@@ -304,7 +306,7 @@ def _mapped(split: Split) -> memoryview:
         return memoryview(mapped)[split.position :]
 
 
-def _known(task: Chunk) -> Ints | None:
+def _known_offsets(task: Chunk) -> Ints | None:
     """Return the offsets of the range that bronze already has."""
     if task.known is None:
         return None

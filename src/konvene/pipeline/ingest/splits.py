@@ -94,9 +94,9 @@ def extent(segment: Segment, behind: int | None = None) -> Extent | None:
     try:
         size = min(segment.size, file.size())
         indexed = list(_indexed(file, segment, size))
-        start = _first(file, size, segment.base_offset)
+        start = _first_batch(file, size, segment.base_offset)
         if start is None:
-            if behind is None or not _any(file, size, 0):
+            if behind is None or not _any_nonzero(file, size, 0):
                 return None
             return Extent(segment.base_offset, behind, 0, size, (Cut(0, segment.base_offset),))
         cuts = [start, *(c for c in indexed if c.position > start.position)]
@@ -109,7 +109,7 @@ def extent(segment: Segment, behind: int | None = None) -> Extent | None:
                 thinned.append(Cut(position, header.base_offset))
         if end.position == start.position:
             return None
-        if behind is not None and _any(file, size, end.position):
+        if behind is not None and _any_nonzero(file, size, end.position):
             end = Cut(size, end.offset)
         return Extent(start.offset, end.offset, start.position, end.position, tuple(thinned))
     finally:
@@ -156,14 +156,14 @@ def _indexed(file: ReadOnlyFile, segment: Segment, size: int) -> Iterator[Cut]:
             break
         if unused - position < _AHEAD and at + 8 < len(rows):
             continue
-        found = _sound(file, size, unused, segment.base_offset)
+        found = _valid_batch(file, size, unused, segment.base_offset)
         if found is None:
             return
         yield found
         position = unused
 
 
-def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut | None:
+def _valid_batch(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut | None:
     """Return the batch at this position if it is complete and its checksum is right."""
     try:
         header = read_header(file.pread(HEADER_SIZE, position))
@@ -175,16 +175,16 @@ def _sound(file: ReadOnlyFile, size: int, position: int, at_least: int) -> Cut |
     return Cut(position, header.base_offset) if found is None else None
 
 
-def _first(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
+def _first_batch(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
     """Return the first batch; if it is invalid but followed by valid ones, the begin of the file; else
     None."""
-    found = _sound(file, size, 0, base_offset)
+    found = _valid_batch(file, size, 0, base_offset)
     if found is None and size >= HEADER_SIZE and find_batch_after(file, size, 0, base_offset) is not None:
         return Cut(0, base_offset)
     return found
 
 
-def _any(file: ReadOnlyFile, size: int, position: int) -> bool:
+def _any_nonzero(file: ReadOnlyFile, size: int, position: int) -> bool:
     """Return True if any byte from `position` on is not zero."""
     while position < size:
         chunk = file.pread(min(_AHEAD, size - position), position)

@@ -63,7 +63,9 @@ def limited(ahead: Mapping[P, Sequence[Part]], start: Mapping[P, int], limit: Li
     taken = _Taken()
     for number, of in enumerate(behind[turn:] + behind[:turn]):
         share = _share(limit, taken, len(behind) - number)
-        reached[of], more = _go(ahead[of], reached.get(of, ahead[of][0].first), share, taken == _Taken())
+        reached[of], more = _take_batches(
+            ahead[of], reached.get(of, ahead[of][0].first), share, taken == _Taken()
+        )
         taken = taken.plus(*more)
         if taken.reaches(limit):
             break
@@ -76,7 +78,7 @@ def _share(limit: Limit, taken: _Taken, among: int) -> Limit:
     return Limit(records, size, files)
 
 
-def _go(parts: Sequence[Part], at: int, share: Limit, must: bool) -> tuple[int, _Taken]:
+def _take_batches(parts: Sequence[Part], at: int, share: Limit, must: bool) -> tuple[int, _Taken]:
     """Return the offset reached with a share of the limit, and the amount used.
 
     With `must` at least one batch is taken, even if it exceeds the share."""

@@ -128,7 +128,7 @@ def sweep(
     tasks = [
         Task(folder, title, plan, some[0], some[-1])
         for title, plan in plans.items()
-        for some in _cut(missing[title][1:], max(1, math.ceil(task_s / each_s.get(title, task_s))))
+        for some in _consecutive(missing[title][1:], max(1, math.ceil(task_s / each_s.get(title, task_s))))
     ]
     for done in engine.run(play, tasks):
         played += done.runs
@@ -142,7 +142,7 @@ def _missing(folder: Path, title: str, seeds: range) -> list[int]:
     return [seed for seed in seeds if seed not in there]
 
 
-def _cut(seeds: Sequence[int], most: int) -> Iterator[Sequence[int]]:
+def _consecutive(seeds: Sequence[int], most: int) -> Iterator[Sequence[int]]:
     """Split seeds into ranges of consecutive seeds, each of at most `most`."""
     begin = 0
     for end in range(1, len(seeds) + 1):
@@ -161,13 +161,13 @@ def play(task: Task) -> Done:
     rebalances = []
     for seed in range(task.first, task.last + 1):
         run = {"plan": task.title, "seed": seed}
-        params = [(name, _spoken(value)) for name, value in task.plan.as_dict().items()]
+        params = [(name, _as_text(value)) for name, value in task.plan.as_dict().items()]
         try:
             scene = run_scene(task.plan, seed)
         except ValueError:
-            rows[SIM_RUN.name].append(run | _nothing() | {"params": params})
+            rows[SIM_RUN.name].append(run | _unstable_run() | {"params": params})
             continue
-        rows[SIM_RUN.name].append(run | _run(scene.outcome) | {"params": params})
+        rows[SIM_RUN.name].append(run | _stable_run(scene.outcome) | {"params": params})
         rows[SIM_METRIC.name] += [run | metric for metric in _metrics(task.plan, scene.outcome)]
         names = {str(topic.id): topic.name for topic in scene.topics.by_name.values()}
         tables = tables_of(f"{task.title}#{seed}", scene.log.batches, scene.meter.explained_rebalances, names)
@@ -197,15 +197,15 @@ def _folder(folder: Path, table: Table, title: str) -> Path:
     return folder / table.name / hashlib.sha256(title.encode()).hexdigest()[:12]
 
 
-def _spoken(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _nothing() -> dict[str, object]:
+def _unstable_run() -> dict[str, object]:
     return dict.fromkeys(SIM_RUN.schema.names, 0) | {"outcome": "never stable"}
 
 
-def _run(outcome: Outcome) -> dict[str, object]:
+def _stable_run(outcome: Outcome) -> dict[str, object]:
     values = {
         name: getattr(outcome, name) for name in ("killed", "restarted", "failovers", "stopped", "steps")
     }
@@ -257,12 +257,12 @@ def figures(metrics: pa.Table) -> list[Figure]:
     for row in metrics.select(["plan", "metric", "unit", "value"]).to_pylist():
         values.setdefault((row["plan"], row["metric"], row["unit"]), []).append(row["value"])
     return [
-        Figure(*of, len(met), math.fsum(met) / len(met), *_ranks(Counter(met)), max(met))
+        Figure(*of, len(met), math.fsum(met) / len(met), *_quantiles(Counter(met)), max(met))
         for of, met in values.items()
     ]
 
 
-def _ranks(met: Counter[float]) -> tuple[float, float, float]:
+def _quantiles(met: Counter[float]) -> tuple[float, float, float]:
     return percentile(met, 0.5), percentile(met, 0.9), percentile(met, 0.99)
 
 
