@@ -51,7 +51,8 @@ class Ends:
 
 
 class Cost(NamedTuple):
-    """What a rebalance cost the partitions that it left without an owner."""
+    """What a rebalance cost: the partitions that had no owner, and the records that arrived in them
+    meanwhile."""
 
     stopped: int
     """Number of partitions (active tasks) that had no owner for a while."""

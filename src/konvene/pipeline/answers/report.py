@@ -224,7 +224,7 @@ def _row(r: Rebalance, cost: Cost | None) -> list[object]:
 
 
 class _Lane(NamedTuple):
-    """A line of the ownership chart; an array in the page's JSON."""
+    """A line of the chart that shows the owners of units over time; an array in the page's JSON."""
 
     unit: str
     owners: list[int]

@@ -62,7 +62,7 @@ def id_text(value: bytes | None) -> str | None:
 
 
 def column(f: Field, values: Sequence[Any]) -> pa.Array:
-    """Return the column of a field from its values, one per row; None becomes null."""
+    """Convert the values of a field, one per row, to an Arrow column; None becomes null."""
     if f.kind == "array":
         return _lists(f.element, values)
     if f.kind == "struct":

@@ -167,7 +167,9 @@ def _primitive(kind: str, compact: bool, nullable: bool, cursor: _Cursor) -> pa.
 
 
 def _length(compact: bool, width: int, cursor: _Cursor) -> Ints:
-    """Decode a length or count; -1 means null."""
+    """Decode the length of a string or array for each row; -1 means null.
+
+    `width` is the number of bytes of a length that is not `compact`."""
     if compact:
         wrong = np.zeros(len(cursor), bool)
         length = unsigned(cursor.data, cursor.pos, wrong) - 1
@@ -234,7 +236,7 @@ def _array(f: Field, version: int, compact: bool, nullable: bool, cursor: _Curso
 
 
 def _run(kind: str, count: Ints, ends: Ints, cursor: _Cursor) -> pa.Array:
-    """Decode arrays of fixed-width numbers."""
+    """Decode an array of fixed-width numbers for each row, at the cursor's position."""
     layout, kept = _KINDS[kind]
     width = np.dtype(layout).itemsize
     at = np.repeat(cursor.pos - ends[:-1] * width, count) + np.arange(int(ends[-1])) * width
@@ -250,8 +252,10 @@ def _steps(
     ends: Ints,
     cursor: _Cursor,
 ) -> pa.Array:
-    """Decode arrays element by element: the first elements of all rows, then the second ones of the rows that
-    have one."""
+    """Decode an array of strings or structs for each row: the first elements of all rows in one step, then
+    the second ones, and so on.
+
+    `count` has the length of each row's array, `ends` their running sum."""
     pieces: list[tuple[Ints, pa.Array]] = []
     for step in range(int(count.max(initial=0))):
         rows = np.flatnonzero(count > step)

@@ -132,8 +132,8 @@ def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
 
 
 def _audits(warehouse: Warehouse) -> list[tuple[DataFile, frozenset[int]]]:
-    """Return each audit file with the partitions of `__consumer_offsets` that its rows are about; -1 for
-    unknown ones."""
+    """Return pairs of an audit file and the partitions of `__consumer_offsets` that its rows are about (-1:
+    unknown)."""
     return [(file, _explained(warehouse.where(file))) for file in warehouse.files("audit_event")]
 
 

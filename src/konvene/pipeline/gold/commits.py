@@ -79,7 +79,7 @@ class Keys:
         return f"<{len(self.all)} keys>"
 
     def of(self, rows: pa.Table) -> Ints:
-        """Return the number of each row's key."""
+        """Return the number of each row's key; a new key gets the next number."""
         columns = [rows.column(name).combine_chunks() for name in ("group", "topic")]
         groups, topics = (pc.dictionary_encode(column) for column in columns)
         ids, names = groups.dictionary.to_pylist(), topics.dictionary.to_pylist()
@@ -221,11 +221,11 @@ def effects(
     transactional: Iterable[pa.RecordBatch] = (),
     watch: Callable[[Ended], None] | None = None,
 ) -> Iterator[Effects]:
-    """Yield the effects of the commits of a log partition.
+    """Yield the commits and tombstones of a log partition, in the order in which they take effect.
 
     `commits` are batches of silver's `offset_commit` (or `legacy_offset_commit`); `transactional` are batches
-    of bronze with at least the rows of transactions and their markers. Both are in log order. A transaction
-    that is open at the end has no effect. `watch` receives all transactional commits."""
+    of bronze with at least the rows of transactions and their markers. Both are in log order. A commit whose
+    transaction is open at the end has no effect. `watch` receives all transactional commits."""
     state = _State(watch)
     marks = _MarkReader(transactional)
     for batch in _aligned(commits):

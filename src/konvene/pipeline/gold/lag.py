@@ -77,9 +77,9 @@ def lag_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `lag` of one log partition, in the order in which their minutes ended.
 
-    `commits`, `transactional` and `watch` are those of `konvene.pipeline.gold.commits.effects`; `log_end` has
-    the growth of users' logs, as batches of that table or as an index; `compacted` are the ranges of the log
-    (first and last offset) that lost records."""
+    `commits`, `transactional` and `watch` are those of `konvene.pipeline.gold.commits.effects`. `log_end` has
+    the growth of users' logs, as batches of the table of this name or as an index. `compacted` has the ranges
+    of the log (first and last offset) that lost records to compaction."""
     ends = log_end if isinstance(log_end, (Ends, StoredEnds)) else Ends(log_end)
     minutes = _Minutes(compacted)
     held: list[_Rows] = []
@@ -180,7 +180,7 @@ class _Minutes:
         return _Rows(key[over], rows[:, over], _advanced(rows[:, over], before[:, over]))
 
     def finish(self, names: list[Key]) -> _Rows:
-        """Return the minutes that are still open, by minute and key."""
+        """Return the last minute of each key, at the end of the log, sorted by minute and key."""
         opened = np.flatnonzero(self._open[COMMITS]).tolist()
         opened.sort(key=lambda number: (int(self._open[MINUTE, number]), names[number]))
         key = np.array(opened, np.int64)

@@ -223,7 +223,7 @@ class _Coordinator:
 
 
 def _audit(task: Chunk, found: Iterator[Decoded]) -> Done:
-    """Write `audit_event`, and return the spans of its log."""
+    """Write `audit_event` from a part of the audit topic's log."""
     tables = [TABLES[name] for name in ("audit_event", "quarantine")]
     sinks = [_sink(task, table.name, table.schema) for table in tables]
     requested = [task.tables is None or table.name in task.tables for table in tables]
@@ -252,7 +252,7 @@ def _audit(task: Chunk, found: Iterator[Decoded]) -> Done:
 
 
 def _ends(task: Chunk, buf: memoryview) -> Done:
-    """Write `log_end` of a user's topic."""
+    """Write `log_end` from a part of a user topic's log."""
     where = (task.of.cluster, task.of.topic, task.of.partition)
     table = TABLES["log_end"]
     sink = _sink(task, table.name, table.schema)

@@ -36,7 +36,8 @@ class Source(NamedTuple):
 
 
 def agreeing(sources: Iterable[Source], messages: list[str]) -> list[Source]:
-    """Return the segments, without those whose first batch differs from another one's at the same offset.
+    """Return the segments, without those whose first batch differs from an earlier segment's at the same
+    offset.
 
     Messages about the omitted ones are appended to `messages`."""
     begins: dict[int, tuple[int, str]] = {}

@@ -171,7 +171,7 @@ def _apply_assignment(
     at: Position,
     put: Put,
 ) -> None:
-    """Apply the members and assignments of the record."""
+    """Update the group's members and the owners of its units to those in the record."""
     remaining = {identity.member_key for identity in identities.values()}
     for member_key in [member_key for member_key in track.present if member_key not in remaining]:
         track.remove(track.present[member_key])
@@ -235,7 +235,7 @@ def _forget_gaps(track: GroupTracker, now: GroupMetadataValue) -> None:
 
 
 def _record_rejoins(rebalance: OpenRebalance, audit_row: AuditRow | None) -> None:
-    """Record when members sent JoinGroup, from the audit row."""
+    """Set the time at which each member sent JoinGroup, as the audit row has it."""
     for m in audit_row["members"] if audit_row is not None else ():
         identity = identity_of(m["member_id"], m["instance_id"], m["client_id"], m["client_host"])
         if m["joined_ms"] >= 0 and identity.member_key in rebalance.progress_by_member:
@@ -243,7 +243,7 @@ def _record_rejoins(rebalance: OpenRebalance, audit_row: AuditRow | None) -> Non
 
 
 def _last_to_rejoin(rebalance: OpenRebalance, audit_row: AuditRow | None) -> str | None:
-    """Return the member that rejoined last, among those with a known time."""
+    """Return the id of the member that sent JoinGroup last; None if the audit has no time for any member."""
     known = [
         (m["joined_ms"], m["member_id"]) for m in (audit_row["members"] if audit_row is not None else ())
     ]

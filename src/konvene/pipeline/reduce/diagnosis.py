@@ -63,7 +63,7 @@ class CauseRow(TypedDict):
 
 
 class AuditMember(TypedDict):
-    """A member of the resulting generation in an audit row."""
+    """An element of the column `members` of `audit_event`."""
 
     member_id: str
     instance_id: str | None

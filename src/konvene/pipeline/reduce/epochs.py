@@ -156,8 +156,8 @@ def apply_current(
 
 
 def _inherits_classic_assignment(track: GroupTracker, group: Group, member: Member) -> bool:
-    """Return True if the assignment is that of the former classic group, expressed as tasks, before the first
-    epoch."""
+    """Return True if this is the assignment of the former classic group, which the conversion to a streams
+    group wrote as tasks."""
     return (
         track.switched_in_batch == track.batch
         and isinstance(group, StreamsGroup)

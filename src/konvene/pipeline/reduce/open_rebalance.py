@@ -120,7 +120,7 @@ class Counts(NamedTuple):
 
 
 def count_changes(ownership: Ownership) -> Counts:
-    """Count what changed hands since the last reset."""
+    """Count the units that changed hands since `Ownership.reset`."""
     moved = added = 0
     got: dict[str, int] = {}
     lost: dict[str, int] = {}

@@ -44,7 +44,7 @@ MAX_DEPTH = 6
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition of one cluster, however many copies it has."""
+    """A partition of a topic of a cluster, of whose log there may be several copies."""
 
     cluster: str
     topic: str

@@ -16,7 +16,7 @@ __all__ = ["conversion", "spark_schema"]
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the schema with Spark's types."""
+    """Convert an Arrow schema to Spark's types."""
     return from_arrow_schema(schema)
 
 
