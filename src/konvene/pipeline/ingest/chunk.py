@@ -293,7 +293,7 @@ def _whole_span(within: Range) -> list[Span]:
 
 
 def _mapped(split: Split) -> memoryview:
-    """Map the part's bytes: only pages with batch headers are read, which are few in a large log.
+    """Map the file up to the end of the part into memory; only pages with batch headers are read.
 
     A user's log can be a thousand times as long as a coordinator's, so this accepts the risk that
     `read_bytes` avoids: truncating the file meanwhile (as a follower does after a leader change) crashes the

@@ -262,7 +262,7 @@ class Ownership:
         return self.changed.get(unit, "") is None
 
     def attribute_gaps(self, units: Iterable[Unit], attribute_to: RebalanceRef) -> None:
-        """Attribute the gaps of these units to a rebalance."""
+        """Attribute the gaps of these units to a rebalance, unless they are attributed to one already."""
         for unit in units:
             gap = self.gaps.get(unit)
             if gap is not None:
@@ -274,13 +274,14 @@ class Ownership:
         self.gaps.clear()
 
     def detach_gaps(self) -> None:
-        """Detach all gaps from their last owners: the group is empty or cannot run."""
+        """Detach all gaps from their last owners, because the group is empty or cannot run: their next owners
+        do not take the units over from them."""
         for gap in self.gaps.values():
             gap.keeps_last_owner = False
 
 
 def _step(counts: dict[_K, int], key: _K, step: int) -> None:
-    """Add to a counter, dropping zeros."""
+    """Add `step` to the count of a key, and delete the key if its count becomes zero."""
     count = counts.get(key, 0) + step
     if count:
         counts[key] = count

@@ -92,7 +92,7 @@ class GroupTracker:
     # --- members ---
 
     def add(self, identity: MemberIdentity) -> None:
-        """Add a member."""
+        """Record that a member is present; it counts as joined unless it departed since the last epoch."""
         member_key = identity.member_key
         if member_key not in self.present and self.departed.pop(member_key, None) is None:
             self.joined[member_key] = identity
@@ -100,7 +100,7 @@ class GroupTracker:
         self.by_member_id[identity.member_id] = identity
 
     def remove(self, identity: MemberIdentity) -> None:
-        """Remove a member id; its instance id may belong to another member by now."""
+        """Record that a member departed, unless another member has its instance id by now."""
         self.by_member_id.pop(identity.member_id, None)
         known = self.present.get(identity.member_key)
         if known is None or known.member_id != identity.member_id:

@@ -316,7 +316,7 @@ def _sum(before: Appended | None, more: Appended) -> Appended:
 
 
 def in_turn(items: AsyncIterator[T], runner: asyncio.Runner) -> Iterator[T]:
-    """Iterate over an asynchronous iterator from synchronous code."""
+    """Yield the items of an asynchronous iterator to synchronous code, waiting for each with `runner`."""
 
     async def following() -> T | None:
         return await anext(items, None)

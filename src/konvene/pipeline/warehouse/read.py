@@ -100,7 +100,7 @@ def of_files(
 
 
 def merged(streams: Iterable[Iterator[pa.RecordBatch]], by: str = "offset") -> Iterator[pa.RecordBatch]:
-    """Merge streams that are sorted by a column. Holds one batch of each."""
+    """Merge streams, each sorted by the column `by`, into one sorted stream. Holds one batch of each."""
     held = [batch for stream in streams if (batch := _next(stream)) is not None]
     while held:
         upto = min(batch.column(by)[-1].as_py() for batch, _ in held)
