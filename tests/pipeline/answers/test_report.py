@@ -70,8 +70,8 @@ def test_lanes_have_the_owners_over_time() -> None:
     at = START_MS
     assert found["names"] == ["ann", "bob"]
     assert found["lanes"] == [
-        ["orders:0", [at + 1_000, ends, 0], []],
-        ["orders:1", [at + 1_000, at + 600_000, 0, at + 605_000, ends, 1], [at + 600_000, at + 605_000]],
+        ("orders:0", [at + 1_000, ends, 0], []),
+        ("orders:1", [at + 1_000, at + 600_000, 0, at + 605_000, ends, 1], [at + 600_000, at + 605_000]),
     ]
 
 
@@ -86,9 +86,9 @@ def test_concurrent_owners_of_a_share_partition_have_lanes_side_by_side() -> Non
     names, lanes, left_out = report._lanes(owned, gaps, 0, 100)
     assert (names, left_out) == (["ann", "bob", "cyd", "dan"], 0)
     assert lanes == [
-        ["jobs:0", [0, 60, 0, 70, 90, 2], [95, 99]],
-        ["jobs:0 (2)", [10, 100, 1], []],
-        ["jobs:0 (3)", [80, 100, 3], []],
+        ("jobs:0", [0, 60, 0, 70, 90, 2], [95, 99]),
+        ("jobs:0 (2)", [10, 100, 1], []),
+        ("jobs:0 (3)", [80, 100, 3], []),
     ]
 
 
