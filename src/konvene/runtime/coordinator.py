@@ -87,15 +87,14 @@ def _broker_defaults(config: Callable[[], Configs]) -> Callable[[], GroupConfigs
     """Return a provider of group configs that are the broker's configs for every group.
 
     It returns the same object until `config()` returns another one."""
-    cached: Configs | None = None
-    group_configs = GroupConfigs(cached)
+    cached: tuple[Configs, GroupConfigs] | None = None
 
     def provide() -> GroupConfigs:
-        nonlocal cached, group_configs
+        nonlocal cached
         current = config()
-        if current is not cached:
-            cached, group_configs = current, GroupConfigs(current)
-        return group_configs
+        if cached is None or cached[0] is not current:
+            cached = current, GroupConfigs(current)
+        return cached[1]
 
     return provide
 

@@ -185,7 +185,7 @@ class Core(Protocol):
     def expire(self, key: TimerKey, context: Context) -> Outcome:
         """Return the outcome of the expiry of the timer with this key."""
 
-    def replay(self, record: object) -> None:
+    def replay(self, record: Any) -> None:
         """Apply a record, durable or soft, to the state."""
 
     def load(self, context: Context) -> Outcome:

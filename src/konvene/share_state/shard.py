@@ -21,7 +21,7 @@ from konvene.records.share_state import (
     ShareUpdateKey,
     ShareUpdateValue,
 )
-from konvene.shard.contract import Arm, Context, Disarm, Outcome
+from konvene.shard.contract import Arm, Context, Disarm, Outcome, TimerKey
 from konvene.share_state import pruning, requests, transitions
 from konvene.share_state.requests import SharePartitionKey
 from konvene.share_state.state import PositionedRecord, SharePartitionState, after_snapshot, after_update
@@ -48,7 +48,7 @@ class ShareStateShard:
         """Return the records and the answer of a request or notification; a rejection is an answer too."""
         return HANDLERS[type(request)](self, request, context)
 
-    def expire(self, key: tuple[str], context: Context) -> Outcome:
+    def expire(self, key: TimerKey, context: Context) -> Outcome:
         """Return the outcome of an expired timer: pruning, or snapshots."""
         return TIMERS[key](self, context)
 
@@ -84,7 +84,7 @@ HANDLERS: dict[type, Callable[[ShareStateShard, Any, Context], Outcome]] = {
     requests.TopicsDeleted: pruning.topics_deleted,
 }
 
-TIMERS: dict[tuple[str], Callable[[ShareStateShard, Context], Outcome]] = {
+TIMERS: dict[TimerKey, Callable[[ShareStateShard, Context], Outcome]] = {
     pruning.SNAPSHOT_COLD: pruning.snapshot_cold,
     pruning.PRUNE: pruning.prune,
     pruning.ORPHANS: pruning.delete_orphans,

@@ -19,7 +19,7 @@ from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.list_transactions import ListTransactionsRequest
 from konvene.records.coordinator import Record
 from konvene.records.transactions import TransactionLogKey, TransactionLogValue
-from konvene.shard.contract import Arm, Context, Disarm, Outcome
+from konvene.shard.contract import Arm, Context, Disarm, Outcome, TimerKey
 from konvene.transactions import init_producer_id
 from konvene.transactions.end_txn import FIRST_WITH_EPOCH_BUMP, end_txn, marker_effect, markers_written
 from konvene.transactions.expiry import (
@@ -56,7 +56,7 @@ class TransactionShard:
         then."""
         return HANDLERS[type(request)](self, request, context)
 
-    def expire(self, key: tuple[str], context: Context) -> Outcome:
+    def expire(self, key: TimerKey, context: Context) -> Outcome:
         """Return the outcome of an expired timer."""
         return TIMERS[key](self, context)
 
@@ -123,7 +123,7 @@ HANDLERS: dict[type, Callable[[TransactionShard, Any, Context], Outcome]] = {
     ListTransactionsRequest: list_transactions,
 }
 
-TIMERS: dict[tuple[str], Callable[[TransactionShard, Context], Outcome]] = {
+TIMERS: dict[TimerKey, Callable[[TransactionShard, Context], Outcome]] = {
     TIMED_OUT: abort_timed_out,
     EXPIRED: delete_expired,
 }

@@ -27,10 +27,11 @@ from konvene.delivery.contract import Acknowledged, Change, RecordState
 from konvene.internal_topics import SHARE_STATE_TOPIC
 from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
 from konvene.messages.share_fetch import ShareFetchRequest
+from konvene.records.coordinator import Record
 from konvene.runtime.journal import Journal
 from konvene.share_state.requests import SharePartitionKey
 from konvene.share_state.shard import ShareStateShard
-from konvene.share_state.state import SharePartitionState
+from konvene.share_state.state import PositionedRecord, SharePartitionState
 from konvene.sim.end_to_end.broker import BROKER, DATA
 from konvene.sim.end_to_end.invariant import Invariant, Violation
 from konvene.sim.end_to_end.mirror import LogReader
@@ -405,6 +406,7 @@ class ShareStateIsStored(Invariant):
             reader, shadow = self._shadows[index]
             for header, batch in reader.new_batches():
                 for _, _, record in SHARE_STATE_SERDE.read(batch, header):
+                    assert isinstance(record, Record | PositionedRecord)
                     shadow.replay(record)
             live, replayed = coordinator.core.states, shadow.states
             for key in sorted(live.keys() | replayed.keys()):

@@ -11,13 +11,12 @@ from typing import Any, Generic, TypeVar
 
 from konvene.errors import Errors
 from konvene.groups.modern.group import Member, ModernGroup
+from konvene.shard.contract import TimerKey
 from konvene.shard.image import Topic
 from konvene.sim.world.event import EMPTY_VIEW, Event, Invariant
 
 G = TypeVar("G", bound=ModernGroup[Any])
 
-TimerKey = tuple[str, ...]
-"""Kind of the timer, group id and, for a timer of a member, its member id."""
 LEFT_TEMPORARILY = -2
 """Epoch of a static member that left and may return."""
 MEMBER_TIMERS = ("session", "revocation", "rejoin", "resync")

@@ -35,7 +35,7 @@ from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from konvene.shard.contract import Context
+from konvene.shard.contract import Context, TimerKey
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic, Topics
 from konvene.sim.invariants import observer
@@ -58,7 +58,6 @@ from konvene.sim.invariants.consumer.targets import (
     MetadataHashIsCurrent,
     TargetsAreComplete,
 )
-from konvene.sim.invariants.modern import TimerKey
 from konvene.sim.model_check.group_model import (
     FENCED,
     GROUP,
@@ -272,7 +271,7 @@ class ConsumerGroupModel(GroupModel[State, Client]):
     # --- the core ---
 
     def decide(
-        self, state: State, request: Struct | None, key: TimerKey | None = None
+        self, state: State, request: Struct | None, key: TimerKey = ()
     ) -> tuple[State, Struct | Errors | None]:
         shard = GroupShard()
         before = state.group

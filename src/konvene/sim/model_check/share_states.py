@@ -121,7 +121,7 @@ class Coordinator:
         """Return the states after the coordinator's timer deleted those whose topic no longer exists."""
         return self._decide("timer", states, ORPHANS, topics)[0]
 
-    def _decide(self, kind: str, states: States, subject: object, topics: Topics) -> tuple[States, Any]:
+    def _decide(self, kind: str, states: States, subject: Any, topics: Topics) -> tuple[States, Any]:
         before: Mapping[SharePartitionKey, SharePartitionState] = dict(states)
         core, shadow = ShareStateShard(), ShareStateShard()
         core.states, shadow.states = dict(before), dict(before)

@@ -37,10 +37,9 @@ from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
     TaskIds,
 )
-from konvene.shard.contract import Context
+from konvene.shard.contract import Context, TimerKey
 from konvene.shard.image import Topic, Topics
 from konvene.sim.invariants import observer
-from konvene.sim.invariants.modern import TimerKey
 from konvene.sim.invariants.streams.decisions import (
     StreamsHeartbeatErrorsAreExpected,
     StreamsMembersAdvanceAfterRevocation,
@@ -314,9 +313,7 @@ class StreamsGroupModel(GroupModel[State, Client]):
 
     # --- the core ---
 
-    def decide(
-        self, state: State, request: Struct | None, key: TimerKey | None = None
-    ) -> tuple[State, Struct | None]:
+    def decide(self, state: State, request: Struct | None, key: TimerKey = ()) -> tuple[State, Struct | None]:
         """Return the state after the coordinator handles a request or a timer, and the response. `key` is
         that of the timer; `request` is None then. Decisions are cached by their inputs."""
         group = state.group
@@ -336,7 +333,7 @@ class StreamsGroupModel(GroupModel[State, Client]):
         return after, decided[1]
 
     def _decided(
-        self, state: State, request: Struct | None, key: TimerKey | None
+        self, state: State, request: Struct | None, key: TimerKey
     ) -> tuple[StreamsGroup | None, Struct | None]:
         shard, before = GroupShard(), state.group
         topics = self.topics[state.changelog_exists]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from konvene.runtime.coordinator import Coordinator
+from konvene.shard.contract import TimerKey
 from konvene.sim.event_queue import Entry, EventQueue, Task
 
 __all__ = ["ProcessLoop", "TimerReportingCoordinator"]
@@ -59,6 +60,6 @@ class TimerReportingCoordinator(Coordinator):
 
     fired: Callable[[], None]
 
-    def _fire(self, key: Hashable) -> None:
+    def _fire(self, key: TimerKey) -> None:
         super()._fire(key)
         self.fired()

@@ -14,7 +14,7 @@ from konvene.errors import Errors
 from konvene.groups.classic.group import ClassicGroup, Member, State
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue
 from konvene.runtime.coordinator import TIMER_RETRY_MS
-from konvene.sim.invariants.modern import TimerKey
+from konvene.shard.contract import TimerKey
 from konvene.sim.world.event import EMPTY_VIEW, MODERN_GROUP_TYPES, Event, Invariant
 
 KINDS = ("classic", "static", "migration", "streams-migration")

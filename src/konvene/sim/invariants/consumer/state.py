@@ -16,6 +16,7 @@ from konvene.records.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
 )
+from konvene.shard.contract import TimerKey
 from konvene.sim.invariants.modern import (
     AssignedWhenEmpty,
     ConsistentIndexes,
@@ -25,7 +26,6 @@ from konvene.sim.invariants.modern import (
     RestoredFromTheLog,
     SessionsRestartOnRequests,
     StoredInTheLog,
-    TimerKey,
     TimersAsNeeded,
     timers_of_members,
     touched_groups,

@@ -20,6 +20,7 @@ from konvene.records.streams import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
 )
+from konvene.shard.contract import TimerKey
 from konvene.shard.image import Topics
 from konvene.sim.invariants.modern import (
     LEFT_TEMPORARILY,
@@ -31,7 +32,6 @@ from konvene.sim.invariants.modern import (
     RestoredFromTheLog,
     SessionsRestartOnRequests,
     StoredInTheLog,
-    TimerKey,
     TimersAsNeeded,
     timers_of_members,
     touched_groups,
