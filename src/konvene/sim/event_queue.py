@@ -13,7 +13,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Coroutine, Generator
 from random import Random
-from typing import Any
 
 
 class Entry:
@@ -21,8 +20,8 @@ class Entry:
 
     __slots__ = ("args", "call")
 
-    def __init__(self, call: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.call: Callable[..., Any] | None = call
+    def __init__(self, call: Callable[..., object], args: tuple[object, ...]) -> None:
+        self.call: Callable[..., object] | None = call
         self.args = args
 
     def __repr__(self) -> str:
@@ -53,7 +52,7 @@ class EventQueue:
 
     # --- scheduling ---
 
-    def after(self, delay_ms: int, call: Callable[..., Any], *args: Any) -> Entry:
+    def after(self, delay_ms: int, call: Callable[..., object], *args: object) -> Entry:
         """Schedule `call(*args)` in `delay_ms`; the returned entry can be cancelled."""
         entry = Entry(call, args)
         self._serial += 1
@@ -92,10 +91,10 @@ class EventQueue:
         """Return the time in seconds; never before the deadline of the running callback, despite rounding."""
         return max(self.now_ms / 1000, self._called_s)
 
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Entry:
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Entry:
         return self.after(max(0, round(when * 1000) - self.now_ms), self._call_at, when, callback, args)
 
-    def _call_at(self, when: float, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _call_at(self, when: float, callback: Callable[..., object], args: tuple[object, ...]) -> None:
         self._called_s = max(self._called_s, when)
         callback(*args)
 
@@ -126,7 +125,7 @@ class Task:
 
     __slots__ = ("_coroutine", "done")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def __init__(self, coroutine: Coroutine[object, None, None]) -> None:
         self._coroutine = coroutine
         self.done = False
 

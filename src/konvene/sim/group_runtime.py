@@ -7,7 +7,7 @@ state before an event, and reveals decisions that change a group without a recor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -61,9 +61,9 @@ class GroupRuntime(ShardRuntime[Event, View]):
         log: Log | None = None,
         at_once: bool = True,
     ) -> None:
-        self.kept: dict[str, Any] = {}
+        self.kept: dict[str, Group] = {}
         """A private copy of each group."""
-        self.undecided: dict[int, Any] = {}
+        self.undecided: dict[int, object] = {}
         """Requests without a response, by waiter."""
         self._unanswered: set[int] = set()
         """Waiters whose response has not left, because it is not decided or not durable."""
@@ -91,7 +91,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         """Deadline of each armed timer, in milliseconds of the event queue."""
         return {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
 
-    def due_ms(self, key: Any) -> int | None:
+    def due_ms(self, key: Hashable) -> int | None:
         """Return the time in ms until a timer expires; None if it is not armed."""
         at = self.coordinator.deadlines.get(key)
         return None if at is None else round(at * 1000) - self.event_queue.now_ms
@@ -108,7 +108,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
             response.listen(lambda answer: self._check_rejection(state, answer))
         self._unanswered.add(waiter)
 
-    def _check_rejection(self, state: str, answer: Any) -> None:
+    def _check_rejection(self, state: str, answer: object) -> None:
         """L7: check that a loading coordinator answers COORDINATOR_LOAD_IN_PROGRESS, an inactive one
         NOT_COORDINATOR."""
         loads = state == "loading"
@@ -149,11 +149,11 @@ class GroupRuntime(ShardRuntime[Event, View]):
     def current_state(self) -> View:
         return full_view(self.core)
 
-    def deciding(self, request: Any, context: Context) -> None:
+    def deciding(self, request: object, context: Context) -> None:
         self.undecided[context.waiter] = request
 
     def new_event(
-        self, kind: str, subject: Any, context: Context, outcome: Outcome | None, refused: Errors | None
+        self, kind: str, subject: object, context: Context, outcome: Outcome | None, refused: Errors | None
     ) -> Event:
         self._touched = touched = _touched(None if kind == TIMER else subject, outcome, self.log)
         event = Event(kind, self, self._view_before(touched), EMPTY_VIEW, outcome=outcome)
@@ -248,7 +248,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         return View({name: groups[name] for name in group_ids if name in groups}, found)
 
 
-def _touched(subject: Any, outcome: Outcome | None, log: Log) -> Touched:
+def _touched(subject: object, outcome: Outcome | None, log: Log) -> Touched:
     """Return the groups and offsets that a request and its outcome concern.
 
     A transaction that ends concerns the offsets that were committed in it."""

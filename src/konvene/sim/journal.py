@@ -102,7 +102,7 @@ def _header_of(batch: Batch, at: int) -> BatchHeader:
     )
 
 
-Decode = Callable[[Any, Any], Any]
+Decode = Callable[[bytes, bytes | None], object]
 """Decodes a record from its key and value."""
 
 

@@ -11,15 +11,18 @@ to which batch the log must be durable before a response may be sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from konvene.configs import BrokerConfig
 from konvene.errors import Errors
+from konvene.groups.assignors import Assignor
+from konvene.groups.assignors.tasks.contract import TaskAssignor
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.ports import ExplainedRebalance, Ports, RecordSerde
-from konvene.shard.contract import NO_ASSIGNORS, Context, Effect, Outcome
+from konvene.shard.contract import NO_ASSIGNORS, Context, Core, Effect, Outcome
 from konvene.shard.errors import Refusal
 from konvene.shard.image import NO_TOPICS, Topics
 from konvene.sim.event_queue import EventQueue
@@ -34,18 +37,6 @@ REQUEST, COMPLETION, TIMER = "request", "completion", "timer"
 """Kinds of decisions."""
 
 
-class Shard(Protocol):
-    """The contract of `konvene.shard`, as far as a runtime uses it."""
-
-    replay: Callable[[Any], None]
-    cacheable: Any
-    is_current: Any
-
-    def handle(self, request: Any, context: Context) -> Outcome: ...
-    def expire(self, key: Any, context: Context) -> Outcome: ...
-    def load(self, context: Context) -> Outcome: ...
-
-
 class ShardEvent(Protocol):
     """What a runtime uses of an event; see `konvene.sim.world.event.Event`."""
 
@@ -55,6 +46,7 @@ class ShardEvent(Protocol):
     batch: Batch | None
 
 
+S = TypeVar("S", bound=Core)
 E = TypeVar("E", bound=ShardEvent)
 V = TypeVar("V")
 
@@ -62,14 +54,14 @@ V = TypeVar("V")
 class _ObservedShard:
     """A shard that reports each call to its runtime, and passes it on to the production shard."""
 
-    def __init__(self, core: Shard, runtime: ShardRuntime[Any, Any]) -> None:
+    def __init__(self, core: Core, runtime: ShardRuntime[Any, Any]) -> None:
         self.core = core
         self._runtime = runtime
         self.replay = core.replay
         self.cacheable = core.cacheable
         self.is_current = core.is_current
 
-    def handle(self, request: Any, context: Context) -> Outcome:
+    def handle(self, request: object, context: Context) -> Outcome:
         runtime = self._runtime
         runtime.end_event()
         kind = REQUEST if context.waiter else COMPLETION
@@ -90,7 +82,7 @@ class _ObservedShard:
         runtime.decided(kind, request, context, outcome)
         return outcome
 
-    def expire(self, key: Any, context: Context) -> Outcome:
+    def expire(self, key: Hashable, context: Context) -> Outcome:
         runtime = self._runtime
         runtime.end_event()
         try:
@@ -115,11 +107,11 @@ class _ObservedShard:
 class SimulatedPorts:
     """Everything that a runtime uses of the simulated world, besides its log and the event queue."""
 
-    config: Callable[[], Any]
+    config: Callable[[], BrokerConfig]
     topics: Callable[[], Topics] = lambda: NO_TOPICS
     features: Callable[[], Mapping[str, int]] = dict
-    assignors: Mapping[str, Any] = field(default_factory=lambda: NO_ASSIGNORS)
-    task_assignors: Mapping[str, Any] = field(default_factory=lambda: NO_ASSIGNORS)
+    assignors: Mapping[str, Assignor] = field(default_factory=lambda: NO_ASSIGNORS)
+    task_assignors: Mapping[str, TaskAssignor] = field(default_factory=lambda: NO_ASSIGNORS)
     load_ms: Callable[[], int] = lambda: 0
     """Returns the duration of the next load of the log."""
     observe: Callable[[Any], None] = lambda event: None
@@ -132,7 +124,7 @@ class SimulatedPorts:
     def connect(self, journal: Journal, loop: ProcessLoop, wall_clock_ms: Callable[[], int]) -> Ports:
         """Return the ports of a coordinator with this log, loop and clock."""
         return Ports(
-            journal=cast("Any", journal),
+            journal=journal,
             config=self.config,
             loop=cast("Any", loop),
             wall_clock_ms=wall_clock_ms,
@@ -170,8 +162,8 @@ class ShardRuntime(Generic[E, V]):
         self.journal = journal
         self.log = journal.log
         self.observe: Callable[[E], None] = ports.observe
-        self.core = self.new_shard()
-        self.shadow = self.new_shard()
+        self.core: Core = self.new_shard()
+        self.shadow: Core = self.new_shard()
         self.ended = empty
         """State of the shard when the previous process ended."""
         self.lost = 0
@@ -193,7 +185,7 @@ class ShardRuntime(Generic[E, V]):
         )
         self.coordinator = TimerReportingCoordinator(
             self.name,
-            lambda: cast("Any", _ObservedShard(self.new_shard(), self)),
+            lambda: _ObservedShard(self.new_shard(), self),
             serde,
             ports.connect(journal, self._loop, event_queue.wall_clock_ms),
         )
@@ -203,7 +195,7 @@ class ShardRuntime(Generic[E, V]):
         return f"<{type(self).__name__}: {self.coordinator!r}, {self.log!r}>"
 
     @property
-    def config(self) -> Any:
+    def config(self) -> BrokerConfig:
         return self._config()
 
     @property
@@ -216,7 +208,7 @@ class ShardRuntime(Generic[E, V]):
 
     # --- for subclasses ---
 
-    def new_shard(self) -> Any:
+    def new_shard(self) -> Core:
         """Return an empty shard."""
         raise NotImplementedError
 
@@ -225,7 +217,7 @@ class ShardRuntime(Generic[E, V]):
         raise NotImplementedError
 
     def new_event(
-        self, kind: str, subject: Any, context: Context, outcome: Outcome | None, refused: Errors | None
+        self, kind: str, subject: object, context: Context, outcome: Outcome | None, refused: Errors | None
     ) -> E:
         """Return the event of a decision that is not replayed yet.
 
@@ -257,7 +249,7 @@ class ShardRuntime(Generic[E, V]):
     def reset(self) -> None:
         """Drop what the runtime keeps about the shard that a load replaced."""
 
-    def deciding(self, request: Any, context: Context) -> None:
+    def deciding(self, request: object, context: Context) -> None:
         """Observe a request that the shard is about to decide."""
 
     def submitted(self, state: str, waiter: int, response: Deferred[Any]) -> None:
@@ -286,7 +278,7 @@ class ShardRuntime(Generic[E, V]):
         return self.current_state() if self.is_active else self.ended
 
     def ask(
-        self, request: Any, call: RequestContext, answered: Callable[[Any], None] = lambda response: None
+        self, request: object, call: RequestContext, answered: Callable[[Any], None] = lambda response: None
     ) -> None:
         """Submit a request; `answered` is called once with its response, now or later."""
         self.last_waiter = 0
@@ -297,7 +289,7 @@ class ShardRuntime(Generic[E, V]):
         response.listen(lambda answer: self._release(waiter, answer, answered))
         self.finish()
 
-    def inform(self, completion: Any) -> bool:
+    def inform(self, completion: object) -> bool:
         """Pass the result of work outside of the shard to it; return False if the decision exceeds a
         batch."""
         fits = self.coordinator.inform(completion)
@@ -343,7 +335,7 @@ class ShardRuntime(Generic[E, V]):
     def decided(
         self,
         kind: str,
-        subject: Any,
+        subject: object,
         context: Context,
         outcome: Outcome | None,
         refused: Errors | None = None,
@@ -353,7 +345,7 @@ class ShardRuntime(Generic[E, V]):
         self.journal.appended = self.journal.failed = self.journal.refused = None
         self._open_event = event
 
-    def loaded(self, core: Any, outcome: Outcome) -> None:
+    def loaded(self, core: Core, outcome: Outcome) -> None:
         """Open the event of a load: `core` was read from the log and replaces the current one."""
         self.end_event()
         self.check_reload()
@@ -400,7 +392,7 @@ class ShardRuntime(Generic[E, V]):
                 self.failed(error)
 
 
-def replay(batches: Iterable[Batch], shard: Any) -> Any:
+def replay(batches: Iterable[Batch], shard: S) -> S:
     """Replay the records of batches into a shard, and return it."""
     for batch in batches:
         for record in batch.records:

@@ -102,7 +102,7 @@ class VirtualKonvene:
         Raises `konvene.sim.machine.loop.Deadlock` if every task waits without a timer."""
         captured_logs.start_capture(threading.get_ident(), self.log)
         try:
-            return self.loop.run_until_complete(self.loop.spawn(TEST, self._run(main)))  # type: ignore[no-any-return]
+            return self.loop.run_until_complete(self.loop.spawn(TEST, self._run(main)))
         finally:
             captured_logs.stop_capture(threading.get_ident())
 

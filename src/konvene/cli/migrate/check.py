@@ -60,9 +60,9 @@ async def read_group(cluster: Cluster, name: str) -> GroupState:
 
 async def _classic_group(cluster: Cluster, name: str) -> ClassicGroup | None:
     """Return the classic group of this name, as a coordinator would have it; None if there is none."""
-    from konvene.messages.describe_groups import DescribeGroupsRequest
+    from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
-    response = await cluster.ask_coordinator(
+    response: DescribeGroupsResponse = await cluster.ask_coordinator(
         name, DescribeGroupsRequest(groups=(name,)), lambda r: r.groups[0].error_code
     )
     described: DescribedGroup = response.groups[0]

@@ -10,7 +10,7 @@ of the first one that fails, after all were processed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from konvene.client.admin.groups import (
     CommittedOffset,
@@ -39,12 +39,16 @@ from konvene.client.admin.transactions import (
     TransactionListing,
 )
 from konvene.client.errors import KafkaError, raise_for
-from konvene.client.net.cluster import Topic
+from konvene.client.net.cluster import Request, Topic
 from konvene.client.net.connection import Connection
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages import BY_NAME
-from konvene.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from konvene.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from konvene.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -52,7 +56,7 @@ from konvene.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from konvene.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -67,6 +71,8 @@ __all__ = [
     "ProducerState", "Removal", "ShareGroupDescription", "ShareMemberDescription", "SharePartitionOffset",
     "StreamsGroupDescription", "StreamsMemberDescription", "TransactionDescription", "TransactionListing",
 ]  # fmt: skip
+
+R = TypeVar("R", bound=Struct)
 
 TOPIC, BROKER, GROUP_CONFIG = 2, 4, 32
 """Config resource types."""
@@ -162,7 +168,9 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
                 return DeleteTopicsRequest(topics=states, timeout_ms=self._timeout_ms), version
             return DeleteTopicsRequest(topic_names=wanted, timeout_ms=self._timeout_ms), version
 
-        response = await self._ask_controller(versioned, lambda r: r.responses[0].error_code)
+        response: DeleteTopicsResponse = await self._ask_controller(
+            versioned, lambda r: r.responses[0].error_code
+        )
         for row in response.responses:
             if row.name is not None:
                 self.cluster.forget_topic(row.name)
@@ -175,7 +183,9 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
             topics=(CreatePartitionsTopic(name=name, count=count, assignments=None),),
             timeout_ms=self._timeout_ms,
         )
-        response = await self._ask_controller(request, lambda r: r.results[0].error_code)
+        response: CreatePartitionsResponse = await self._ask_controller(
+            request, lambda r: r.results[0].error_code
+        )
         self.cluster.forget_topic(name)
         raise_for(response.results[0].error_code, response.results[0].error_message, about=f"topic {name}")
 
@@ -249,13 +259,13 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
     def _timeout_ms(self) -> int:
         return self.cluster.settings.request_timeout_ms
 
-    async def _ask_controller(self, request: Any, code: Callable[[Any], int]) -> Any:
+    async def _ask_controller(self, request: Request, code: Callable[[R], int]) -> R:
         """Send a request to any broker, which forwards it in KRaft mode; after NOT_CONTROLLER, to the
         controller."""
         patience = self.cluster.patience()
         node_id: int | None = None
         while True:
-            response = await self.cluster.ask(request, node_id=node_id)
+            response: R = await self.cluster.ask(request, node_id=node_id)
             if code(response) != Errors.NOT_CONTROLLER:
                 return response
             await patience.after(KafkaError(code(response), about="the controller"))

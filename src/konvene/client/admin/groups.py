@@ -8,7 +8,7 @@ partitions or members returns an error per item if Kafka does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from konvene.client.admin.group_state import state_filter
 from konvene.client.consumer.fetch import OffsetAt, list_offsets
@@ -20,10 +20,13 @@ from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
-from konvene.messages import BY_NAME
-from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from konvene.messages.delete_groups import DeleteGroupsRequest
-from konvene.messages.describe_groups import DescribeGroupsRequest
+from konvene.messages import BY_NAME, consumer_group_describe, describe_groups
+from konvene.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from konvene.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from konvene.messages.heartbeat_extensions import HEARTBEAT_EXTENSION, REQUEST_FIELD, HeartbeatExtension
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -31,11 +34,13 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from konvene.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
 )
 from konvene.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -54,7 +59,7 @@ REMOVED_BY_ADMIN = "member was removed by an admin"
 
 MAX_REASON_LENGTH = 255
 
-Partitions = Mapping[TopicPartition, Any]
+V = TypeVar("V")
 
 
 class GroupListing(NamedTuple):
@@ -172,7 +177,7 @@ class GroupAdmin:
         connection = await self._coordinator(group)
         not_found = f"Group {group} not found."
         if connection.speaks(BY_NAME["ConsumerGroupDescribe"].key):
-            response = await self.cluster.ask_coordinator(
+            response: ConsumerGroupDescribeResponse = await self.cluster.ask_coordinator(
                 group,
                 ConsumerGroupDescribeRequest(group_ids=(group,)).replace(unknown_tags=tags),
                 lambda r: r.groups[0].error_code,
@@ -182,12 +187,12 @@ class GroupAdmin:
                 raise_for(found.error_code, found.error_message, about=about)
                 return _with_heartbeats(_consumer_group(found, await self._coordinator_node(group)), found)
             not_found = found.error_message or not_found
-        response = await self.cluster.ask_coordinator(
+        classic: DescribeGroupsResponse = await self.cluster.ask_coordinator(
             group,
             DescribeGroupsRequest(groups=(group,)).replace(unknown_tags=tags),
             lambda r: r.groups[0].error_code,
         )
-        described = response.groups[0]
+        described = classic.groups[0]
         if described.error_code == Errors.GROUP_ID_NOT_FOUND:
             raise KafkaError(Errors.GROUP_ID_NOT_FOUND, not_found, about=about)
         raise_for(described.error_code, described.error_message, about=about)
@@ -199,7 +204,7 @@ class GroupAdmin:
         """Delete groups without members. Raises `KafkaError` for the first that cannot be deleted."""
         failed: list[KafkaError] = []
         for group in sorted(set(groups)):
-            response = await self.cluster.ask_coordinator(
+            response: DeleteGroupsResponse = await self.cluster.ask_coordinator(
                 group, DeleteGroupsRequest(groups_names=(group,)), lambda r: r.results[0].error_code
             )
             row = response.results[0]
@@ -302,7 +307,7 @@ class GroupAdmin:
             ),
         )
         key = BY_NAME["OffsetCommit"].key
-        response = await self.cluster.ask_coordinator(
+        response: OffsetCommitResponse = await self.cluster.ask_coordinator(
             group,
             lambda connection: (request, min(9, connection.version_of(key))),  # From 10 on: by topic id.
             lambda r: r.topics[0].partitions[0].error_code if r.topics and r.topics[0].partitions else 0,
@@ -333,7 +338,9 @@ class GroupAdmin:
                 for topic, rows in _by_topic(dict.fromkeys(partitions)).items()
             ),
         )
-        response = await self.cluster.ask_coordinator(group, request, lambda r: r.error_code)
+        response: OffsetDeleteResponse = await self.cluster.ask_coordinator(
+            group, request, lambda r: r.error_code
+        )
         raise_for(response.error_code, about=f"group {group}")
         return {
             tp: _error_of(p.error_code, f"the offset of {tp} in group {group}")
@@ -383,7 +390,7 @@ def _with_heartbeats(group: GroupDescription, found: Struct) -> GroupDescription
     return group
 
 
-def _consumer_group(found: Any, coordinator: Node) -> GroupDescription:
+def _consumer_group(found: consumer_group_describe.DescribedGroup, coordinator: Node) -> GroupDescription:
     members = tuple(
         MemberDescription(
             member_id=m.member_id,
@@ -406,12 +413,12 @@ def _consumer_group(found: Any, coordinator: Node) -> GroupDescription:
     )  # fmt: skip
 
 
-def _assigned(assignment: Any) -> tuple[TopicPartition, ...]:
+def _assigned(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
     rows = ((t.topic_name, p) for t in assignment.topic_partitions for p in t.partitions)
     return tuple(sorted(TopicPartition(topic, p) for topic, p in rows))
 
 
-def _classic_group(found: Any, coordinator: Node) -> GroupDescription:
+def _classic_group(found: describe_groups.DescribedGroup, coordinator: Node) -> GroupDescription:
     members = []
     for m in found.members:
         assignment: tuple[TopicPartition, ...] = ()
@@ -462,7 +469,9 @@ def _offset_fetch(
     return versioned
 
 
-def _commit_rows(rows: Mapping[TopicPartition, Any]) -> Iterable[OffsetCommitRequestPartition]:
+def _commit_rows(
+    rows: Mapping[TopicPartition, int | CommittedOffset],
+) -> Iterable[OffsetCommitRequestPartition]:
     for tp, at in rows.items():
         committed = at if isinstance(at, CommittedOffset) else CommittedOffset(at, -1, "")
         yield OffsetCommitRequestPartition(
@@ -473,8 +482,8 @@ def _commit_rows(rows: Mapping[TopicPartition, Any]) -> Iterable[OffsetCommitReq
         )
 
 
-def _by_topic(partitions: Partitions) -> dict[str, dict[TopicPartition, Any]]:
-    grouped: dict[str, dict[TopicPartition, Any]] = {}
+def _by_topic(partitions: Mapping[TopicPartition, V]) -> dict[str, dict[TopicPartition, V]]:
+    grouped: dict[str, dict[TopicPartition, V]] = {}
     for tp in sorted(partitions):
         grouped.setdefault(tp.topic, {})[tp] = partitions[tp]
     return grouped

@@ -7,7 +7,7 @@ error per item. A konvene broker reports the in-flight records on request, which
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from konvene.client.admin.groups import GroupAdmin
 from konvene.client.errors import BadResponse, KafkaError, UnsupportedVersion, raise_for
@@ -19,18 +19,26 @@ from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
 )
 from konvene.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
 )
 from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponsePartition,
 )
 from konvene.messages.in_flight_extensions import IN_FLIGHT_EXTENSION, REQUEST_FIELD, InFlightExtension
-from konvene.messages.share_group_describe import ShareGroupDescribeRequest
+from konvene.messages.share_group_describe import (
+    DescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
 
 __all__ = [
     "InFlightRecords", "ShareGroupAdmin", "ShareGroupDescription", "ShareMemberDescription",
@@ -108,7 +116,7 @@ class ShareGroupAdmin(GroupAdmin):
         connection = await self._coordinator(group)
         if not connection.speaks(BY_NAME["ShareGroupDescribe"].key):
             raise UnsupportedVersion(NO_SHARE_GROUPS)
-        response = await self.cluster.ask_coordinator(
+        response: ShareGroupDescribeResponse = await self.cluster.ask_coordinator(
             group, ShareGroupDescribeRequest(group_ids=(group,)), lambda r: r.groups[0].error_code
         )
         found = response.groups[0]
@@ -149,10 +157,12 @@ class ShareGroupAdmin(GroupAdmin):
             for topic, each in rows.items()
         )
         request = AlterShareGroupOffsetsRequest(group_id=group, topics=tuple(topics))
-        response = await self.cluster.ask_coordinator(group, request, lambda r: r.error_code)
+        response: AlterShareGroupOffsetsResponse = await self.cluster.ask_coordinator(
+            group, request, lambda r: r.error_code
+        )
         raise_for(response.error_code, response.error_message, about=f"group {group}")
         return {
-            tp: _error_of(row, f"the offset of {tp} in group {group}")
+            tp: _error_of(row.error_code, row.error_message, f"the offset of {tp} in group {group}")
             for topic in response.responses
             for row in topic.partitions
             for tp in [TopicPartition(topic.topic_name, row.partition_index)]
@@ -167,10 +177,14 @@ class ShareGroupAdmin(GroupAdmin):
         Raises `KafkaError` if the request for the group fails, such as NON_EMPTY_GROUP."""
         rows = tuple(DeleteShareGroupOffsetsRequestTopic(topic_name=t) for t in sorted(set(topics)))
         request = DeleteShareGroupOffsetsRequest(group_id=group, topics=rows)
-        response = await self.cluster.ask_coordinator(group, request, lambda r: r.error_code)
+        response: DeleteShareGroupOffsetsResponse = await self.cluster.ask_coordinator(
+            group, request, lambda r: r.error_code
+        )
         raise_for(response.error_code, response.error_message, about=f"group {group}")
         return {
-            row.topic_name: _error_of(row, f"topic {row.topic_name} in group {group}")
+            row.topic_name: _error_of(
+                row.error_code, row.error_message, f"topic {row.topic_name} in group {group}"
+            )
             for row in response.responses
         }
 
@@ -200,7 +214,9 @@ class ShareGroupAdmin(GroupAdmin):
         request = DescribeShareGroupOffsetsRequest(
             groups=(DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=topics),)
         ).replace(unknown_tags=(REQUEST_FIELD,) if in_flight else ())
-        response = await self.cluster.ask_coordinator(group, request, lambda r: r.groups[0].error_code)
+        response: DescribeShareGroupOffsetsResponse = await self.cluster.ask_coordinator(
+            group, request, lambda r: r.groups[0].error_code
+        )
         found = response.groups[0]
         raise_for(found.error_code, found.error_message, about=f"group {group}")
         rows = {
@@ -214,7 +230,7 @@ class ShareGroupAdmin(GroupAdmin):
 # decoding -------------------------------------------------------------------------------------
 
 
-def _described(found: Any, coordinator: Node) -> ShareGroupDescription:
+def _described(found: DescribedGroup, coordinator: Node) -> ShareGroupDescription:
     members = tuple(
         ShareMemberDescription(
             member_id=m.member_id,
@@ -239,8 +255,10 @@ def _described(found: Any, coordinator: Node) -> ShareGroupDescription:
     )  # fmt: skip
 
 
-def _offset(group: str, tp: TopicPartition, row: Any) -> SharePartitionOffset:
-    error = _error_of(row, f"the offset of {tp} in group {group}")
+def _offset(
+    group: str, tp: TopicPartition, row: DescribeShareGroupOffsetsResponsePartition
+) -> SharePartitionOffset:
+    error = _error_of(row.error_code, row.error_message, f"the offset of {tp} in group {group}")
     if error is not None:
         return SharePartitionOffset(None, None, None, error=error)
     is_initialized = row.start_offset >= 0
@@ -252,7 +270,9 @@ def _offset(group: str, tp: TopicPartition, row: Any) -> SharePartitionOffset:
     )
 
 
-def _in_flight(tp: TopicPartition, row: Any) -> tuple[InFlightRecords, ...] | None:
+def _in_flight(
+    tp: TopicPartition, row: DescribeShareGroupOffsetsResponsePartition
+) -> tuple[InFlightRecords, ...] | None:
     """Return the in-flight records of a partition, which a konvene broker adds to its row of the response."""
     for tag, data in row.unknown_tags:
         if tag == IN_FLIGHT_EXTENSION:
@@ -274,5 +294,5 @@ def _state(number: int) -> str:
     return RECORD_STATES[number] if 0 <= number < len(RECORD_STATES) else str(number)
 
 
-def _error_of(row: Any, about: str) -> KafkaError | None:
-    return KafkaError(row.error_code, row.error_message, about=about) if row.error_code else None
+def _error_of(code: int, message: str | None, about: str) -> KafkaError | None:
+    return KafkaError(code, message, about=about) if code else None

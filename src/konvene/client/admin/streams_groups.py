@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from konvene.client.admin.groups import CommittedOffset, GroupAdmin
 from konvene.client.errors import BadResponse, KafkaError, UnsupportedVersion, raise_for
-from konvene.client.net.cluster import Node, TopicPartition
+from konvene.client.net.cluster import Node, Topic, TopicPartition
 from konvene.client.streams.tasks import Assignment, Subtopology, Task, Topology
 from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.messages import BY_NAME
+from konvene.messages import streams_group_describe as messages
 from konvene.messages.streams_extensions import REQUEST_FIELD, STREAMS_EXTENSION, StreamsExtension
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 
@@ -175,7 +176,9 @@ class StreamsGroupAdmin(GroupAdmin):
         with_topology = topology_description and connection.version_of(key) >= FIRST_VERSION_WITH_DESCRIPTION
         request = StreamsGroupDescribeRequest(group_ids=(group,), include_topology_description=with_topology)
         request = request.replace(unknown_tags=(REQUEST_FIELD,) if pending_revocations else ())
-        response = await self.cluster.ask_coordinator(group, request, lambda r: r.groups[0].error_code)
+        response: messages.StreamsGroupDescribeResponse = await self.cluster.ask_coordinator(
+            group, request, lambda r: r.groups[0].error_code
+        )
         found = response.groups[0]
         raise_for(found.error_code, found.error_message, about=about)
         return _described(found, await self._coordinator_node(group))
@@ -230,7 +233,7 @@ class StreamsGroupAdmin(GroupAdmin):
                 errors[group] = error
         return errors
 
-    async def _topics(self, names: Iterable[str]) -> list[Any]:
+    async def _topics(self, names: Iterable[str]) -> list[Topic]:
         names = sorted(names)
         if not names:
             return []
@@ -243,7 +246,7 @@ class StreamsGroupAdmin(GroupAdmin):
 # decoding -------------------------------------------------------------------------------------
 
 
-def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
+def _described(found: messages.DescribedGroup, coordinator: Node) -> StreamsGroupDescription:
     extension = _extension(found)
     pending = None if extension is None else _pending_revocations(extension)
     topology = None
@@ -268,14 +271,14 @@ def _described(found: Any, coordinator: Node) -> StreamsGroupDescription:
     )
 
 
-def _placement(extension: Any) -> Placement | None:
+def _placement(extension: StreamsExtension) -> Placement | None:
     for row in extension.placement:
         counts = (getattr(row, name) for name in Placement._fields[1:])
         return Placement(row.rack_aware_assignment_tags, *counts)
     return None
 
 
-def _member(m: Any, pending: Mapping[str, Assignment] | None) -> StreamsMemberDescription:
+def _member(m: messages.Member, pending: Mapping[str, Assignment] | None) -> StreamsMemberDescription:
     return StreamsMemberDescription(
         member_id=m.member_id,
         client_id=m.client_id,
@@ -296,11 +299,11 @@ def _member(m: Any, pending: Mapping[str, Assignment] | None) -> StreamsMemberDe
     )
 
 
-def _assignment(row: Any) -> Assignment:
+def _assignment(row: messages.Assignment) -> Assignment:
     return Assignment.from_message(row.active_tasks, row.standby_tasks, row.warmup_tasks)
 
 
-def _extension(found: Any) -> StreamsExtension | None:
+def _extension(found: messages.DescribedGroup) -> StreamsExtension | None:
     """Return what a konvene broker adds to the description `found` of a group; None from other brokers."""
     for tag, data in found.unknown_tags:
         if tag == STREAMS_EXTENSION:
@@ -325,7 +328,7 @@ def _known(number: int) -> int | None:
     return number if number >= 0 else None
 
 
-def _description(message: Any) -> TopologyDescription | None:
+def _description(message: messages.TopologyDescription | None) -> TopologyDescription | None:
     if message is None:
         return None
     return TopologyDescription(
@@ -337,7 +340,7 @@ def _description(message: Any) -> TopologyDescription | None:
     )
 
 
-def _node(row: Any) -> TopologyNode:
+def _node(row: messages.TopologyDescriptionNode) -> TopologyNode:
     return TopologyNode(
         row.name, row.node_type, tuple(row.source_topics), row.sink_topic, tuple(row.stores),
         tuple(row.successors),

@@ -10,20 +10,21 @@ timeout allows, and the coordinator of the producer, if there is one, has no tra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from konvene.client.consumer.fetch import LEADER_MOVED
 from konvene.client.errors import BadResponse, KafkaError, Misconfigured, raise_for
 from konvene.client.net.cluster import TRANSACTION, Cluster, TopicPartition
 from konvene.client.producer.transaction_state import ProducerIdentity
 from konvene.errors import Errors
+from konvene.messages import describe_producers
 from konvene.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     TopicRequest,
 )
-from konvene.messages.describe_transactions import DescribeTransactionsRequest
-from konvene.messages.init_producer_id import InitProducerIdRequest
+from konvene.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from konvene.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from konvene.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -121,7 +122,7 @@ class TransactionAdmin:
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """Describe a transactional id. Raises `KafkaError`, such as TRANSACTIONAL_ID_NOT_FOUND."""
-        response = await self.cluster.ask_coordinator(
+        response: DescribeTransactionsResponse = await self.cluster.ask_coordinator(
             transactional_id, DescribeTransactionsRequest(transactional_ids=(transactional_id,)),
             lambda r: r.transaction_states[0].error_code if r.transaction_states else 0, kind=TRANSACTION,
         )  # fmt: skip
@@ -226,7 +227,7 @@ class TransactionAdmin:
         )
         patience = self.cluster.patience()
         while True:
-            response = await self.cluster.ask_coordinator(
+            response: InitProducerIdResponse = await self.cluster.ask_coordinator(
                 transactional_id,
                 request,
                 lambda r: r.error_code,
@@ -277,7 +278,7 @@ class TransactionAdmin:
         return found
 
 
-def _producer(p: Any) -> ProducerState:
+def _producer(p: describe_producers.ProducerState) -> ProducerState:
     start = p.current_txn_start_offset
     return ProducerState(
         p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp, p.coordinator_epoch,

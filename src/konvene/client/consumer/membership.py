@@ -9,7 +9,7 @@ that removed the expression may have been lost. Java's member does not."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from konvene.client.errors import UnsupportedVersion
 from konvene.client.membership.state_machine import MembershipMachine, MembershipSettings, MemberState
@@ -45,7 +45,9 @@ class Subscription(NamedTuple):
     regex: str | None = None
 
 
-class ConsumerMembership(MembershipMachine[Partitions]):
+class ConsumerMembership(
+    MembershipMachine[Partitions, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]
+):
     """State machine of one member of one consumer group. `assignor` names a server-side assignor."""
 
     error_messages: ClassVar = {Errors.UNSUPPORTED_VERSION: NO_CONSUMER_PROTOCOL}
@@ -72,8 +74,7 @@ class ConsumerMembership(MembershipMachine[Partitions]):
 
     def request(self, now_ms: int, version: int = FIRST_VERSION_WITH_REGEX) -> ConsumerGroupHeartbeatRequest:
         """Return the heartbeat to send now. Raises `UnsupportedVersion` for a regex in version 0."""
-        request: ConsumerGroupHeartbeatRequest = super().request(now_ms, version)
-        return request
+        return super().request(now_ms, version)
 
     @property
     def _has_unsent_changes(self) -> bool:
@@ -96,11 +97,11 @@ class ConsumerMembership(MembershipMachine[Partitions]):
             instance_id=self.settings.instance_id,
         )  # fmt: skip
 
-    def _unsent_fields(self) -> dict[str, Any]:
+    def _unsent_fields(self) -> dict[str, object]:
         """Return the fields that the coordinator does not have yet, as far as the client knows."""
         sends_all, sent = self._sent_owned_version is None, self._sent_subscription
         names, regex = self.subscription
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         if sends_all:
             fields["rebalance_timeout_ms"] = self.settings.rebalance_timeout_ms
             fields["server_assignor"] = self.assignor

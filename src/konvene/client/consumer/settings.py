@@ -7,7 +7,7 @@ returned, so that the caller can warn about them."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from konvene.client.consumer.classic_member import MemberSettings
 from konvene.client.consumer.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -40,6 +40,9 @@ _ASSIGNORS = {
     "CooperativeStickyAssignor": "cooperative-sticky",
 }  # fmt: skip
 """Names of assignors by their Java class."""
+
+
+V = TypeVar("V")
 
 
 class ConsumerSettings(NamedTuple):
@@ -102,7 +105,7 @@ def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
     return ConsumerSettings(group, client, made, tuple(sorted(given)))
 
 
-def _one_of(name: str, given: dict[str, str], known: Mapping[str, Any]) -> Any:
+def _one_of(name: str, given: dict[str, str], known: Mapping[str, V]) -> V:
     value = given.pop(name)
     if value.lower() not in known:
         raise Misconfigured(f"Invalid value {value} for configuration {name}: it is {' or '.join(known)}")

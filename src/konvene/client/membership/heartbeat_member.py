@@ -16,7 +16,12 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from konvene.client.errors import ClientError, KafkaError, RequestTimedOut, UnsupportedVersion
-from konvene.client.membership.state_machine import MembershipMachine, MembershipSettings, MemberState
+from konvene.client.membership.state_machine import (
+    HeartbeatResponse,
+    MembershipMachine,
+    MembershipSettings,
+    MemberState,
+)
 from konvene.client.net.cluster import COORDINATOR_MOVED, Cluster
 from konvene.client.net.connection import Connection
 from konvene.client.net.settings import ClientSettings
@@ -39,7 +44,7 @@ _ALREADY_LEFT = frozenset(
 )
 """Errors of a leave heartbeat that mean that the coordinator does not know the member any more."""
 
-M = TypeVar("M", bound=MembershipMachine[Any])
+M = TypeVar("M", bound=MembershipMachine[Any, Any, Any])
 
 
 def new_member_id() -> str:
@@ -250,7 +255,7 @@ class HeartbeatMember(ABC, Generic[M]):
         def versioned(connection: Connection) -> tuple[Struct, int]:
             return request, connection.version_of(self._key)
 
-        response = await self.cluster.ask_coordinator(
+        response: HeartbeatResponse = await self.cluster.ask_coordinator(
             self.group_id, versioned, lambda r: r.error_code, timeout_ms=_LEAVE_TIMEOUT_MS,
             answer_timeout_ms=_LEAVE_TIMEOUT_MS, lane=self,
         )  # fmt: skip

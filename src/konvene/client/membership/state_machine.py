@@ -31,16 +31,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from konvene.client.errors import ClientError, KafkaError
+from konvene.codec.schema import Struct
 from konvene.errors import Errors
 
-__all__ = ["JOIN_EPOCH", "MemberState", "MembershipMachine", "MembershipSettings"]
+if TYPE_CHECKING:
+    from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+    from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
+    from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+
+__all__ = ["JOIN_EPOCH", "HeartbeatResponse", "MemberState", "MembershipMachine", "MembershipSettings"]
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
 Owned = TypeVar("Owned")
+Request = TypeVar("Request", bound=Struct)
+HeartbeatResponse: TypeAlias = (
+    "ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse"
+)
+Response = TypeVar("Response", bound=HeartbeatResponse)
 
 
 class MembershipSettings(NamedTuple):
@@ -91,7 +102,7 @@ _SILENT = frozenset({MemberState.FENCED, MemberState.FATAL, MemberState.LEFT})
 _IGNORES_RESPONSES = frozenset({MemberState.LEAVING, *_SILENT})
 
 
-class MembershipMachine(ABC, Generic[Owned]):
+class MembershipMachine(ABC, Generic[Owned, Request, Response]):
     """Base class of the state machines of one member of one group, for groups whose coordinator assigns.
 
     The client chooses `member_id` and keeps it when the member rejoins."""
@@ -138,16 +149,16 @@ class MembershipMachine(ABC, Generic[Owned]):
         """Whether a field other than the owned set has changed since the last heartbeat."""
 
     @abstractmethod
-    def _leave_request(self, epoch: int) -> Any:
+    def _leave_request(self, epoch: int) -> Request:
         """Return the heartbeat that leaves the group, with epoch -1 or -2."""
 
     @abstractmethod
-    def _heartbeat_request(self, version: int) -> Any:
+    def _heartbeat_request(self, version: int) -> Request:
         """Return the next heartbeat of a member that stays: all fields, or those that changed since the last
         one."""
 
     @abstractmethod
-    def _read_response(self, response: Any) -> Owned | None:
+    def _read_response(self, response: Response) -> Owned | None:
         """Read a response without an error; return its target assignment, or None if it has none."""
 
     def _error_message(self, code: int, message: str | None) -> str | None:
@@ -218,7 +229,7 @@ class MembershipMachine(ABC, Generic[Owned]):
 
     # heartbeats
 
-    def request(self, now_ms: int, version: int) -> Any:
+    def request(self, now_ms: int, version: int) -> Request:
         """Return the heartbeat to send now. Raises `UnsupportedVersion` if a field does not exist in
         `version`."""
         self._sent_ms, self._in_flight, self._was_sent = now_ms, True, True
@@ -229,7 +240,7 @@ class MembershipMachine(ABC, Generic[Owned]):
         self._sent_owned_version = self.owned_version
         return request
 
-    def handle_response(self, response: Any, now_ms: int) -> None:
+    def handle_response(self, response: Response, now_ms: int) -> None:
         """Process the response to the heartbeat in flight."""
         self._in_flight = False
         if self._phase in _IGNORES_RESPONSES:

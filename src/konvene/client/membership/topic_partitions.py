@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from konvene.client.net.cluster import Cluster
 from konvene.codec.uuid import Uuid
+
+if TYPE_CHECKING:
+    from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+    from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 
 __all__ = ["Partitions", "TopicNames", "assigned_partitions"]
 
@@ -13,7 +17,9 @@ Partitions = frozenset[tuple[Uuid, int]]
 """Partitions as heartbeats carry them: topic id and partition number."""
 
 
-def assigned_partitions(response: Any) -> Partitions | None:
+def assigned_partitions(
+    response: ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse,
+) -> Partitions | None:
     """Return the assignment in a ConsumerGroupHeartbeat or ShareGroupHeartbeat response; None if it has
     none."""
     if response.assignment is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from konvene.client.errors import (
     BadResponse,
@@ -50,6 +50,8 @@ COORDINATOR_MOVED = frozenset(
 """Errors after which a request is retried with the current coordinator."""
 
 Connect = Callable[[str, int], Awaitable[Connection]]
+R = TypeVar("R", bound=Struct)
+
 Lane = object | None
 """Owner of a connection: None for the shared one; any other object gets its own connection to each broker."""
 Request = Struct | Callable[[Connection], tuple[Struct, int]]
@@ -255,9 +257,9 @@ class Cluster:
                 await patience.after(error)
 
     async def ask_coordinator(
-        self, key: str, request: Request, code: Callable[[Any], int], *, kind: int = GROUP,
+        self, key: str, request: Request, code: Callable[[R], int], *, kind: int = GROUP,
         timeout_ms: int | None = None, answer_timeout_ms: int | None = None, lane: Lane = None,
-    ) -> Any:  # fmt: skip
+    ) -> R:  # fmt: skip
         """Send a request to the coordinator of `key`; find it again and retry if it has moved or is loading.
 
         `code` extracts the error code of a response. `timeout_ms` bounds the search and `answer_timeout_ms`
@@ -267,7 +269,7 @@ class Cluster:
         while True:
             try:
                 connection = await self.coordinator(key, kind, lane)
-                answer = await _deliver(connection, request, answer_timeout_ms)
+                answer: R = await _deliver(connection, request, answer_timeout_ms)
                 if code(answer) not in COORDINATOR_MOVED:
                     return answer
                 raise KafkaError(code(answer), about=f"the coordinator of {key}")

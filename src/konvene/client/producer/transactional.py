@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from konvene.client.errors import BadResponse, ClientError, KafkaError, TransactionFailed
 from konvene.client.net.cluster import GROUP, TRANSACTION, Cluster, Patience, Request, TopicPartition
@@ -38,15 +38,18 @@ from konvene.codec.compression import Compression
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages import BY_NAME
+from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from konvene.messages.end_txn import EndTxnRequest
-from konvene.messages.init_producer_id import InitProducerIdRequest
+from konvene.messages.end_txn import EndTxnRequest, EndTxnResponse
+from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 __all__ = ["ConsumerGroupMetadata", "TransactionalProducer"]
+
+R = TypeVar("R", bound=Struct)
 
 _SHORT_PAUSE_MS = 20
 """Backoff before the first retry: usually the markers of the previous transaction are pending."""
@@ -132,7 +135,7 @@ class TransactionalProducer(Producer):
             if self._transaction.adds_partitions:
                 about = f"adding group {metadata.group_id} to the transaction of {self.transactional_id}"
                 request = add_offsets(self._transaction, metadata.group_id)
-                await self._send_to_coordinator(request, lambda r: int(r.error_code), about)
+                await self._send_to_coordinator(request, _error_code, about)
             self._transaction.started = True
             await self._commit_offsets(metadata, offsets)
         except ClientError as error:
@@ -187,8 +190,8 @@ class TransactionalProducer(Producer):
             producer_epoch=before.epoch,
         )
         try:
-            response = await self._send_to_coordinator(
-                request, lambda r: int(r.error_code), f"taking over transactional id {self.transactional_id}"
+            response: InitProducerIdResponse = await self._send_to_coordinator(
+                request, _error_code, f"taking over transactional id {self.transactional_id}"
             )
         except ClientError as error:
             raise self._final(error) from None
@@ -205,7 +208,7 @@ class TransactionalProducer(Producer):
             )
             about = f"{'committing' if committed else 'aborting'} the transaction of {self.transactional_id}"
             try:
-                response = await self._send_to_coordinator(request, lambda r: int(r.error_code), about)
+                response: EndTxnResponse = await self._send_to_coordinator(request, _error_code, about)
             except ClientError as error:
                 raise self._final(error, abortable=None if committed else False) from None
             transaction.started = False
@@ -233,11 +236,11 @@ class TransactionalProducer(Producer):
             rest = {tp: at for tp, at in rest.items() if codes[tp]}
             for tp in rest:
                 if codes[tp] == Errors.UNKNOWN_TOPIC_ID:
-                    self.cluster.forget_topic(tp.topic)  # It was made anew; by its name it is found.
+                    self.cluster.forget_topic(tp.topic)  # It was recreated, and is found by its name.
             if rest:
                 await patience.after(KafkaError(first_error(response), about=about))
 
-    async def _send_to_coordinator(self, request: Struct, code: Callable[[Any], int], about: str) -> Any:
+    async def _send_to_coordinator(self, request: Struct, code: Callable[[R], int], about: str) -> R:
         """Send a request to the transaction coordinator; retry until it succeeds or fails for good."""
         patience = self._patience(self.cluster.settings.default_api_timeout_ms)
         while True:
@@ -342,6 +345,10 @@ def _fail_futures(rows: list[Waiting], error: BaseException) -> None:
         if not waiting.done.done():
             waiting.done.set_exception(error)
             waiting.done.exception()  # Retrieved: the commit raises it as well.
+
+
+def _error_code(response: AddOffsetsToTxnResponse | EndTxnResponse | InitProducerIdResponse) -> int:
+    return response.error_code
 
 
 def _partition_error(response: AddPartitionsToTxnResponse) -> int:

@@ -32,17 +32,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from konvene.client.errors import BadResponse, ClientError, KafkaError, OutOfTurn
 from konvene.client.share.records import Delivered, unpack
 from konvene.client.share.session import AcknowledgeType, FetchTerms, ShareSession, Unit
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
-from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
-from konvene.messages.share_fetch import ShareFetchRequest
+from konvene.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from konvene.messages.share_fetch import PartitionData, ShareFetchRequest, ShareFetchResponse
 
 __all__ = ["AcknowledgeType", "Acknowledgement", "Delivered", "FetchTerms", "ShareMachine", "Unit"]
+
+Response = ShareFetchResponse | ShareAcknowledgeResponse
 
 _SESSION_LOST = frozenset({Errors.SHARE_SESSION_NOT_FOUND, Errors.INVALID_SHARE_SESSION_EPOCH})
 _SESSION_OVER = _SESSION_LOST | {Errors.SHARE_SESSION_LIMIT_REACHED}
@@ -315,11 +316,10 @@ class ShareMachine:
 
     # answers
 
-    def handle_response(self, node_id: int, response: Any, now_ms: int) -> None:
+    def handle_response(self, node_id: int, response: Response, now_ms: int) -> None:
         """Process the response to the request in flight."""
         node = self._nodes[node_id]
-        is_fetch, flight = node.busy is ShareFetchRequest, node.flight
-        node.busy, node.flight = None, []
+        flight, node.busy, node.flight = node.flight, None, []
         if node.is_stale:
             node.is_stale = False
             return
@@ -333,8 +333,8 @@ class ShareMachine:
         else:
             node.session.advance_epoch()
             node.failures = 0
-        self._complete_acknowledgements(node, flight, response, is_fetch=is_fetch, now_ms=now_ms)
-        if is_fetch and not node.closes:
+        self._complete_acknowledgements(node, flight, response, now_ms)
+        if isinstance(response, ShareFetchResponse) and not node.closes:
             for topic in response.responses:
                 for row in topic.partitions:
                     self._receive(node_id, (Uuid(topic.topic_id), row.partition_index), row, now_ms)
@@ -352,7 +352,7 @@ class ShareMachine:
         self._pause(node, now_ms)
 
     def _handle_request_error(
-        self, node_id: int, node: _Node, flight: list[Acknowledgement], response: Any, now_ms: int
+        self, node_id: int, node: _Node, flight: list[Acknowledgement], response: Response, now_ms: int
     ) -> None:
         """Handle a response whose error concerns the whole request: fail or requeue all its
         acknowledgements."""
@@ -373,14 +373,14 @@ class ShareMachine:
             self._complete_or_retry(node, ack, ended if code in _SESSION_LOST else error)
 
     def _complete_acknowledgements(
-        self, node: _Node, flight: list[Acknowledgement], response: Any, *, is_fetch: bool, now_ms: int
+        self, node: _Node, flight: list[Acknowledgement], response: Response, now_ms: int
     ) -> None:
         """Complete the acknowledgements in `flight` with the errors of their partitions in the response."""
         results: dict[Unit, tuple[int, str | None]] = {}
         for topic in response.responses:
             for row in topic.partitions:
                 unit = Uuid(topic.topic_id), row.partition_index
-                if is_fetch:
+                if isinstance(row, PartitionData):
                     results[unit] = row.acknowledge_error_code, row.acknowledge_error_message
                 else:
                     results[unit] = row.error_code, row.error_message
@@ -414,7 +414,7 @@ class ShareMachine:
                     self._renewed.append(each)
         self.done.append(ack)
 
-    def _receive(self, node_id: int, unit: Unit, row: Any, now_ms: int) -> None:
+    def _receive(self, node_id: int, unit: Unit, row: PartitionData, now_ms: int) -> None:
         """Add the records of one partition (`row`) of a ShareFetch response to those that wait for `take`."""
         if row.error_code in _MOVED:
             if unit in self.leaders:

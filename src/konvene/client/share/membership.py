@@ -29,7 +29,7 @@ NOT_ENABLED = (
 """Both are messages of Kafka's client."""
 
 
-class ShareMembership(MembershipMachine[Partitions]):
+class ShareMembership(MembershipMachine[Partitions, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]):
     """State machine of one member of one share group. Share groups have no static members.
 
     The rebalance timeout of `settings` is not sent; it bounds how long a caller waits for the join."""
@@ -58,8 +58,7 @@ class ShareMembership(MembershipMachine[Partitions]):
 
     def request(self, now_ms: int, version: int = 1) -> ShareGroupHeartbeatRequest:
         """Return the heartbeat to send now."""
-        request: ShareGroupHeartbeatRequest = super().request(now_ms, version)
-        return request
+        return super().request(now_ms, version)
 
     @property
     def _has_unsent_changes(self) -> bool:

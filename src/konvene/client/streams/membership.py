@@ -22,15 +22,16 @@ not have, because it cannot run the task and the group would wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from konvene.client.errors import BadResponse
 from konvene.client.membership.state_machine import MembershipMachine, MembershipSettings, MemberState
 from konvene.client.net.cluster import TopicPartition
 from konvene.client.streams.tasks import Assignment, Task, Topology, task_ids
 from konvene.errors import Errors
+from konvene.messages import streams_group_heartbeat as messages
 from konvene.messages.streams_group_heartbeat import (
     Endpoint,
     KeyValue,
@@ -97,7 +98,9 @@ class EndpointPartitions(NamedTuple):
     standby: tuple[TopicPartition, ...]
 
 
-class StreamsMembership(MembershipMachine[Assignment]):
+class StreamsMembership(
+    MembershipMachine[Assignment, StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse]
+):
     """State machine of one member of one streams group.
 
     Members with the same `process_id` share their state on disk. `endpoint` is the host and port at which the
@@ -167,8 +170,7 @@ class StreamsMembership(MembershipMachine[Assignment]):
 
     def request(self, now_ms: int, version: int = LATEST_VERSION) -> StreamsGroupHeartbeatRequest:
         """Return the heartbeat to send now."""
-        request: StreamsGroupHeartbeatRequest = super().request(now_ms, version)
-        return request
+        return super().request(now_ms, version)
 
     @property
     def _has_unsent_changes(self) -> bool:
@@ -188,7 +190,7 @@ class StreamsMembership(MembershipMachine[Assignment]):
             request = request.replace(**self._join_fields())
         return request
 
-    def _join_fields(self) -> dict[str, Any]:
+    def _join_fields(self) -> dict[str, object]:
         """Return the fields that only a joining member sends."""
         return {
             "topology": self._topology_message,
@@ -201,9 +203,9 @@ class StreamsMembership(MembershipMachine[Assignment]):
             "client_tags": tuple(KeyValue(key=k, value=v) for k, v in sorted(self.tags.items())),
         }
 
-    def _unsent_fields(self) -> dict[str, Any]:
+    def _unsent_fields(self) -> dict[str, object]:
         """Return the tasks and offsets that the coordinator does not have yet, as far as the client knows."""
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         if self._sent_owned_version is None:
             self._sent_offsets = self._sent_end_offsets = None
         sends_tasks = self._sent_owned_version != self.owned_version
@@ -280,5 +282,5 @@ def _endpoints(response: StreamsGroupHeartbeatResponse) -> dict[tuple[str, int],
     return found
 
 
-def _partitions(rows: Any) -> tuple[TopicPartition, ...]:
+def _partitions(rows: Iterable[messages.TopicPartition]) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(row.topic, p) for row in rows for p in row.partitions)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from konvene.client.errors import Misconfigured
 from konvene.messages import streams_group_heartbeat as messages
+
+if TYPE_CHECKING:
+    from konvene.messages import streams_group_describe as descriptions
 
 __all__ = ["Assignment", "InternalTopic", "Role", "Subtopology", "Task", "Topology", "by_subtopology"]
 
@@ -44,6 +47,7 @@ class Task(NamedTuple):
 
 
 Tasks = frozenset[Task]
+TaskRows: TypeAlias = "Iterable[messages.TaskIds | descriptions.TaskIds] | None"
 
 
 class Assignment(NamedTuple):
@@ -78,7 +82,7 @@ class Assignment(NamedTuple):
                 yield role, task
 
     @classmethod
-    def from_message(cls, active: Any, standby: Any, warmup: Any) -> Assignment:
+    def from_message(cls, active: TaskRows, standby: TaskRows, warmup: TaskRows) -> Assignment:
         """Return the assignment in the task rows of a heartbeat response or of a group description."""
         return cls(*(_tasks(rows) for rows in (active, standby, warmup)))
 
@@ -99,7 +103,7 @@ def task_ids(tasks: Iterable[Task]) -> tuple[messages.TaskIds, ...]:
     )
 
 
-def _tasks(rows: Any) -> Tasks:
+def _tasks(rows: TaskRows) -> Tasks:
     return frozenset(Task(row.subtopology_id, p) for row in rows or () for p in row.partitions)
 
 
@@ -127,7 +131,7 @@ class InternalTopic(NamedTuple):
         )  # fmt: skip
 
     @classmethod
-    def from_message(cls, row: Any) -> InternalTopic:
+    def from_message(cls, row: descriptions.TopicInfo) -> InternalTopic:
         configs = {each.key: each.value for each in row.topic_configs}
         return cls(row.name, row.partitions, row.replication_factor, configs)
 
@@ -184,7 +188,7 @@ class Subtopology(NamedTuple):
         )  # fmt: skip
 
     @classmethod
-    def from_message(cls, row: Any) -> Subtopology:
+    def from_message(cls, row: descriptions.Subtopology) -> Subtopology:
         return cls(
             row.subtopology_id, tuple(row.source_topics), tuple(row.repartition_sink_topics),
             tuple(map(InternalTopic.from_message, row.state_changelog_topics)),

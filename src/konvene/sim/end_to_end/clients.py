@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from konvene.client.admin.admin import TOPIC, Admin
 from konvene.client.consumer.classic_member import MemberSettings
@@ -25,7 +25,7 @@ from konvene.client.consumer.consumer import Consumed, Consumer
 from konvene.client.errors import ClientError, KafkaError
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.client.net.settings import ClientSettings
-from konvene.client.producer.producer import Producer
+from konvene.client.producer.producer import Produced, Producer
 from konvene.client.share.consumer import ShareConsumer, ShareRecord
 from konvene.codec.batches import Record, build
 from konvene.errors import Errors
@@ -112,15 +112,17 @@ class Client:
         return f"{self.spec.name}.{self.life}"
 
     async def live(self) -> None:
-        """Do the client's job until it is told to leave; start over after a `ClientError`."""
+        """Do the client's job until `leaving` is set; start over after a `ClientError`."""
         self.life += 1
         self.leaving = False
         self.consumer = self.sharer = None
         self.number = 0
         self.chance = Random(f"{self.seed} {self.client_id}")
-        job: Any = {"produce": self._produce, "once": self._produce_once, "consume": self._consume,
-               "admin": self._administer, TRANSACTS: partial(transact, self),
-               SHARES: partial(share, self)}[self.spec.job]  # fmt: skip
+        jobs: dict[str, Callable[[Cluster], Awaitable[None]]] = {
+            "produce": self._produce, "once": self._produce_once, "consume": self._consume,
+            "admin": self._administer, TRANSACTS: partial(transact, self), SHARES: partial(share, self),
+        }  # fmt: skip
+        job = jobs[self.spec.job]
         while not self.leaving:
             try:
                 async with self._cluster() as cluster:
@@ -175,7 +177,7 @@ class Client:
         await producer.flush()
         self.leaving = True
 
-    def _send_completed(self, value: bytes, done: asyncio.Future[Any]) -> None:
+    def _send_completed(self, value: bytes, done: asyncio.Future[Produced]) -> None:
         if not done.cancelled() and done.exception() is None and done.result().offset >= 0:
             self.world.history.acknowledge(value, done.result().offset)
 

@@ -91,7 +91,7 @@ class History:
         self.commits_acknowledged = 0
         self.on_offsets: Callable[[GroupPartition, int, int], None] = lambda place, offset, began: None
         """Called with each OffsetFetch result: partition, offset (-1: none), and when it was requested."""
-        self.on_answer: Callable[[PendingRequest, Any], None] = lambda pending, answer: None
+        self.on_answer: Callable[[PendingRequest, Struct], None] = lambda pending, answer: None
         """Called with every response."""
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class History:
                 self.commits[place].append(Attempt(offset, found.began))
         return found
 
-    def request_completed(self, pending: PendingRequest, future: asyncio.Future[Any]) -> None:
+    def request_completed(self, pending: PendingRequest, future: asyncio.Future[Struct]) -> None:
         """Record the response of a request, or that it failed."""
         self.open.pop(pending, None)
         name = pending.api.name
@@ -148,7 +148,8 @@ class History:
 
     def _committed(self, pending: PendingRequest, answer: OffsetCommitResponse) -> None:
         now = self.tick()
-        request: Any = pending.request
+        request = pending.request
+        assert isinstance(request, OffsetCommitRequest), f"{request!r} is answered by {answer!r}"
         for topic in answer.topics:
             for row in topic.partitions:
                 place = (request.group_id, topic.name, row.partition_index)
@@ -227,7 +228,7 @@ def _committed_offsets(request: OffsetCommitRequest) -> list[tuple[GroupPartitio
     ]
 
 
-def first_error(answer: Any, depth: int = 4) -> int:
+def first_error(answer: Struct, depth: int = 4) -> int:
     """Return the first error code other than 0 in a response, down to `depth` levels; 0 without one."""
     code = getattr(answer, "error_code", 0)
     if code or depth == 0:

@@ -259,7 +259,7 @@ class ShardIsItsLog(Invariant):
         for name, now in live.groups.items():
             replayed = shadow.groups.get(name)
             if isinstance(now, ShareGroup):
-                of_log = None if replayed is None else _durable_share_state(replayed)
+                of_log = _durable_share_state(replayed) if isinstance(replayed, ShareGroup) else None
                 if _durable_share_state(now) != of_log:
                     self.broken(
                         f"group {name} in partition {index}: live {_durable_share_state(now)},"
@@ -395,13 +395,13 @@ def _short(value: bytes | None) -> str:
     return repr(value[:40]) + ("..." if len(value) > 40 else "")
 
 
-def _durable_state(group: Any) -> tuple[Any, ...]:
+def _durable_state(group: ClassicGroup) -> tuple[object, ...]:
     """Return the state of a stable classic group that a restart has to restore."""
     members = sorted((m.member_id, m.instance_id, m.assignment) for m in group.members.values())
     return group.generation, group.protocol_type, group.protocol, sorted(group.instances.items()), members
 
 
-def _durable_share_state(group: Any) -> tuple[Any, ...]:
+def _durable_share_state(group: ShareGroup) -> tuple[object, ...]:
     """Return the state of a share group that a restart has to restore."""
     members = sorted((m.member_id, sorted(m.topics), m.current) for m in group.members.values())
     targets = sorted((client_id, sorted(what.items())) for client_id, what in group.targets.items())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from random import Random
-from typing import Any
 
 from konvene.sim.end_to_end.clients import ClientSpec, Timeouts
 from konvene.sim.end_to_end.share_clients import SHARES, Shared, draw_shared
@@ -60,7 +59,7 @@ class Parameters:
     """Share groups and the behaviour of their clients."""
     check_every: int = 50
     """Steps between two comparisons of state and logs."""
-    drawn: Mapping[str, Any] = field(default_factory=dict)
+    drawn: Mapping[str, object] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[str, str]]:
         """Return every parameter and its value as text, for the report."""
@@ -74,7 +73,7 @@ class Parameters:
         return [*rows, *((c.name, _describe_client(c)) for c in self.clients)]
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def _pairs(values: Mapping[str, object]) -> str:
     return " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
 
 

@@ -25,7 +25,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import Any
 
 from konvene.client.admin.admin import GROUP_CONFIG, Admin
 from konvene.client.consumer.consumer import Consumed
@@ -88,7 +87,7 @@ class EndToEndReport:
     answers: dict[str, int]
     parameters: tuple[tuple[str, str], ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the report for JSON."""
         return asdict(self) | {"knobs": dict(self.parameters)}
 
@@ -181,7 +180,7 @@ class EndToEndRun:
 
     # --- invariants ---
 
-    def notify(self, name: str, *args: Any) -> None:
+    def notify(self, name: str, *args: object) -> None:
         """Call a callback of every invariant that defines it; a violation ends the run at once."""
         try:
             for call in self._calls[name]:
@@ -315,7 +314,7 @@ class EndToEndRun:
         self.host.disk.counts = self.counts
         self.chaos.broker_ended(why)
 
-    def _error(self, host: Host, context: dict[str, Any]) -> None:
+    def _error(self, host: Host, context: dict[str, object]) -> None:
         error = context.get("exception")
         if "handle" in context and isinstance(error, BaseException):
             if isinstance(error, Violation):
@@ -450,7 +449,9 @@ class _Listener(logging.Handler):
                 run.notify("failed", run.loop.here(), error, record.getMessage())
 
 
-def _ignoring_killed_hosts(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+def _ignoring_killed_hosts(
+    hook: Callable[[sys.UnraisableHookArgs], object],
+) -> Callable[[sys.UnraisableHookArgs], object]:
     """Return an unraisable hook that ignores the errors of killed hosts and passes others to `hook`.
 
     An interrupted cleaning leaves open files behind, whose finalizers raise them."""

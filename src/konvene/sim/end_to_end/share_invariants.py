@@ -25,8 +25,13 @@ from konvene.codec.batches import read_end_marker, records
 from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import Acknowledged, Change, RecordState
 from konvene.internal_topics import SHARE_STATE_TOPIC
-from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
-from konvene.messages.share_fetch import ShareFetchRequest
+from konvene.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from konvene.messages.share_fetch import (
+    AcquiredRecords,
+    PartitionData,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from konvene.records.coordinator import Record
 from konvene.runtime.journal import Journal
 from konvene.share_state.requests import SharePartitionKey
@@ -217,30 +222,31 @@ class AcknowledgedRecordsAreNotRedelivered(Invariant):
         limit = run.parameters.share.settings.get("group.share.delivery.count.limit", "0")
         self._limit = int(limit)
 
-    def answered(self, pending: PendingRequest, answer: Any) -> None:
+    def answered(self, pending: PendingRequest, answer: object) -> None:
         request = pending.request
-        if not isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest) or answer.error_code:
+        if not isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest):
             return
-        is_fetch = isinstance(request, ShareFetchRequest)
+        if not isinstance(answer, ShareFetchResponse | ShareAcknowledgeResponse) or answer.error_code:
+            return
         group_id = request.group_id or ""
-        acknowledgements = {
-            (Uuid(topic.topic_id), row.partition_index): row
-            for topic in answer.responses
-            for row in topic.partitions
-        }
-        for (topic_id, index), row in acknowledgements.items() if is_fetch else ():
-            self._check_acquired(pending, SharePartitionKey(group_id, topic_id, index), row.acquired_records)
+        errors: dict[tuple[Uuid, int], int] = {}
+        for answered in answer.responses:
+            for row in answered.partitions:
+                key = SharePartitionKey(group_id, Uuid(answered.topic_id), row.partition_index)
+                if isinstance(row, PartitionData):
+                    self._check_acquired(pending, key, row.acquired_records)
+                    errors[key.topic_id, key.partition] = row.acknowledge_error_code
+                else:
+                    errors[key.topic_id, key.partition] = row.error_code
         for topic in request.topics:
             for partition in topic.partitions:
-                row = acknowledgements.get((Uuid(topic.topic_id), partition.partition_index))
-                if row is None or (row.acknowledge_error_code if is_fetch else row.error_code):
-                    continue
                 key = SharePartitionKey(group_id, Uuid(topic.topic_id), partition.partition_index)
-                if partition.acknowledgement_batches:
+                is_acknowledged = errors.get((key.topic_id, key.partition)) == 0
+                if is_acknowledged and partition.acknowledgement_batches:
                     self._note_acknowledged(pending, key, partition.acknowledgement_batches)
 
     def _check_acquired(
-        self, pending: PendingRequest, key: SharePartitionKey, acquired: Iterable[Any]
+        self, pending: PendingRequest, key: SharePartitionKey, acquired: Iterable[AcquiredRecords]
     ) -> None:
         ended = self._ended[key]
         for row in acquired:

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from konvene.client.errors import ConnectionLost
 from konvene.client.membership.state_machine import MemberState
 from konvene.client.streams.membership import StreamsMembership
 from konvene.client.streams.tasks import Assignment, InternalTopic, Subtopology, Task, Topology
+from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 __all__ = ["GROUP", "Application", "Process", "Thread", "topology_of"]
 
@@ -167,7 +167,7 @@ class Application:
         ends = {task: self.ends[task] for task in offsets if task in mine}
         thread.machine.report(offsets, ends)
 
-    def receive(self, thread: Thread, answer: Any, now_ms: int) -> set[Task]:
+    def receive(self, thread: Thread, answer: StreamsGroupHeartbeatResponse | None, now_ms: int) -> set[Task]:
         """Process the response to a member's heartbeat, None for a lost one: apply the assignment in it.
 
         Return the active tasks that the member takes over."""

@@ -6,9 +6,10 @@ is the same on either (`tests/sim/handovers/test_handovers.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Protocol
 
+from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
@@ -36,7 +37,7 @@ class Coordinator(Protocol):
     @property
     def now_ms(self) -> int: ...
 
-    def ask(self, client_id: str, request: Any, version: int) -> Any:
+    def ask(self, client_id: str, request: Struct, version: int) -> Any:
         """Return the response to a request."""
 
     def advance(self, ms: int) -> None:
@@ -59,8 +60,8 @@ class Host:
         self.now_ms = START_MS
         self.shard = GroupShard()
         self._settings, self._assignors = dict(settings), assignors
-        self._log: list[Any] = []
-        self._due: dict[Any, int] = {}
+        self._log: list[object] = []
+        self._due: dict[Hashable, int] = {}
         self._earliest_ms = 0
         """Lower bound of all deadlines; most timers are re-armed before they expire."""
         self._requests = 0
@@ -74,7 +75,7 @@ class Host:
         self._config, _ = BrokerConfig.load(overrides=list(self._settings.items()))
         self._group_configs = GroupConfigs(self._config)
 
-    def ask(self, client_id: str, request: Any, version: int) -> Any:
+    def ask(self, client_id: str, request: Struct, version: int) -> Any:
         self._requests += 1
         outcome = self.shard.handle(request, self._context(self._requests, client_id, version))
         self._apply(outcome)

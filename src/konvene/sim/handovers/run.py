@@ -20,13 +20,13 @@ the ticks that it takes to restore 30,000 records, plus ten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from random import Random
-from typing import Any
 
 from konvene.client.membership.state_machine import MemberState
 from konvene.client.streams.tasks import Assignment, Task
+from konvene.groups.assignors.tasks.contract import MemberAssignment
 from konvene.groups.modern.group import FIRST_EPOCH
 from konvene.groups.streams.group import State as GroupState
 from konvene.groups.streams.group import StreamsGroup
@@ -120,7 +120,7 @@ class Run:
         self._moved = 0
         """Last tick in which an active task changed its member or was not processing."""
         self._actives: dict[Task, str] = {}
-        self._targets: dict[str, Any] = {}
+        self._targets: dict[str, MemberAssignment] = {}
         self._owners: dict[Task, str] = {}
         self._caught_up: dict[Task, frozenset[str]] = {}
         """Processes that had caught up with a task when its current target was computed."""
@@ -350,7 +350,7 @@ class Run:
             self._trace(line)
 
 
-def _tasks_of(tasks: Any) -> set[Task]:
+def _tasks_of(tasks: Mapping[str, Iterable[int]]) -> set[Task]:
     return {Task(name, partition) for name, partitions in tasks.items() for partition in partitions}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def was_reset() -> Exception:
 class Endpoint(asyncio.Transport):
     """One side of a connection: the transport of its host's protocol."""
 
-    def __init__(self, network: Network, host: Host, port: int, protocol: Any) -> None:
+    def __init__(self, network: Network, host: Host, port: int, protocol: asyncio.BaseProtocol) -> None:
         super().__init__()
         self.network = network
         self.host = host
@@ -85,37 +86,35 @@ class Endpoint(asyncio.Transport):
     def label(self) -> str:
         return f"{self.host.name}:{self.port}"
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> object:
         if name in ("peername", "sockname"):
             side = self.peer if name == "peername" else self
             return self.network.address(side.host.name), side.port
         return default
 
-    def set_protocol(self, protocol: Any) -> None:
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
-    def get_protocol(self) -> Any:
-        return self._protocol
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
 
     def is_closing(self) -> bool:
         return self._closing or self.lost
 
     # --- writing ---
 
-    def write(self, data: Any) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing or self.lost or not self.host.alive or not data:
             return
-        watch = self.network.watch
-        if watch is not None:
-            watch(self, data)
         self.out.waiting += data
         self.network.pump(self.out)
         if len(self.out.waiting) > self._high and not self._write_paused:
             self._write_paused = True
             self._protocol.pause_writing()
 
-    def writelines(self, list_of_data: Any) -> None:
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))
 
     def get_write_buffer_size(self) -> int:

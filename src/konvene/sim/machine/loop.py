@@ -4,8 +4,7 @@ When no callback is ready, time jumps to the next deadline. Ready callbacks run 
 "fifo" is asyncio's own; "hosts" interleaves hosts and keeps asyncio's order within each; "all" breaks that
 order too, for code that must not depend on it. Every callback belongs to the host in whose context it was
 started. A killed host stops at once: none of its callbacks, tasks and timers runs again, and the network
-closes its sockets. A paused host runs nothing, and everything at once when it resumes. A loop without any
-future event raises `Deadlock` with the names of the pending tasks.
+closes its sockets. A paused host runs nothing, and everything at once when it resumes.
 
 There are no threads: a function passed to an executor runs later in one step, and its result arrives in
 another one. Races between threads are not simulated.
@@ -18,20 +17,22 @@ import heapq
 import inspect
 import socket
 from asyncio import events
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar
 from random import Random
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 
 if TYPE_CHECKING:
-    from konvene.sim.machine.network import Network
+    from konvene.sim.machine.endpoint import Endpoint
+    from konvene.sim.machine.network import Network, ProtocolFactory, Server
 
 _Base: Any = asyncio.AbstractEventLoop
 
 __all__ = ["WORLD", "Deadlock", "Host", "SimLoop"]
 
 Order = Literal["fifo", "hosts", "all"]
+T = TypeVar("T")
 
 WORLD = "world"
 """The host of callbacks that were started on no other host."""
@@ -55,7 +56,7 @@ class Host:
         self.silent = False
         """Whether it lost power: its connections are not closed."""
         self.parked: list[Callable[[], None]] = []
-        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks: list[asyncio.Task[object]] = []
         self.context = Context()
         self.context.run(_HOST.set, self)
 
@@ -63,7 +64,7 @@ class Host:
         state = "dead" if not self.alive else "paused" if self.paused else "alive"
         return f"<host {self.name}: {state}>"
 
-    def unfinished(self) -> list[asyncio.Task[Any]]:
+    def unfinished(self) -> list[asyncio.Task[object]]:
         return [task for task in self.tasks if not task.done()]
 
 
@@ -99,7 +100,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         """Called before each step with its kind and its description."""
         self.after: Callable[[], None] | None = None
         """Called after each step."""
-        self.errors: Callable[[Host, dict[str, Any]], None] | None = None
+        self.errors: Callable[[Host, dict[str, object]], None] | None = None
         self.network: Network = Network(self)
         self._now = self.began = 1000.0
         self._ready: list[_Callback | _Timer] = []
@@ -110,7 +111,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         self._world = self.host(WORLD)
         self._running = self._stopping = self._closed = False
         self._halted: BaseException | None = None
-        self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+        self._handler: Callable[..., object] | None = None
         self._tasks_made = 0
         self.close_error: BaseException | None = None
         """Exception of a coroutine that was still running when the loop was closed."""
@@ -138,14 +139,12 @@ class SimLoop(_Base):  # type: ignore[misc]
         """Return the host whose code is running."""
         return _HOST.get(self._world)
 
-    def spawn(self, host: str, coro: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
+    def spawn(self, host: str, coro: Coroutine[object, Never, T], name: str | None = None) -> asyncio.Task[T]:
         """Start a task on a host."""
         return self.create_task(coro, name=name, context=self.host(host).context.copy())
 
     def kill(self, name: str, *, silently: bool = False) -> None:
-        """Kill a host as `kill -9` does.
-
-        `silently`: as a machine that loses power, so that its peers are not notified."""
+        """Kill a host as `kill -9` does; `silently` as a power cut does, which does not notify its peers."""
         host = self._hosts.get(name)
         if host is None or not host.alive:
             return
@@ -188,9 +187,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self.call_exception_handler(
-                {"message": "bytes were taken badly", "exception": error, "handle": None}
-            )
+            self.call_exception_handler({"message": "a protocol failed", "exception": error, "handle": None})
 
     # --- callbacks and time ---
 
@@ -205,7 +202,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self._now
 
     def call_soon(
-        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.Handle:
         host = _HOST.get(self._world) if context is None else context.get(_HOST, self._world)
         handle = _Callback(callback, args, self, context)
@@ -217,26 +214,24 @@ class SimLoop(_Base):  # type: ignore[misc]
     call_soon_threadsafe = call_soon
 
     def call_later(
-        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+        self, delay: float, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
         host = _HOST.get(self._world) if context is None else context.get(_HOST, self._world)
         return self._schedule(when, "timer", host, callback, args, context, None)
 
     def schedule(
-        self, delay: float, kind: str, what: Callable[[], str], callback: Callable[..., Any], *args: Any
+        self, delay: float, kind: str, what: Callable[[], str], callback: Callable[..., object], *args: object
     ) -> None:
-        """Schedule an event outside of all hosts: arriving bytes, a disk completion, or a fault.
-
-        `kind` and `what` describe it in the trace."""
+        """Schedule an event outside of all hosts; `kind` and `what` describe it in the trace."""
         self._schedule(self._now + delay, kind, self._world, callback, args, self._world.context, what)
 
     def _schedule(
-        self, when: float, kind: str, host: Host, callback: Callable[..., Any], args: tuple[Any, ...],
+        self, when: float, kind: str, host: Host, callback: Callable[..., object], args: tuple[object, ...],
         context: Context | None, what: Callable[[], str] | None,
     ) -> _Timer:  # fmt: skip
         timer = _Timer(when, callback, args, self, context)
@@ -267,7 +262,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         if self._halted is not None:
             raise self._halted
 
-    def run_until_complete(self, future: Any) -> Any:
+    def run_until_complete(self, future: Awaitable[T]) -> T:
         task = asyncio.ensure_future(future, loop=self)
         task.add_done_callback(self._stop_for)
         try:
@@ -278,7 +273,7 @@ class SimLoop(_Base):  # type: ignore[misc]
             raise RuntimeError("the loop stopped before its future was done")
         return task.result()
 
-    def _stop_for(self, _task: Any) -> None:
+    def _stop_for(self, _task: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -367,26 +362,27 @@ class SimLoop(_Base):  # type: ignore[misc]
                     self.close_error = error
             host.tasks.clear()
 
-    # --- futures, tasks, threads that are none ---
+    # --- futures, tasks, executors, connections ---
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
     def create_task(
-        self, coro: Any, *, name: str | None = None, context: Context | None = None, **more: Any
-    ) -> asyncio.Task[Any]:
+        self, coro: Coroutine[object, Never, T], *, name: str | None = None, context: Context | None = None,
+        **more: Any,
+    ) -> asyncio.Task[T]:  # fmt: skip
         host = self.here() if context is None else context.get(_HOST, self._world)
         self._tasks_made += 1
         name = name or f"{host.name}/{self._tasks_made}"
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context, **more)
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context, **more)
         tasks = host.tasks
         tasks.append(task)
         if len(tasks) > 64 and len(tasks) & (len(tasks) - 1) == 0:
             host.tasks = [each for each in tasks if not _is_settled(each)]
         return task
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        future = self.create_future()
+    def run_in_executor(self, executor: object, func: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self.create_future()
         host = self.here()
         self._schedule(
             self._now + self.disk_latency(), "thread", host, self._execute, (future, func, args),
@@ -394,7 +390,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         )  # fmt: skip
         return future
 
-    def _execute(self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _execute(self, future: asyncio.Future[T], func: Callable[..., T], args: tuple[object, ...]) -> None:
         host = self.here()
         result, error = None, None
         try:
@@ -406,7 +402,7 @@ class SimLoop(_Base):  # type: ignore[misc]
             host.context.copy(), lambda: f"is done with {_name(func)}",
         )  # fmt: skip
 
-    def set_default_executor(self, executor: Any) -> None:
+    def set_default_executor(self, executor: object) -> None:
         """Do nothing: there are no threads."""
 
     async def shutdown_default_executor(self, *_timeout: float | None) -> None:
@@ -415,45 +411,47 @@ class SimLoop(_Base):  # type: ignore[misc]
     async def shutdown_asyncgens(self) -> None:
         """Do nothing: async generators are not tracked."""
 
-    # --- the network ---
-
     async def create_server(
-        self, protocol_factory: Any, host: Any = None, port: Any = None, **kw: Any
-    ) -> Any:
+        self,
+        protocol_factory: ProtocolFactory,
+        host: str | None = None,
+        port: int | None = None,
+        **kw: object,
+    ) -> Server:
         return self.network.listen(protocol_factory, host, port)
 
     async def create_connection(
-        self, protocol_factory: Any, host: Any = None, port: Any = None, **kw: Any
-    ) -> Any:
+        self, protocol_factory: ProtocolFactory, host: str | None, port: int, **kw: object
+    ) -> tuple[Endpoint, asyncio.BaseProtocol]:
         if kw.get("ssl") or kw.get("sock") is not None:
             raise NotImplementedError("the simulated network knows neither TLS nor real sockets")
         return await self.network.connect(protocol_factory, host, port)
 
-    async def getaddrinfo(self, host: Any, port: Any, **kw: Any) -> Any:
+    async def getaddrinfo(self, host: object, port: object, **kw: object) -> list[tuple[object, ...]]:
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
 
-    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> tuple[str, str]:
+    async def getnameinfo(self, sockaddr: tuple[object, ...], flags: int = 0) -> tuple[str, str]:
         return str(sockaddr[0]), str(sockaddr[1])
 
     # --- what goes wrong ---
 
-    def set_exception_handler(self, handler: Any) -> None:
+    def set_exception_handler(self, handler: Callable[..., object] | None) -> None:
         self._handler = handler
 
-    def get_exception_handler(self) -> Any:
+    def get_exception_handler(self) -> Callable[..., object] | None:
         return self._handler
 
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
+    def default_exception_handler(self, context: dict[str, object]) -> None:
         """Pass an error to `errors`; if that is None the error ends the run."""
         host = self.here()
         if self._closed or not host.alive:
             return
         if self.errors is not None:
             self.errors(host, context)
-        elif isinstance(context.get("exception"), BaseException) and "handle" in context:
-            self.halt(context["exception"])
+        elif isinstance(error := context.get("exception"), BaseException) and "handle" in context:
+            self.halt(error)
 
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
+    def call_exception_handler(self, context: dict[str, object]) -> None:
         if self._handler is not None and self.here().alive:
             self._handler(self, context)
         else:
@@ -469,7 +467,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return None
 
 
-def _end(coro: CoroutineType[Any, Any, Any]) -> None:
+def _end(coro: CoroutineType[object, Never, object]) -> None:
     """Close a coroutine; if it never started, also the coroutines among its arguments."""
     if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED and coro.cr_frame is not None:
         for given in list(coro.cr_frame.f_locals.values()):
@@ -487,12 +485,12 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_result(result)
 
 
-def _is_settled(task: asyncio.Task[Any]) -> bool:
+def _is_settled(task: asyncio.Task[object]) -> bool:
     """Return True if the task was cancelled or has finished without an exception."""
     return task.done() and (task.cancelled() or task.exception() is None)
 
 
-def _name(callback: Any) -> str:
+def _name(callback: object) -> str:
     """Return a name for a callback that is the same in every run."""
     while hasattr(callback, "func"):
         callback = callback.func

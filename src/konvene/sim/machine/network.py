@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.sim.machine.endpoint import End, Endpoint, Pipe, was_reset
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "Network", "NetworkFaults"]
 
 FIRST_EPHEMERAL = 40_000
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+Connected = asyncio.Future[tuple[Endpoint, asyncio.BaseProtocol]]
+
 ANYWHERE = ("localhost", "127.0.0.1", "0.0.0.0", "", None)
 RETRANSMIT_S = 1.0
 
@@ -58,7 +61,7 @@ SOUND = NetworkFaults()
 class Server(asyncio.AbstractServer):
     """A listening socket of a host."""
 
-    def __init__(self, network: Network, factory: Callable[[], Any], host: Host, port: int) -> None:
+    def __init__(self, network: Network, factory: ProtocolFactory, host: Host, port: int) -> None:
         self._network = network
         self.factory = factory
         self.host = host
@@ -69,7 +72,7 @@ class Server(asyncio.AbstractServer):
         return f"<server at {self.host.name}:{self.port}>"
 
     @property
-    def sockets(self) -> tuple[Any, ...]:
+    def sockets(self) -> tuple[Server, ...]:
         return (self,)
 
     def getsockname(self) -> tuple[str, int]:
@@ -107,8 +110,6 @@ class Network:
         self.loop = loop
         self.faults = faults
         self.counts: Counter[str] = Counter()
-        self.watch: Callable[[Endpoint, bytes], None] | None = None
-        """Called with everything that is written, before it is sent."""
         self.endpoints: dict[Endpoint, None] = {}
         self._servers: dict[tuple[str, int], Server] = {}
         self._addresses: dict[str, str] = {}
@@ -178,7 +179,7 @@ class Network:
 
     # --- connecting ---
 
-    def listen(self, factory: Callable[[], Any], host: Any, port: Any) -> Server:
+    def listen(self, factory: ProtocolFactory, host: str | None, port: int | None) -> Server:
         here = self.loop.here()
         if host == "::1":
             raise OSError(errno.EADDRNOTAVAIL, "there are no such addresses")
@@ -189,17 +190,20 @@ class Network:
         server = self._servers[here.name, number] = Server(self, factory, here, number)
         return server
 
-    def _find(self, host: Any, port: int) -> Server | None:
-        names = [host]
-        if host in ANYWHERE:
+    def _find(self, host: str | None, port: int) -> Server | None:
+        if host is None or host in ANYWHERE:
             names = [self.loop.here().name, *(name for name, p in self._servers if p == port)]
+        else:
+            names = [host]
         for name in names:
             server = self._servers.get((name, port))
             if server is not None and server.is_serving():
                 return server
         return None
 
-    async def connect(self, factory: Callable[[], Any], host: Any, port: int) -> Any:
+    async def connect(
+        self, factory: ProtocolFactory, host: str | None, port: int
+    ) -> tuple[Endpoint, asyncio.BaseProtocol]:
         """Connect to an address. Raises OSError if nothing listens; waits while the direction is
         partitioned."""
         here = self.loop.here()
@@ -207,14 +211,13 @@ class Network:
         found = self._find(host, port)
         if found is not None:
             target = found.host.name
-        done = self.loop.create_future()
+        done: Connected = self.loop.create_future()
         arrive = lambda: self._syn(here, target, host, port, factory, done)  # noqa: E731
         self.loop.schedule(self.latency(), "connect", lambda: f"{here.name}>{target}:{port}", arrive)
         return await done
 
     def _syn(
-        self, here: Host, target: str, host: Any, port: int, factory: Callable[[], Any],
-        done: asyncio.Future[Any],
+        self, here: Host, target: str, host: str | None, port: int, factory: ProtocolFactory, done: Connected
     ) -> None:  # fmt: skip
         again = lambda: self._syn(here, target, host, port, factory, done)  # noqa: E731
         if done.done() or not here.alive:
@@ -258,7 +261,7 @@ class Network:
         endpoint.set_protocol(protocol)
         protocol.connection_made(endpoint)
 
-    def _connected(self, endpoint: Endpoint, factory: Callable[[], Any], done: asyncio.Future[Any]) -> None:
+    def _connected(self, endpoint: Endpoint, factory: ProtocolFactory, done: Connected) -> None:
         if done.done():
             endpoint.abort()
             return

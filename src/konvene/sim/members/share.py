@@ -16,6 +16,8 @@ from konvene.client.membership.state_machine import MembershipSettings, MemberSt
 from konvene.client.share.fetch_machine import AcknowledgeType, Delivered, FetchTerms, ShareMachine
 from konvene.client.share.membership import ShareMembership
 from konvene.errors import Errors
+from konvene.messages.share_acknowledge import ShareAcknowledgeResponse
+from konvene.messages.share_fetch import ShareFetchResponse
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from konvene.sim.event_queue import Entry
 from konvene.sim.members import Kind
@@ -125,6 +127,7 @@ class ShareMember(MachineMember):
         else:
             if isinstance(answer, Errors):
                 answer = ShareGroupHeartbeatResponse(error_code=answer)
+            assert isinstance(answer, ShareGroupHeartbeatResponse)
             m.handle_response(answer, now_ms)
         if m.state is MemberState.FENCED:
             self.held = []
@@ -159,10 +162,10 @@ class ShareMember(MachineMember):
     def _handle_records(self, share: ShareMachine, node: int, answer: Answer) -> None:
         if share is not self.share:
             return
-        if answer is None or isinstance(answer, Errors):
-            share.handle_failure(node, ConnectionLost("no response"), self.world.event_queue.now_ms)
-        else:
+        if isinstance(answer, ShareFetchResponse | ShareAcknowledgeResponse):
             share.handle_response(node, answer, self.world.event_queue.now_ms)
+        else:
+            share.handle_failure(node, ConnectionLost("no response"), self.world.event_queue.now_ms)
         self._process_records()
         self._fetch()
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.runtime.ports import ExplainedRebalance
 from konvene.sim.world.world import MembershipListener
@@ -61,7 +61,7 @@ class Outcome:
     steps: int = 0
     wall_s: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the outcome for JSON."""
         fields = dataclasses.asdict(self)
         fields["outages"] = sum(self.outages_ms.values())

@@ -181,7 +181,7 @@ def _exit_reason(code: int | None) -> str:
     return f"by {signal.Signals(-code).name}"
 
 
-def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
+def _serve(pipe: Connection, work: Callable[[J], R]) -> None:
     """Run the jobs that arrive in the pipe until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with quiet():
@@ -336,7 +336,7 @@ class Totals:
         self.checking_s += result.checking_s
         self.counts.update(result.counts)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the totals for JSON. Wall time is summed over the processes."""
         return {
             "runs": self.runs,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from konvene.sim.runs.run import FAULT_PHASE, Report, Run, simulate
 from konvene.sim.transcript.recorder import Recorder
@@ -43,7 +42,7 @@ class Shrunk:
             return [*lines, "No conversation with the coordinator alone reproduces it."]
         return [*lines, "By this scenario:", "", *self.scenario.splitlines()]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "invariant": self.invariant,
             "why": self.why,

@@ -138,7 +138,7 @@ class Plan:
         }  # fmt: skip
         return Options(parameters, {})
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         fields = {**dataclasses.asdict(self), "settings": dict(self.settings)}
         return fields | {"assignor": self.effective_assignor}
 

@@ -13,13 +13,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.shares.background_work import (
+    Answers,
     initialization_result,
     topics_without_error,
     with_alter_errors,
 )
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
-from konvene.groups.share.work import BeginDeletion, StateDeleted
+from konvene.groups.share.work import (
+    BeginDeletion,
+    OffsetsToAlter,
+    OffsetsToDelete,
+    StateDeleted,
+    StateToDelete,
+)
 from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -53,7 +60,7 @@ class Administration:
         self._call = RequestContext(version, client.name, "/10.0.0.1")
         BEGIN[type(request)](self)
 
-    def _submit(self, request: Any, proceed: Callable[[Any], None]) -> None:
+    def _submit(self, request: object, proceed: Callable[[Any], None]) -> None:
         """Submit a request to the group coordinator. An error is the response; otherwise `proceed` is
         called."""
 
@@ -71,7 +78,7 @@ class Administration:
     def alter(self) -> None:
         overtaken: set[SharePartitionKey] = set()
 
-        def begin(intended: Any) -> None:
+        def begin(intended: OffsetsToAlter) -> None:
             if not intended.requests:
                 self.respond(intended.response)
                 return
@@ -79,11 +86,11 @@ class Administration:
             answers = self.deliveries.work._submit_all(intended.requests, overtaken)
             answers.listen(lambda answers: complete(intended, answers))
 
-        def complete(intended: Any, answers: Any) -> None:
+        def complete(intended: OffsetsToAlter, answers: Answers) -> None:
             completion = initialization_result(self.request.group_id, answers, overtaken)
             self._submit(completion, lambda _: finish(intended, answers))
 
-        def finish(intended: Any, answers: Any) -> None:
+        def finish(intended: OffsetsToAlter, answers: Answers) -> None:
             if not overtaken:
                 self._check_altered(intended.requests, with_alter_errors(intended.response, answers))
             self.respond(with_alter_errors(intended.response, answers))
@@ -114,14 +121,14 @@ class Administration:
                 self.node.report_violation(InvariantViolation("AlteredOffsetsAreApplied", why))
 
     def delete_offsets(self) -> None:
-        def begin(intended: Any) -> None:
+        def begin(intended: OffsetsToDelete) -> None:
             if not intended.requests:
                 self.respond(intended.response)
             else:
                 answers = self.deliveries.work._submit_all(intended.requests)
                 answers.listen(lambda answers: complete(intended, answers))
 
-        def complete(intended: Any, answers: Any) -> None:
+        def complete(intended: OffsetsToDelete, answers: Answers) -> None:
             completion = StateDeleted(self.request.group_id, topics_without_error(answers))
             self._submit(completion, lambda _: self.respond(intended.response))
 
@@ -134,7 +141,7 @@ class Administration:
         partitions."""
         names = list(self.request.groups_names)
 
-        def delete_next(answers: Any) -> None:
+        def delete_next(answers: Answers) -> None:
             if any(answer.error for answer in answers.values()):
                 return
             if names:
@@ -142,7 +149,7 @@ class Administration:
             else:
                 self._submit(self.request, self.respond)
 
-        def begin(intended: Any) -> None:
+        def begin(intended: StateToDelete) -> None:
             if intended.requests:
                 self.deliveries.work._submit_all(intended.requests).listen(delete_next)
             else:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from konvene.delivery.contract import (
     Acknowledged,
@@ -82,7 +81,7 @@ class DeliveryLedger:
         """The alteration by an administrator that was written since the last load."""
         self.log: ReadLog | None = None
         """The log of the partition, if it exists."""
-        self._pending: dict[int, tuple[Any, str, list[int]]] = {}
+        self._pending: dict[int, tuple[object, str, list[int]]] = {}
         """Pending writes by the id of their ticket: the ticket, the member, and the offsets."""
         self._delivery_limit = 0
         self._largest_batch = MAX_BATCH_RECORDS

@@ -26,6 +26,7 @@ from konvene.configs import BrokerConfig
 from konvene.delivery.contract import Acknowledged, Acquired, AcquireMode, Change, Terms
 from konvene.delivery.partition import SharePartition
 from konvene.errors import Errors
+from konvene.records.coordinator import Record as StateRecord
 from konvene.shard.contract import Context
 from konvene.shard.image import Topic, Topics
 from konvene.share_state.requests import Initialize, Read, SharePartitionKey, Write
@@ -56,7 +57,7 @@ class SharePartitionRun:
         self.acquired: list[tuple[int, Acquired, int]] = []
         self._config, _ = BrokerConfig.load()
         self._topics = Topics([TOPIC])
-        self._log: list[Any] = []
+        self._log: list[StateRecord] = []
         self.terms = Terms(lock_ms=1_000, delivery_count_limit=5, max_record_locks=2_000)
         self.state = ShareStateShard()
         self._submit(Initialize(KEY, 1, 0))
@@ -65,7 +66,7 @@ class SharePartitionRun:
     def __repr__(self) -> str:
         return f"<{self.core!r}>"
 
-    def _submit(self, request: Any) -> Any:
+    def _submit(self, request: object) -> Any:
         outcome = self.state.handle(request, Context(self.now_ms, self._config, 1, topics=self._topics))
         self._log.extend(outcome.records)
         for record in outcome.records:

@@ -68,7 +68,7 @@ class _GroupCoordinator:
     def core(self) -> Any:
         return self._runtime.core
 
-    def inform(self, completion: Any) -> None:
+    def inform(self, completion: object) -> None:
         world = self._deliveries.node.world
         if self._deliveries.loop.alive and self._runtime in (world.runtime, *world.deposed):
             self._runtime.coordinator.inform(completion)
@@ -123,11 +123,15 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         if event.kind == "loaded":
             self._drop_lost_alterations(event)
         self.world.counts["log cut"] = self.log.cut
-        reinitializes = isinstance(event.request, Initialize) and self.world.options["hostile"]
-        if event.batch is not None and event.request in self.altering:
-            self.ledger(event.request.key).alteration = event.request
-        elif event.batch is not None and (reinitializes or isinstance(event.request, Delete)):
-            self.ledgers.pop(event.request.key, None)  # A hostile client may have read it before.
+        request = event.request
+        if event.batch is None:
+            return
+        if isinstance(request, Initialize) and request in self.altering:
+            self.ledger(request.key).alteration = request
+        elif isinstance(request, Delete) or (
+            isinstance(request, Initialize) and self.world.options["hostile"]
+        ):
+            self.ledgers.pop(request.key, None)  # A hostile client may have read it before.
 
     def _drop_lost_alterations(self, event: StateEvent) -> None:
         """Drop alterations whose batch was lost before it was durable."""
@@ -136,7 +140,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
             if alteration is not None and (state is None or state.state_epoch != alteration.state_epoch):
                 ledger.alteration = None
 
-    def submit(self, request: Any, context: RequestContext) -> Deferred[Any]:
+    def submit(self, request: object, context: RequestContext) -> Deferred[Any]:
         """Submit a request of a share partition or a group coordinator to the share coordinator."""
         world = self.world
         fails = world.conditions["write.fails"]

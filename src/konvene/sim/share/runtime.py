@@ -16,7 +16,7 @@ from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
 from konvene.shard.contract import Context, Effect, Outcome
 from konvene.share_state.pruning import DELETE_RECORDS
-from konvene.share_state.requests import SharePartitionKey
+from konvene.share_state.requests import Answer, SharePartitionKey, StateAnswer, SummaryAnswer
 from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import SharePartitionState
 from konvene.sim.event_queue import EventQueue
@@ -37,7 +37,7 @@ def in_log(state: SharePartitionState) -> SharePartitionState:
     return state._replace(highest_state_epoch=0, highest_leader_epoch=0, updates=0)
 
 
-def _decode(key: Any, value: Any) -> Any:
+def _decode(key: bytes | None, value: bytes | None) -> object:
     return decode_record(key or b"", value, SHARE_STATE_RECORDS)
 
 
@@ -49,9 +49,9 @@ class StateEvent:
     runtime: ShareStateRuntime
     before: States
     after: States
-    request: Any = None
+    request: object = None
     """The request, the completion, or the key of the timer."""
-    answer: Any = None
+    answer: Answer | StateAnswer | SummaryAnswer | None = None
     batch: Batch | None = None
     waiter: int = 0
     lost: int = 0
@@ -99,14 +99,14 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
         for response in waiting:
             response.resolve(Errors.NOT_COORDINATOR)
 
-    def submit(self, request: Any, call: RequestContext) -> Deferred[Any]:
+    def submit(self, request: object, call: RequestContext) -> Deferred[Any]:
         """Submit a request, as `Coordinator.submit`."""
         response: Deferred[Any] = Deferred()
         self._waiting[response] = None
         self.ask(request, call, lambda answer: self._resolve(response, answer))
         return response
 
-    def _resolve(self, response: Deferred[Any], answer: Any) -> None:
+    def _resolve(self, response: Deferred[Any], answer: object) -> None:
         self._waiting.pop(response, None)
         response.resolve(answer)
 
@@ -138,7 +138,7 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
         return dict(self.core.states)
 
     def new_event(
-        self, kind: str, subject: Any, context: Context, outcome: Outcome | None, refused: Errors | None
+        self, kind: str, subject: object, context: Context, outcome: Outcome | None, refused: Errors | None
     ) -> StateEvent:
         if self.core.states != self.kept:
             self.failed(

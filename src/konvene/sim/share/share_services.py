@@ -23,6 +23,8 @@ from konvene.sim.share.recording import RecordingSharePartitions
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from konvene.configs import BrokerConfig
+    from konvene.shard.image import Topics
     from konvene.sim.event_queue import Entry
     from konvene.sim.share.node import ShareNode
     from konvene.sim.world.process import Process
@@ -44,13 +46,13 @@ class _Loop:
         self._event_queue = node.world.event_queue
         self.time = self._event_queue.time
 
-    def call_later(self, delay: float, call: Callable[..., Any], *args: Any) -> Entry:
+    def call_later(self, delay: float, call: Callable[..., object], *args: object) -> Entry:
         return self.call_at(self.time() + delay, call, *args)
 
-    def call_at(self, when: float, call: Callable[..., Any], *args: Any) -> Entry:
+    def call_at(self, when: float, call: Callable[..., object], *args: object) -> Entry:
         return self._event_queue.call_at(when, self._call, call, *args)
 
-    def _call(self, call: Callable[..., Any], *args: Any) -> None:
+    def _call(self, call: Callable[..., object], *args: object) -> None:
         if self.alive:
             call(*args)
 
@@ -91,7 +93,7 @@ class _Catalogue:
         self.state = node
 
     @property
-    def topics(self) -> Any:
+    def topics(self) -> Topics:
         return self._node.world.topics
 
     def feature_level(self, feature: str) -> int:
@@ -103,17 +105,17 @@ class _Settings:
 
     def __init__(self, node: ShareNode) -> None:
         self.node = node
-        self._config: Any = None
-        self._group_configs: Any = None
+        self._config: BrokerConfig | None = None
+        self._group_configs: GroupConfigs | None = None
 
     @property
-    def config(self) -> Any:
+    def config(self) -> BrokerConfig:
         return self.node.world.config
 
     @property
     def group_configs(self) -> GroupConfigs:
         """The settings of each group; the same object until the broker's settings change."""
-        if self._config is not self.config:
+        if self._group_configs is None or self._config is not self.config:
             world, self._config = self.node.world, self.config
             settings = {"share.auto.offset.reset": "earliest"}
             if world.options["read.committed"]:
@@ -122,7 +124,7 @@ class _Settings:
                 settings["errors.deadletterqueue.topic.name"] = "dlq.lost"
             names = {f"g{number + 1}": settings for number in range(world.options["groups"])}
             self._group_configs = GroupConfigs(self.config, names)
-        return cast("GroupConfigs", self._group_configs)
+        return self._group_configs
 
 
 class Deliveries:

@@ -6,9 +6,9 @@ in the core's own table is found.
 
 from __future__ import annotations
 
-from typing import Any
-
 from konvene.errors import Errors
+from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from konvene.messages.end_txn import EndTxnRequest
 from konvene.sim.transactions.runtime import Event, as_logged
 from konvene.sim.world.event import InvariantViolation
 from konvene.transactions.expiry import EXPIRED, TIMED_OUT
@@ -160,7 +160,7 @@ class OwnersDecide(TransactionInvariant):
             )
 
 
-def _adds(was: Transaction | None, request: Any) -> Errors:
+def _adds(was: Transaction | None, request: AddOffsetsToTxnRequest) -> Errors:
     if was is not None and was.is_ending:
         return Errors.CONCURRENT_TRANSACTIONS
     if was is None or was.producer_id != request.producer_id:
@@ -168,7 +168,7 @@ def _adds(was: Transaction | None, request: Any) -> Errors:
     return Errors.NONE if was.producer_epoch == request.producer_epoch else Errors.PRODUCER_FENCED
 
 
-def _expected(was: Transaction | None, request: Any, version: int) -> Errors:
+def _expected(was: Transaction | None, request: EndTxnRequest, version: int) -> Errors:
     """Return the error code with which Kafka answers an EndTxn, for the transaction before it."""
     newer, same = version >= NEWER, "COMPLETE_COMMIT" if request.committed else "COMPLETE_ABORT"
     if was is None:

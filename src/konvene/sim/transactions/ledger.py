@@ -14,11 +14,14 @@ can check that every input record has exactly one committed output record. It ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from konvene.codec.schema import Struct
+from konvene.errors import Errors
 from konvene.internal_topics import OFFSETS_TOPIC
-from konvene.messages.end_txn import EndTxnRequest
-from konvene.messages.init_producer_id import InitProducerIdRequest
+from konvene.messages.end_txn import EndTxnRequest, EndTxnResponse
+from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from konvene.records.commits import Committed
 from konvene.records.transactional import InTransaction
 from konvene.shard.contract import Ending
 from konvene.sim.world.event import Event as GroupEvent
@@ -88,13 +91,13 @@ class Ledger:
 
     # --- fencing ---
 
-    def response_sent(self, request: Any, response: Any) -> None:
+    def response_sent(self, request: Struct, response: Struct | Errors) -> None:
         """Record the owner of a transactional id from a response of the coordinator."""
-        if getattr(response, "error_code", 1) or not isinstance(
-            request, InitProducerIdRequest | EndTxnRequest
+        if not isinstance(request, InitProducerIdRequest | EndTxnRequest) or not isinstance(
+            response, InitProducerIdResponse | EndTxnResponse
         ):
             return
-        if response.producer_id < 0 or not request.transactional_id:
+        if response.error_code or response.producer_id < 0 or not request.transactional_id:
             return
         name, owner = request.transactional_id, (response.producer_id, response.producer_epoch)
         before = self._owners.get(name, (-1, -1))
@@ -232,7 +235,7 @@ class Ledger:
 
     def _record_offsets_marker(self, event: GroupEvent, ending: Ending) -> None:
         batches = event.runtime.log.batches[:-1]
-        pending: dict[OffsetKey, Any] = {}
+        pending: dict[OffsetKey, Committed] = {}
         for batch in reversed(batches):
             if batch.ending is not None and batch.ending.producer_id == ending.producer_id:
                 break

@@ -54,6 +54,7 @@ from konvene.transactions.markers import (
     MarkersWritten,
     ProducerIdFetched,
 )
+from konvene.transactions.shard import TransactionShard
 from konvene.transactions.state import LAST_EPOCH, Transaction, to_record
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
             return version < BROKER_VERSION
         return version < FIRST_THAT_ADDS.get(type(request), 99)
 
-    def arrive(self, client: Process, request: Any, version: int, respond: Respond) -> None:
+    def arrive(self, client: Process, request: Struct, version: int, respond: Respond) -> None:
         """Handle a request about transactions."""
         if isinstance(request, ProduceRequest):
             self._produce(request, version, respond)
@@ -193,7 +194,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         else:
             self._submit(request, version, client.name, respond)
 
-    def _submit(self, request: Any, version: int, client_id: str, respond: Respond) -> None:
+    def _submit(self, request: Struct, version: int, client_id: str, respond: Respond) -> None:
         runtime, world = self.runtime, self.world
         fresh_id = -1
         if (
@@ -330,7 +331,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
                 world.latency_ms("marker.ms"), self._id_fetched, runtime, runtime.core, effect
             )
 
-    def _id_fetched(self, runtime: TransactionRuntime, core: Any, effect: Effect) -> None:
+    def _id_fetched(self, runtime: TransactionRuntime, core: TransactionShard, effect: Effect) -> None:
         if runtime.core is core and runtime is self.runtime:
             runtime.inform(ProducerIdFetched(effect.subject, self._fresh_id()))
 

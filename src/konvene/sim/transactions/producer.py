@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from konvene.codec.batches import Record, build
+from konvene.codec.schema import Struct
 from konvene.errors import Errors
 from konvene.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from konvene.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -95,7 +96,7 @@ class Producer:
         self._script = script
         self._resume(script, None)
 
-    def _resume(self, script: Script, response: Any) -> None:
+    def _resume(self, script: Script, response: tuple[Answer] | None) -> None:
         if self._script is not script:
             return
         try:
@@ -109,7 +110,7 @@ class Producer:
             request, version = step
             self.owner.send(request, version, lambda response: self._resume(script, (response,)))
 
-    def _request(self, request: Any, version: int) -> Generator[Any, Any, Any]:
+    def _request(self, request: Struct, version: int) -> Generator[Any, Any, Any]:
         """Send a request until its response has no retriable error. Raises `Aborted` for any other error."""
         while True:
             (response,) = yield request, version
@@ -246,7 +247,7 @@ def first_error(response: Answer, depth: int = 4) -> Errors | None:
     return Errors(_code(response, depth))
 
 
-def _code(response: Any, depth: int) -> int:
+def _code(response: object, depth: int) -> int:
     for name in ("error_code", "partition_error_code"):
         code: int = getattr(response, name, 0)
         if code:

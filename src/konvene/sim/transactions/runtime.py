@@ -90,12 +90,12 @@ class TransactionRuntime(ShardRuntime[Event, Transactions]):
         return dict(self.core.transactions)
 
     def new_event(
-        self, kind: str, subject: Any, context: Context, outcome: Outcome | None, refused: Errors | None
+        self, kind: str, subject: object, context: Context, outcome: Outcome | None, refused: Errors | None
     ) -> Event:
         if self.core.transactions != self.kept:
             why = f"{self.core.transactions} was {self.kept} and changed without a record"
             self.failed(InvariantViolation("TransactionsChangeByRecords", why))
-        answer: Any = refused
+        answer: object = refused
         if outcome is not None and kind != TIMER:
             answer = dict(outcome.replies).get(context.waiter)
         return Event(

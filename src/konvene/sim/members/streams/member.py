@@ -155,6 +155,7 @@ class StreamsMember(MachineMember, Application):
         else:
             if isinstance(answer, Errors):
                 answer = StreamsGroupHeartbeatResponse(error_code=answer)
+            assert isinstance(answer, StreamsGroupHeartbeatResponse)
             m.handle_response(answer, now_ms)
         self._unconfirmed = answer is None or bool(getattr(answer, "error_code", 0))
         if m.epoch != before:
