@@ -36,7 +36,7 @@ class Waiting(NamedTuple):
 
     api: Api
     version: int
-    answer: asyncio.Future[Any]
+    answer: asyncio.Future[Struct]
     timer: asyncio.TimerHandle | None
 
 
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         correlation_id = self._write(request, api, version)
         loop = self._loop
         assert loop is not None
-        answer: asyncio.Future[Any] = loop.create_future()
+        answer: asyncio.Future[Struct] = loop.create_future()
         wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
         timer = loop.call_later(wait_ms / 1000, self._expire, correlation_id, wait_ms)
         self._waiting[correlation_id] = Waiting(api, version, answer, timer)

@@ -162,7 +162,6 @@ class RecordsHaveOneOwner(Invariant):
     def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
         self.ledgers: dict[SharePartitionKey, EndToEndLedger] = {}
-        self._awake_s = 0.0
         if run.parameters.share.groups:
             run.host.make_share_partitions = self._make_share_partitions
 
@@ -357,7 +356,7 @@ class AvailableRecordsAreDelivered(Invariant):
 
     def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
-        self._since: dict[Any, float] = {}
+        self._since: dict[object, float] = {}
 
     def began(self) -> None:
         self._since.clear()

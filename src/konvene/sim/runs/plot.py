@@ -15,6 +15,7 @@ from konvene.sim.runs.meter import Outcome
 from konvene.sim.runs.what_if import Plan
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["FORMATS", "plot", "save"]
@@ -63,7 +64,7 @@ def save(figure: Figure, file: Path) -> None:
     figure.savefig(file, facecolor=SURFACE, metadata=metadata)
 
 
-def _panel(panel: Any, title: str, plan: Plan, outcome: Outcome) -> None:
+def _panel(panel: Axes, title: str, plan: Plan, outcome: Outcome) -> None:
     xs, ys = _steps(plan, outcome)
     panel.set_facecolor(SURFACE)
     panel.fill_between(xs, ys, step="post", color=LINE, alpha=0.15, linewidth=0)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.groups.shard import GroupShard
 from konvene.groups.share.work import DeletedTopics
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import Deferred
@@ -65,7 +66,7 @@ class _GroupCoordinator:
         self._runtime = runtime
 
     @property
-    def core(self) -> Any:
+    def core(self) -> GroupShard:
         return self._runtime.core
 
     def inform(self, completion: object) -> None:

@@ -178,7 +178,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
     def must_arrive_in_order(self, request: Struct, version: int) -> bool:
         """Return True if a request must be dropped when its connection was closed before it arrives.
 
-        Before KIP-890 the epoch of a late request does not tell its transaction from the next one."""
+        Before KIP-890 the epoch of a late request does not distinguish its transaction from the next one."""
         if not self.handles(request) or isinstance(request, InitProducerIdRequest | ProduceRequest):
             return False
         if isinstance(request, EndTxnRequest):
