@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from konvene.codec.uuid import Uuid
 from konvene.configs.group_configs import GroupConfigs
@@ -34,6 +34,9 @@ from konvene.sim.world.event import (
     View,
     full_view,
 )
+
+if TYPE_CHECKING:
+    from konvene.groups.group_type import Group
 
 TOPICS = Topics(
     [Topic("orders", Uuid(b"orders".ljust(16, b"-")), 6), Topic("audit", Uuid(b"audit".ljust(16, b"-")), 2)]
