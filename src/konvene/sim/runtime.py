@@ -11,7 +11,7 @@ to which batch the log must be durable before a response may be sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -82,7 +82,7 @@ class _ObservedShard:
         runtime.decided(kind, request, context, outcome)
         return outcome
 
-    def expire(self, key: Hashable, context: Context) -> Outcome:
+    def expire(self, key: tuple[str, ...], context: Context) -> Outcome:
         runtime = self._runtime
         runtime.end_event()
         try:

@@ -6,7 +6,7 @@ is the same on either (`tests/sim/handovers/test_handovers.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from konvene.codec.schema import Struct
@@ -61,7 +61,7 @@ class Host:
         self.shard = GroupShard()
         self._settings, self._assignors = dict(settings), assignors
         self._log: list[object] = []
-        self._due: dict[Hashable, int] = {}
+        self._due: dict[Any, int] = {}
         self._earliest_ms = 0
         """Lower bound of all deadlines; most timers are re-armed before they expire."""
         self._requests = 0
