@@ -7,7 +7,7 @@ state before an event, and reveals decisions that change a group without a recor
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         """Deadline of each armed timer, in milliseconds of the event queue."""
         return {key: round(at * 1000) for key, at in self.coordinator.deadlines.items()}
 
-    def due_ms(self, key: Hashable) -> int | None:
+    def due_ms(self, key: tuple[str, ...]) -> int | None:
         """Return the time in ms until a timer expires; None if it is not armed."""
         at = self.coordinator.deadlines.get(key)
         return None if at is None else round(at * 1000) - self.event_queue.now_ms
