@@ -156,7 +156,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         self.undecided[context.waiter] = request
 
     def new_event(
-        self, kind: str, subject: object, context: Context, outcome: Outcome | None, refused: Errors | None
+        self, kind: str, subject: Any, context: Context, outcome: Outcome | None, refused: Errors | None
     ) -> Event:
         self._touched = touched = _touched(None if kind == TIMER else subject, outcome, self.log)
         event = Event(kind, self, self._view_before(touched), EMPTY_VIEW, outcome=outcome)

@@ -66,7 +66,7 @@ class SharePartitionRun:
     def __repr__(self) -> str:
         return f"<{self.core!r}>"
 
-    def _submit(self, request: object) -> Any:
+    def _submit(self, request: Initialize | Read | Write) -> Any:
         outcome = self.state.handle(request, Context(self.now_ms, self._config, 1, topics=self._topics))
         self._log.extend(outcome.records)
         for record in outcome.records:
