@@ -29,6 +29,12 @@ def test_broker_context_manager_starts_and_stops() -> None:
     assert not konvene.running
 
 
+def test_produce_rejects_a_single_value(konvene: Konvene) -> None:
+    """Its characters would become records."""
+    with pytest.raises(TypeError, match=r"for one record: \['hello'\]"):
+        konvene.produce("orders", "hello")
+
+
 def test_produce_records_and_consume(konvene: Konvene) -> None:
     """Text and bytes, by key, by partition or round-robin; `consume` waits for the requested count."""
     konvene.create_topic("orders", partitions=2, configs={"retention.ms": 60_000})

@@ -103,11 +103,21 @@ def test_failed_test_reports_rebalances_faults_and_log(run) -> None:  # type: ig
         ("konvene(setings={})", "konvene", "unexpected 'setings'; the marker is konvene(*"),
         ("konvene('orders')", "konvene", "unexpected 'orders'; the marker is konvene(*"),
         ("konvene(settings={'num.partitions': 2})", "konvene_shared", "konvene_shared takes no settings"),
-        ("konvene(settings={'num.partition': 2})", "konvene", "num.partition*"),
+        (
+            "konvene(settings={'num.partitons': 2})",
+            "konvene",
+            "test_it: marker konvene(settings=...): Unknown broker config name: num.partitons (did you mean "
+            "num.partitions?)",
+        ),
+        (
+            "konvene(settings={'num.partitions': 'x'})",
+            "virtual_konvene",
+            "marker konvene(settings=...): Invalid value x for configuration num.partitions: Not a number*",
+        ),
     ],
 )  # fmt: skip
 def test_invalid_marker_is_an_error(run, marker: str, fixture: str, message: str) -> None:  # type: ignore[no-untyped-def]
-    """The test errors at setup, with the reason."""
+    """The test errors at setup with one line, without a traceback."""
     result = run(f"""
         import pytest
 
@@ -117,6 +127,44 @@ def test_invalid_marker_is_an_error(run, marker: str, fixture: str, message: str
     """)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"*{message}*"])
+    result.stdout.no_fnmatch_line("*During handling*")
+    result.stdout.no_fnmatch_line(">*")
+
+
+def test_shared_broker_keeps_topics_and_groups_of_wider_fixtures(run) -> None:  # type: ignore[no-untyped-def]
+    """Also if a test creates no topic of its own."""
+    result = run("""
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def orders(konvene_session):
+            konvene_session.create_topic("orders")
+            konvene_session.produce("orders", ["a"])
+            return "orders"
+
+        def test_wider(konvene_session, orders):
+            assert konvene_session.topics() == {"orders": 1}
+
+        def test_own(konvene_shared):
+            konvene_shared.create_topic("more")
+
+        def test_none(konvene_shared):
+            assert "more" not in konvene_shared.topics()
+
+        def test_kept(konvene_session, orders):
+            assert konvene_session.topics() == {"orders": 1}
+            assert [r.value for r in konvene_session.records("orders")] == [b"a"]
+    """)
+    result.assert_outcomes(passed=4)
+
+
+def test_shared_broker_without_topics_is_cleaned(run) -> None:  # type: ignore[no-untyped-def]
+    """There is nothing to delete."""
+    result = run("""
+        def test_it(konvene_shared):
+            pass
+    """)
+    result.assert_outcomes(passed=1)
 
 
 def test_plugin_imports_nothing_without_a_broker(run) -> None:  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -31,7 +31,7 @@ from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatReques
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
-from konvene.testing.node import HOST, Node
+from konvene.testing.node import HOST, Node, settings_text
 from konvene.testing.request_header import OWN_CLIENT
 from konvene.testing.thread import LoopThread
 
@@ -66,7 +66,7 @@ class Konvene:
     def __init__(
         self, settings: Mapping[str, object] | None = None, folder: Path | str | None = None
     ) -> None:
-        self.settings = {name: _text(value) for name, value in (settings or {}).items()}
+        self.settings = settings_text(settings or {})
         self.faults = Faults(self)
         self.log: list[str] = []
         self.port = 0
@@ -195,7 +195,7 @@ class Konvene:
         self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> None:
         """Create a topic. Raises `konvene.client.KafkaError`, such as TOPIC_ALREADY_EXISTS."""
-        texts = {key: _text(value) for key, value in (configs or {}).items()}
+        texts = settings_text(configs or {})
         self._with_client(lambda c: Admin(c).create_topic(name, partitions=partitions, configs=texts))
 
     def delete_topic(self, name: str) -> None:
@@ -213,7 +213,11 @@ class Konvene:
         self, topic: str, values: Iterable[str | bytes | None], *, key: str | bytes | None = None,
         partition: int | None = None,
     ) -> list[Produced]:  # fmt: skip
-        """Write records in order. `key` or `partition` selects the partition; otherwise round-robin."""
+        """Write records in order. `key` or `partition` selects the partition; otherwise round-robin.
+
+        Raises TypeError if `values` is one value instead of a list."""
+        if isinstance(values, str | bytes):
+            raise TypeError(f"produce() writes a list of values; for one record: [{values!r}]")
 
         async def work(cluster: Cluster) -> list[Produced]:
             async with Producer(cluster) as producer:
@@ -312,19 +316,28 @@ class Konvene:
             return [each for each in self._rebalances_before_stop if group in (None, each.group)]
         return self.with_broker(lambda broker: rebalance_history(broker, group))
 
-    def clean(self) -> None:
-        """Cancel all faults and delete all groups and topics, except internal ones."""
+    def groups(self) -> list[str]:
+        """Return the names of all groups."""
+        return self._with_client(lambda c: _group_names(Admin(c)))
+
+    def clean(self, *, keep_topics: Collection[str] = (), keep_groups: Collection[str] = ()) -> None:
+        """Cancel all faults and delete all groups and topics, except internal ones and those to keep."""
         self.faults.clear()
         self.faults.log.clear()
 
         async def work(cluster: Cluster) -> None:
             admin = Admin(cluster)
             for listing in await admin.list_groups():
-                await _remove_group(admin, listing)
-            names = [topic.name for topic in await admin.list_topics()]
-            await admin.delete_topics([name for name in names if not name.startswith(INTERNAL)])
+                if listing.group_id not in keep_groups:
+                    await _remove_group(admin, listing)
+            names = {topic.name for topic in await admin.list_topics()}.difference(keep_topics)
+            await admin.delete_topics(name for name in names if not name.startswith(INTERNAL))
 
         self._with_client(work)
+
+
+async def _group_names(admin: Admin) -> list[str]:
+    return sorted(listing.group_id for listing in await admin.list_groups())
 
 
 async def _remove_group(admin: Admin, listing: GroupListing) -> None:
@@ -353,10 +366,6 @@ async def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
             return False
         await asyncio.sleep(POLL_INTERVAL_S)
     return True
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

@@ -54,6 +54,14 @@ class SynchronousDisk(DiskThreads):
         return done
 
 
+def settings_text(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return settings with their values as Kafka's text: `true` for True."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
+
+
 class Node:
     """A broker from its start to its stop or crash."""
 

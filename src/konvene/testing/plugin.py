@@ -1,8 +1,8 @@
 """Pytest plugin: broker fixtures, a marker for their settings, and a section in the reports of failed tests.
 
     konvene           a broker for this test alone
-    konvene_shared    the broker of the session, emptied after each test that uses it
-    konvene_session   the broker of the session, never emptied, for fixtures of a wider scope
+    konvene_shared    the broker of the session; what a test creates is removed after it
+    konvene_session   the broker of the session, never cleaned, for fixtures of a wider scope
     virtual_konvene   a broker in virtual time, for code that uses `konvene.client`
 
 The marker `konvene` takes `settings` (Kafka's names), `topics` (partition counts by name) and `folder` (True
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Generator, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -53,6 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
 
 
+def _reject(request: pytest.FixtureRequest, why: str) -> NoReturn:
+    """Fail the test at setup, with one line and no traceback."""
+    pytest.fail(f"{request.node.nodeid}: {why}", pytrace=False)
+
+
 class MarkerSettings:
     """Settings, topics and storage that a test's `konvene` markers request; the closest marker wins."""
 
@@ -64,12 +69,25 @@ class MarkerSettings:
             unknown = set(mark.kwargs) - {"settings", "topics", "folder"}
             if mark.args or unknown:
                 unexpected = ", ".join(map(repr, [*mark.args, *sorted(unknown)]))
-                raise pytest.UsageError(
-                    f"{request.node.nodeid}: unexpected {unexpected}; the marker is {MARKER}"
-                )
+                _reject(request, f"unexpected {unexpected}; the marker is {MARKER}")
             self.settings |= mark.kwargs.get("settings", {})
             self.topics |= mark.kwargs.get("topics", {})
             self.folder = mark.kwargs.get("folder", self.folder)
+        if self.settings:
+            self._check_settings(request)
+
+    def _check_settings(self, request: pytest.FixtureRequest) -> None:
+        from konvene.configs import BrokerConfig
+        from konvene.configs.errors import ConfigError
+        from konvene.testing.node import settings_text
+
+        errors: list[str] = []
+        try:
+            BrokerConfig.load(overrides=list(settings_text(self.settings).items()))
+        except ConfigError as error:
+            errors = [line.removeprefix("--set: ") for line in str(error).splitlines()]
+        if errors:
+            _reject(request, f"marker konvene(settings=...): {'; '.join(errors)}")
 
     def __repr__(self) -> str:
         return f"MarkerSettings({self.settings}, {self.topics}, folder={self.folder})"
@@ -98,19 +116,19 @@ def konvene_session() -> Iterator[Konvene]:
 
 @pytest.fixture
 def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> Iterator[Konvene]:
-    """Yield the session's broker; after the test its topics, groups and faults are removed."""
+    """Yield the session's broker; afterwards the topics and groups that the test added, and all faults, are
+    removed."""
     options = MarkerSettings(request)
     if options.settings or options.folder:
-        raise pytest.UsageError(
-            f"{request.node.nodeid}: konvene_shared takes no settings and no folder; use the fixture konvene"
-        )
+        _reject(request, "konvene_shared takes no settings and no folder; use the fixture konvene")
     konvene_session.start()
+    topics, groups = konvene_session.topics(), konvene_session.groups()
     for name, partitions in options.topics.items():
         konvene_session.create_topic(name, partitions=partitions)
     request.node.stash[BROKER] = konvene_session
     yield konvene_session
     konvene_session.start()
-    konvene_session.clean()
+    konvene_session.clean(keep_topics=topics, keep_groups=groups)
 
 
 @pytest.fixture
@@ -120,9 +138,7 @@ def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
 
     options = MarkerSettings(request)
     if options.folder:
-        raise pytest.UsageError(
-            f"{request.node.nodeid}: virtual_konvene keeps its data in memory and takes no folder"
-        )
+        _reject(request, "virtual_konvene keeps its data in memory and takes no folder")
     with virtual(options.settings, options.topics) as made:
         request.node.stash[BROKER] = made
         yield made

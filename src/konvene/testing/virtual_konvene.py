@@ -28,7 +28,7 @@ from konvene.sim.machine.loop import SimLoop
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
-from konvene.testing.node import Node
+from konvene.testing.node import Node, settings_text
 from konvene.testing.request_header import OWN_CLIENT
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class VirtualKonvene:
         topics: Mapping[str, int] | None = None,
         seed: int = 0,
     ) -> None:
-        self.settings = SETTINGS | {name: str(value) for name, value in (settings or {}).items()}
+        self.settings = SETTINGS | settings_text(settings or {})
         self.loop = SimLoop(Random(seed))
         self.faults = Faults(_VirtualBrokerControl(self))
         self.log: list[str] = []

@@ -160,6 +160,8 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics by name. Raises `KafkaError` for the first that cannot be deleted."""
         wanted = tuple(sorted(set(names)))
+        if not wanted:
+            return
 
         def versioned(connection: Connection) -> tuple[Struct, int]:
             version = connection.version_of(BY_NAME["DeleteTopics"].key)
