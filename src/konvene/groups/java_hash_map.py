@@ -25,6 +25,8 @@ DEFAULT_CAPACITY: Final = 16
 """The initial size of a Java HashMap without an expected number of keys."""
 POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(127, -1, -1))
 """Factors of the last code units of a string in its hash; that of the last one is 1."""
+LONGEST_CACHED_NAME: Final = 256
+"""Length of the longest names whose hashes are cached: at most 16 MB of names."""
 
 
 def hash_map_order(names: Collection[str]) -> list[str]:
@@ -53,10 +55,14 @@ def compute_if_absent_order(names: Sequence[str]) -> list[str]:
 
 
 def _by_bucket(names: Iterable[str], size: int) -> list[str]:
-    return sorted(names, key=lambda name: _spread_hash(name) & size - 1)
+    return sorted(names, key=lambda name: _hash_of(name) & size - 1)
 
 
-@lru_cache(maxsize=1 << 16)
+def _hash_of(name: str) -> int:
+    """Return `_spread_hash(name)`. Long names, which clients may choose, would fill the cache's memory."""
+    return _cached_hash(name) if len(name) <= LONGEST_CACHED_NAME else _spread_hash(name)
+
+
 def _spread_hash(text: str) -> int:
     """Return `String.hashCode` with its upper half mixed into the lower one, as HashMap does."""
     code = 0
@@ -69,3 +75,6 @@ def _spread_hash(text: str) -> int:
         code = code * pow(31, len(part), 1 << 32) + sum(map(mul, part, POWERS[-len(part) :]))
     code &= 0xFFFFFFFF
     return code ^ code >> 16
+
+
+_cached_hash = lru_cache(maxsize=1 << 16)(_spread_hash)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from konvene.groups.consumer import classic_members
-from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
-from konvene.groups.consumer.group import ConsumerGroup
+from konvene.groups.consumer.current_assignment import MemberState
+from konvene.groups.consumer.group import ConsumerGroup, Member
 from konvene.groups.modern.decision import ModernDecision
 from konvene.sim.runs.run import Run, simulate
 from konvene.sim.transcript.scenario import Scenario
@@ -45,7 +45,8 @@ def test_released_partition_with_a_new_owner_breaks_compaction(
     runtime = scenario.life.runtime
     assert_compaction_changes_nothing(runtime, Random(1), most=40)
 
-    def release(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> None:
+    def release(group: ConsumerGroup, member: Member) -> None:
+        current = member.current
         for topic, partitions in (*current.assigned.items(), *current.pending_revocation.items()):
             for partition in partitions:
                 group.owners.get(topic, {}).pop(partition, None)
