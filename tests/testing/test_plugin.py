@@ -131,6 +131,22 @@ def test_invalid_marker_is_an_error(run, marker: str, fixture: str, message: str
     result.stdout.no_fnmatch_line(">*")
 
 
+def test_markers_settings_are_checked_with_the_defaults_of_a_test_broker(run) -> None:  # type: ignore[no-untyped-def]
+    """Its lower limits are shorter than Kafka's."""
+    result = run("""
+        import pytest
+
+        @pytest.mark.konvene(settings={"group.share.record.lock.duration.ms": 2000})
+        def test_locks(konvene):
+            pass
+
+        @pytest.mark.konvene(settings={"group.max.session.timeout.ms": 3000})
+        def test_sessions(virtual_konvene):
+            pass
+    """)
+    result.assert_outcomes(passed=2)
+
+
 def test_shared_broker_keeps_topics_and_groups_of_wider_fixtures(run) -> None:  # type: ignore[no-untyped-def]
     """Also if a test creates no topic of its own."""
     result = run("""

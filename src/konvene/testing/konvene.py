@@ -31,7 +31,7 @@ from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatReques
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
-from konvene.testing.node import HOST, Node, settings_text
+from konvene.testing.node import HOST, Node, check_values, settings_text
 from konvene.testing.request_header import OWN_CLIENT
 from konvene.testing.thread import LoopThread
 
@@ -216,8 +216,7 @@ class Konvene:
         """Write records in order. `key` or `partition` selects the partition; otherwise round-robin.
 
         Raises TypeError if `values` is one value instead of a list."""
-        if isinstance(values, str | bytes):
-            raise TypeError(f"produce() writes a list of values; for one record: [{values!r}]")
+        check_values(values)
 
         async def work(cluster: Cluster) -> list[Produced]:
             async with Producer(cluster) as producer:

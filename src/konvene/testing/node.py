@@ -62,6 +62,17 @@ def settings_text(settings: Mapping[str, object]) -> dict[str, str]:
     }
 
 
+def broker_config(settings: Mapping[str, str]) -> BrokerConfig:
+    """Return the broker's settings: these, and `DEFAULTS`. Raises `ConfigError`."""
+    return BrokerConfig.load(overrides=list((DEFAULTS | dict(settings)).items()))[0]
+
+
+def check_values(values: object) -> None:
+    """Raise TypeError if `values` of records is one value instead of several: it would be taken apart."""
+    if isinstance(values, str | bytes):
+        raise TypeError(f"produce() writes a list of values; for one record: [{values!r}]")
+
+
 class Node:
     """A broker from its start to its stop or crash."""
 
@@ -73,7 +84,7 @@ class Node:
         self._path = path
         self._host = host
         self._faults = faults
-        config, _ = BrokerConfig.load(overrides=list((DEFAULTS | dict(settings)).items()))
+        config = broker_config(settings)
         new = not disk.exists(f"{path}/{META_NAME}")
         cluster, directory_id = (str(Uuid(environment.fresh_uuid().bytes)) if new else "" for _ in range(2))
         directory = LogDirectory.open(disk, path, Identity(cluster, config["node.id"], directory_id))

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 BROKER: pytest.StashKey[Konvene | VirtualKonvene] = pytest.StashKey()
 """Stash key of a test's broker, for its report."""
 
+REMAINS: pytest.StashKey[set[str]] = pytest.StashKey()
+"""Stash key of the groups that could not be removed after their test, since a client still ran."""
+
 MARKER = "konvene(settings={}, topics={}, folder=False): settings, topics and storage of the test's broker"
 MAX_REPORT_LINES = 40
 
@@ -77,13 +80,12 @@ class MarkerSettings:
             self._check_settings(request)
 
     def _check_settings(self, request: pytest.FixtureRequest) -> None:
-        from konvene.configs import BrokerConfig
         from konvene.configs.errors import ConfigError
-        from konvene.testing.node import settings_text
+        from konvene.testing.node import broker_config, settings_text
 
         errors: list[str] = []
         try:
-            BrokerConfig.load(overrides=list(settings_text(self.settings).items()))
+            broker_config(settings_text(self.settings))
         except ConfigError as error:
             errors = [line.removeprefix("--set: ") for line in str(error).splitlines()]
         if errors:
@@ -122,13 +124,15 @@ def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> 
     if options.settings or options.folder:
         _reject(request, "konvene_shared takes no settings and no folder; use the fixture konvene")
     konvene_session.start()
-    topics, groups = konvene_session.topics(), konvene_session.groups()
+    remains = request.config.stash.setdefault(REMAINS, set())
+    topics, groups = konvene_session.topics(), set(konvene_session.groups()) - remains
     for name, partitions in options.topics.items():
         konvene_session.create_topic(name, partitions=partitions)
     request.node.stash[BROKER] = konvene_session
     yield konvene_session
     konvene_session.start()
     konvene_session.clean(keep_topics=topics, keep_groups=groups)
+    remains.update(set(konvene_session.groups()) - groups)
 
 
 @pytest.fixture

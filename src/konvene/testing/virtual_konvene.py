@@ -28,7 +28,7 @@ from konvene.sim.machine.loop import SimLoop
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
-from konvene.testing.node import Node, settings_text
+from konvene.testing.node import Node, check_values, settings_text
 from konvene.testing.request_header import OWN_CLIENT
 
 if TYPE_CHECKING:
@@ -183,14 +183,17 @@ class VirtualKonvene:
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> None:
-        texts = {key: str(value) for key, value in (configs or {}).items()}
+        texts = settings_text(configs or {})
         async with self.cluster(OWN_CLIENT) as cluster:
             await Admin(cluster).create_topic(name, partitions=partitions, configs=texts)
 
     async def produce(
         self, topic: str, values: Iterable[str | bytes], *, partition: int | None = None
     ) -> None:
-        """Write records in order, to `partition` or else round-robin."""
+        """Write records in order, to `partition` or else round-robin.
+
+        Raises TypeError if `values` is one value instead of a list."""
+        check_values(values)
         async with (
             self.cluster(OWN_CLIENT) as cluster,
             Producer(cluster, clock_ms=self.clock_ms) as producer,
