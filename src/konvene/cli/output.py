@@ -87,7 +87,7 @@ def print_json(document: Mapping[str, object] | Sequence[object]) -> None:
 def print_json_line(document: Mapping[str, object], *, ascii_only: bool = False) -> None:
     """Print one document on one line (JSON Lines).
 
-    `ascii_only` escapes all other characters, also those that no encoding can represent."""
+    `ascii_only` escapes every character that is not ASCII, even if the encoding of the output has it."""
     escaped = ascii_only or sys.stdout.encoding.lower().replace("-", "") != "utf8"
     text = json.dumps(document, ensure_ascii=escaped, separators=(",", ":"), default=_plain)
     sys.stdout.write(text + "\n")

@@ -31,7 +31,7 @@ _MAX_IN_FLIGHT = 1_000
 
 
 class ProducerOptions(NamedTuple):
-    """Options of the producer."""
+    """The parsed options of `produce` that configure its producer."""
 
     compression_codec: str
     acks: str
@@ -269,7 +269,8 @@ class LineFormat(NamedTuple):
 
 
 def parse_properties(given: tuple[str, ...], known: Mapping[str, str]) -> dict[str, str]:
-    """Parse `key=value` pairs over the defaults; \\t and \\n are a tab and a newline, as in Kafka's tools."""
+    """Return the defaults `known`, overridden by the `key=value` texts in `given`. In values \\t and \\n mean
+    a tab and a newline, as in Kafka's tools. Raises UsageError for a key that is not in `known`."""
     out = dict(known)
     for text in given:
         key, separator, value = text.partition("=")

@@ -127,8 +127,10 @@ class Described(NamedTuple):
 async def _describe(
     admin: Admin, name: str, groups: GroupSelection, part: str, *, verbose: bool
 ) -> AnyDescribed | None:
-    """Request what the part of a description needs, for a group of any type; None if the group was deleted
-    since it was listed."""
+    """Describe a group of any type, and request what the table `part` (such as `offsets`) shows in addition.
+
+    Returns None if the group was listed, but has been deleted since. Fails if a group that was named on the
+    command line does not exist."""
     from konvene.client.errors import KafkaError
 
     try:
@@ -344,8 +346,8 @@ def _any_document(described: AnyDescribed, part: str | None) -> dict[str, object
 
 
 def _document(described: Described, part: str | None) -> dict[str, object]:
-    """Return the description as a JSON document. It includes `offsets` and `members` if `part` is that one or
-    None."""
+    """Return the description as a JSON document. It includes `offsets` or `members` if `part` selects that
+    field; both if `part` is None."""
     g = described.group
     out = group_document(g)
     if g.heartbeat_policy:

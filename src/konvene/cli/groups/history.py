@@ -96,7 +96,8 @@ async def _infer_all(cluster: Cluster, group: str, partition: int) -> PastRebala
 def table(rows: Sequence[RebalanceValue], notes: Sequence[str] = ()) -> Table:
     """Return a table with a row for each generation or epoch, and its causes as lines below the row.
 
-    LEADER is shown for classic groups only, TYPE only if the group has changed its type."""
+    LEADER is shown for classic groups only, TYPE only if the group has changed its type. `notes` are printed
+    to standard error."""
     types = {v.group_type for v in rows}
     classic = "classic" in types
     numbers = [

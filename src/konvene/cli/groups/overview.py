@@ -1,4 +1,4 @@
-"""What `konvene groups describe` shows alike of groups of every type: coordinator, state and epochs."""
+"""Output of `konvene groups describe` that all group types have in common: coordinator, state and epochs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def coordinator_cell(group: AnyGroup) -> str:
 
 
 def group_document(group: AnyGroup, **epochs: int | None) -> dict[str, object]:
-    """Return the fields that the JSON documents of all group types have. `epochs` are additional fields of
-    the type."""
+    """Return the fields that the JSON documents of all group types have, with the additional `epochs` of one
+    type, such as `topology_epoch`."""
     coordinator = group.coordinator
     return {
         "group": group.group_id,

@@ -233,7 +233,8 @@ def write_csv(plans: Mapping[str, Offsets], *, with_group: bool) -> str:
 
 
 def _cell(name: str) -> str:
-    """Quote a name as Kafka's CSV writer does: if it is long or has a character up to the comma."""
+    """Quote a name if Kafka's CSV writer does: if it is longer than 24 characters, or has one that is not
+    greater than `,`, such as a space or a quote."""
     if len(name) <= 24 and all(c > "," for c in name):
         return name
     doubled = name.replace('"', '""')

@@ -42,8 +42,8 @@ async def share_group(admin: Admin, name: str) -> ShareGroupDescription | None:
 
 
 async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | None:
-    """Request what the part `part` of a description needs (such as `offsets`); None if there is no such share
-    group."""
+    """Describe a share group, and request what the table `part` (such as `offsets`) shows in addition; None
+    if there is no such share group."""
     group = await share_group(admin, name)
     if group is None:
         return None
@@ -169,8 +169,8 @@ def _errors(described: DescribedShare) -> list[str]:
 
 
 def document(described: DescribedShare, part: str | None) -> dict[str, object]:
-    """Return the description as a JSON document. It includes `offsets` and `members` if `part` is that one or
-    None."""
+    """Return the description as a JSON document. It includes `offsets`, `members` or `in_flight` if `part`
+    selects that field; `offsets` and `members` if `part` is None."""
     g = described.group
     out = group_document(g)
     if part in (None, "members"):

@@ -74,8 +74,8 @@ class DescribedStreams(NamedTuple):
 
 
 async def describe(admin: Admin, name: str, *, part: str) -> DescribedStreams | None:
-    """Request what the part `part` of a description needs (such as `offsets`); None if there is no such
-    streams group."""
+    """Describe a streams group, and request what the table `part` (such as `offsets`) shows in addition; None
+    if there is no such streams group."""
     group = await described_or_none(
         admin.describe_streams_group(name, topology_description=part == "topology", pending_revocations=True)
     )
@@ -289,8 +289,8 @@ def notes(described: DescribedStreams) -> list[str]:
 
 
 def document(described: DescribedStreams, part: str | None) -> dict[str, object]:
-    """Return the description as a JSON document. It includes `offsets`, `members` and `topology` only if
-    `part` requests them."""
+    """Return the description as a JSON document. It includes `offsets`, `members` or `topology` if `part`
+    selects that field; `offsets` and `members` if `part` is None."""
     g = described.group
     out = group_document(g, topology_epoch=g.topology.epoch if g.topology else None) | {
         "warmups": warmup_count(g),

@@ -1,7 +1,7 @@
 """The topology of a streams group as a tree: what each subtopology reads, stores and writes.
 
 StreamsGroupDescribe of any broker contains all of it. If the broker also has a topology description
-(KIP-1331), the processors of each subtopology are shown, each children the one that feeds it."""
+(KIP-1331), the processors of each subtopology are shown as trees: below each one are those that it feeds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Requests of `konvene migrate check`: a group with its members, the topics and the settings of a cluster.
 
-DescribeGroups returns the subscription and assignment of each member, which is all that a log has of it
-except its timeouts. Other brokers lack some settings; these have konvene's defaults, which are Kafka's
-behaviour."""
+For classic groups DescribeGroups returns the subscription and assignment of each member. It does not return
+the timeouts of members, for which `TIMEOUT_MS` is assumed. Settings that the broker does not have get
+konvene's defaults, which are Kafka's behaviour."""
 
 from __future__ import annotations
 

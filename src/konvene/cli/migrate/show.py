@@ -163,7 +163,7 @@ def _sort_key(unit: str) -> tuple[str, int]:
 
 
 def catalogue_tables() -> list[Table]:
-    """Return the tables of all blockers, of all notes, and of the client releases that can migrate."""
+    """Return three tables: all blockers, all notes, and the Kafka Streams releases (see `releases`)."""
     found = []
     for blocks, head in ((True, "BLOCKER"), (False, "NOTE")):
         rows = [row for row in ADVICE if row.blocks is blocks]
@@ -177,8 +177,8 @@ def _row(row: Advice) -> list[str]:
 
 
 def releases() -> Table:
-    """Return a table of Kafka Streams releases by the version of the user data that they send with the
-    classic protocol."""
+    """Return a table of Kafka Streams releases, one row for each version of the user data that they send with
+    the classic protocol; CAN-MIGRATE is when members of these releases can migrate online."""
     from konvene.groups.streams.classic.client_versions import RELEASES
 
     columns = ["KAFKA-STREAMS", "USER-DATA", "REBALANCES", "NEW-FIELDS", "CAN-MIGRATE"]
@@ -196,7 +196,8 @@ def has_findings(results: Sequence[DryRun]) -> bool:
 
 
 def catalogue_document() -> dict[str, object]:
-    """Return all blockers and notes, and the client releases that can migrate, as a JSON document."""
+    """Return a JSON document with all blockers and notes, all Kafka Streams releases, and the first of these
+    that can migrate."""
     from konvene.groups.streams.classic.client_versions import FIRST_MIGRATING_RELEASE, RELEASES
 
     return {

@@ -15,7 +15,7 @@ CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
 
 
 class Bounds(NamedTuple):
-    """Size of the model."""
+    """Bounds of the search: the options of `model-check` that limit the model."""
 
     members: int
     partitions: int

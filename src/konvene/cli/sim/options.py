@@ -140,7 +140,8 @@ def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _client_types(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the transactional and share types of --groups; at level 2 the seed draws all others."""
+    """Return the combinations in --groups with transactional or share types, for level 2; the seed draws all
+    others. If there are none, return a single empty combination."""
     from konvene.sim.members import shares, transacts
 
     return tuple(kinds for kinds in _kinds(text) if transacts(kinds) or shares(kinds)) or ((),)

@@ -74,8 +74,8 @@ def _drawn(result: Result) -> list[str]:
 
 
 def violation_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return lines about a violation: the invariant, the events before it and the commands to reproduce
-    it."""
+    """Return lines about `found`, the JSON document of a violation: the invariant, the events before it and
+    the commands to reproduce it."""
     where = "" if found["step"] is None else f" at step {found['step']}"
     command = found["command"]
     lines = [f"{found['invariant']} was violated{where}: {found['why']}", "", "Events before it:"]

@@ -126,7 +126,7 @@ class OrderedEpochs(ModernInvariant[G]):
 
 
 class AssignedWhenEmpty(ModernInvariant[G]):
-    """The assignment of an empty group is of the group's epoch, and has no targets."""
+    """The assignment epoch of an empty group is its group epoch, and it has no target assignments."""
 
     def after(self, event: Event) -> None:
         for _, _, group in touched_groups(event, self.group_type):
@@ -138,8 +138,8 @@ class AssignedWhenEmpty(ModernInvariant[G]):
 
 
 class ConsistentIndexes(ModernInvariant[G]):
-    """An instance id has one member, and every index of a group equals one that is rebuilt from its
-    members."""
+    """At most one member has a given instance id, and every index of a group equals one that is rebuilt from
+    its members."""
 
     indexes: tuple[str, ...]
     """Attributes of the group that are derived from its members."""
@@ -392,8 +392,8 @@ class CacheableResponses(ModernInvariant[G]):
 
 
 class FencedCommits(ModernInvariant[G]):
-    """A commit is accepted at the member's epoch; at an older one, for partitions that the member owned by
-    then."""
+    """A commit is accepted at the member's epoch; at an older one, for partitions that the member has owned
+    at least since that epoch."""
 
     def owned_since(self, group: G, member: Any, topic: Topic, partition: int) -> int | None:
         """Return the epoch since which a member owns a partition of a topic; None if it does not own it."""

@@ -82,8 +82,8 @@ class OnlyMembersCommit(Invariant):
 class OffsetsAreTheLastCommitted(Invariant):
     """O2: stored and fetched offsets are those of the last accepted commits. O5: an offset is removed only
     when it, its group or its topic is deleted, or when it expires; no restart and no rebalance removes it.
-    O3, O4: offsets of open transactions are reported as unstable, if requested, and take effect with the end
-    of the transaction; of all commits the last one in the log counts."""
+    O3, O4: offsets of an open transaction take effect when it is committed; until then a fetch that requires
+    stable offsets gets UNSTABLE_OFFSET_COMMIT. Of all commits for a partition the last in the log counts."""
 
     def __init__(self) -> None:
         self.expected: dict[OffsetKey, Entry] = {}
@@ -214,8 +214,8 @@ class OffsetsAreTheLastCommitted(Invariant):
     # --- responses ---
 
     def _record_response(self, event: Event) -> list[OffsetKey]:
-        """Record the changes that a response accepts, and check fetched offsets. Return the accepted commits
-        that were not stored."""
+        """Record the commits and deletions that a response confirms, or check the offsets in it. Return the
+        partitions whose accepted commits the group has not stored."""
         if event.api == "OffsetCommit":
             return self._record_commit(event)
         if event.api == "TxnOffsetCommit":

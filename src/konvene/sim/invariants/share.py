@@ -48,7 +48,7 @@ class ShareGroupsAreStored(Invariant):
 
 
 class ShareEpochsAreInOrder(OrderedEpochs[ShareGroup]):
-    """M2: of share groups, group epoch >= assignment epoch >= each member epoch, and none of them
+    """M2: in a share group, group epoch >= assignment epoch >= each member epoch, and none of them
     decreases."""
 
     group_type = ShareGroup

@@ -290,7 +290,9 @@ class ConsumerMember(Member):
             self.send_commit(request, lambda error: self._run_callback(next_partitions), 1_000)
 
     def _run_callback(self, next_partitions: set[TopicIdPartition]) -> None:
-        """Run the application's revocation callback, which may take longer than the rebalance timeout."""
+        """Run the application's revocation callback, then own `next_partitions`.
+
+        The callback may take longer than the rebalance timeout."""
         if not self._reconciling:
             return
         longest_ms = self.world.options["slow.callback"] * self.rebalance_ms
@@ -332,7 +334,10 @@ class ConsumerMember(Member):
         self.own({(by_id[topic].name, p) for topic, p in partitions if topic in by_id})
 
     def _poll_timeout(self, reconciliation: tuple[int, int], remaining_ms: int) -> None:
-        """Leave the group because `max.poll.interval.ms` passed; rejoin after `remaining_ms` more."""
+        """Leave the group because `max.poll.interval.ms` passed during a revocation callback.
+
+        Rejoin when that callback ends, after another `remaining_ms`. Does nothing if `reconciliation`, which
+        identifies the reconciliation that called it, is complete."""
         if not self._reconciling or reconciliation != self._reconciliation_id() or self.state != "in":
             return
         epoch = LEAVE if self.instance_id is None else LEAVE_STATIC

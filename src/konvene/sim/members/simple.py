@@ -37,8 +37,8 @@ LAST_WITH_RETENTION_TIME = 4
 
 
 class SimpleClient(Process):
-    """A client that commits and fetches offsets as a tool does; for other groups than its own only offset
-    0."""
+    """A client that commits and fetches offsets as a tool does. In a group that is not its own it commits
+    offset 0 only."""
 
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name)

@@ -73,7 +73,9 @@ class TransactionalMember(Member):
             super().read()
 
     def commit_request(self, generation: int, instance_id: str | None) -> TxnOffsetCommitRequest | None:
-        """Return a TxnOffsetCommit with all uncommitted positions; None if none, or in a transaction."""
+        """Return a TxnOffsetCommit request with all uncommitted positions.
+
+        Return None if there are none, or if the producer is not ready, as during a transaction."""
         if self.producer is None or not self.producer.is_ready:
             return None
         label = self.producer.label()
@@ -105,7 +107,9 @@ class TransactionalMember(Member):
         done: Callable[[Errors | None], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Run a transaction; `done` is called with its error, or with None after `timeout_ms`."""
+        """Commit the offsets in `request` and write output records in one transaction.
+
+        `done` is called once: with the error of the transaction, or with None after `timeout_ms`."""
         assert self.producer is not None
         assert isinstance(request, TxnOffsetCommitRequest)
         ranges = self._ranges(request)

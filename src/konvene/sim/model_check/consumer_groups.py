@@ -13,7 +13,7 @@ interchangeable: states that differ only in their names are one, and partitions 
 `assign_symmetrically`, which depends only on the order of members in the group (the production assignors sort
 by name, and are checked with two members). Where even that is too large, the search ends at a depth.
 
-Simpler than the model of classic groups (`search`): no slow disk, no commits, no members under another's id.
+Left out: a slow disk, commits, and clients that use the member id of another one.
 """
 
 from __future__ import annotations

@@ -176,8 +176,8 @@ class StepCache:
 
 
 class _Timers:
-    """The timers that are armed, under the attribute that a coordinator of the runtime has: delays in ms by
-    key."""
+    """The armed timers of a step: `deadlines` has their delays in ms by key. A coordinator of the runtime has
+    an attribute of that name, which invariants read."""
 
     def __init__(self) -> None:
         self.deadlines: dict[Any, int] = {RETENTION: 1}
@@ -424,7 +424,8 @@ _API_OF: dict[type, int] = {JoinGroupRequest: JOIN, SyncGroupRequest: SYNC}
 
 
 def _history(invariants: list[Invariant], stored: ClassicGroup | None) -> dict[str, Any]:
-    """Return the fields of `Coordinator` that `_restore_history` needs, for the stored generation."""
+    """Return `leader_assignment` and `has_cause` of a `Coordinator`: what the invariants recorded of the
+    stored generation."""
     if stored is None:
         return {"leader_assignment": (), "has_cause": 0}
     assignments: dict[str, bytes] = {}

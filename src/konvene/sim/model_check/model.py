@@ -334,8 +334,8 @@ def _timed_out(client: Client, api: int) -> Client:
 
 
 def _failed_over(client: Client, *, disconnects: bool = False) -> Client:
-    """Return a client whose coordinator crashed: its pending request or, with `disconnects`, any times
-    out."""
+    """Return a client after the coordinator crashed: its pending request has timed out. With `disconnects` a
+    request or response that is under way is lost as well."""
     if client.exchange and client.exchange[0] == "waiting":
         return _timed_out(client, client.exchange[1])
     if disconnects and client.exchange:

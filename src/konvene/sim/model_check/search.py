@@ -278,8 +278,9 @@ class _Search:
         )
 
     def _repeat(self, state: State, violation: ViolatingStep) -> ViolatingStep:
-        """Return the violation of `state` once more, with the names of members and clients that the path to
-        it uses."""
+        """Return the violation that occurs when the moves of `state` are taken again, or else `violation`.
+
+        The new violation has the names of members and clients that the path to `state` uses."""
         try:
             for _ in self.model.moves(state):
                 continue

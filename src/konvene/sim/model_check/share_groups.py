@@ -426,7 +426,8 @@ class ShareGroupModel(GroupModel[State, Client]):
 
 
 def _shadow(before: ShareGroup | None, outcome: Outcome) -> GroupShard:
-    """Return a shard that replayed the outcome from its bytes, on the group before."""
+    """Return a shard with a copy of the group `before` (none if None), on which the records of the outcome
+    were replayed after they were encoded and decoded."""
     shadow = GroupShard()
     if before is not None:
         shadow.groups[GROUP] = before.copy()

@@ -133,8 +133,8 @@ def _live_member(index: int, member: Member) -> ClassicMember:
 
 
 def _waiter_number(index: int, waiter: int) -> int | None:
-    """Return the waiter number to use in the production code, or None. A disconnected waiter gets its own
-    number from `index`, the position of its member."""
+    """Return the waiter number to use in the production code; None for `NO_WAITER`. A disconnected waiter
+    gets a number that depends on `index`, the position of its member."""
     if waiter == DISCONNECTED:
         return FIRST_DISCONNECTED_WAITER + index
     return None if waiter == NO_WAITER else waiter

@@ -12,8 +12,8 @@ have the same state open.
 
 Clients are careful: they take assigned tasks only when no report of their tasks is unacknowledged.
 
-Left out: commits, task offsets, endpoints, shutdowns, and members under another's id;
-`members.streams.member` and `members.hostile.streams` have these.
+Left out: commits, task offsets, endpoints, shutdowns, and clients that use the member id of another one;
+the seeded simulator has these (`members.streams.member`, `members.hostile.streams`).
 """
 
 from __future__ import annotations

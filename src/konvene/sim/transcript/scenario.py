@@ -351,7 +351,7 @@ def topic(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _racks(o: Options, count: int) -> tuple[tuple[str, ...], ...]:
-    """Parse `racks=a,b+c`: the racks of each partition's replicas; further partitions repeat the last."""
+    """Return each partition's replica racks from `racks=a,b+c`; the last item repeats. () without `racks`."""
     racks = [tuple(each.split("+")) for each in o["racks"].split(",")] if "racks" in o else []
     return tuple(racks[min(index, len(racks) - 1)] for index in range(count if racks else 0))
 

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 
 def compacted(batches: Sequence[Batch], end: int, tombstones: bool, begin: int = 0) -> list[Batch]:
-    """Return the log with its batches from `begin` up to `end` compacted; with `tombstones`, these are kept.
+    """Return the log with its batches from number `begin` up to `end`, exclusive, compacted.
 
-    Tombstones may be dropped only if `begin` is 0: elsewhere they hide records before `begin`."""
+    With `tombstones`, all tombstones and markers are kept. Tombstones may be dropped only if `begin` is 0:
+    otherwise they may hide records of earlier batches."""
     assert tombstones or not begin, "a tombstone is needed while what it hides is there"
     aborted, stable = _aborted(batches)
     end = min(end, stable)
@@ -85,10 +86,11 @@ def _without_markers(batches: list[Batch], end: int) -> list[Batch]:
 def compactions(
     batches: Sequence[Batch], random: Random | None = None, most: int = 8
 ) -> Iterator[list[Batch]]:
-    """Yield the log in several compacted states.
+    """Yield several compacted versions of the log.
 
-    These are each prefix compacted with and without tombstones, and the second half compacted in place. With
-    `random`, at most `most` prefixes and `most` ranges are drawn instead."""
+    In each of them one range of batches is compacted. A range that begins at the first batch is compacted
+    twice: its tombstones are kept, then dropped. Each end is tried for it, and the second half of the log is
+    a range as well. With `random`, at most `most` ends and `most` other ranges are drawn instead."""
     count = len(batches)
     ends: Sequence[int] = range(1, count + 1)
     begins: Sequence[int] = (count // 2,)
@@ -156,10 +158,11 @@ def _before(batches: Sequence[bytes], offset: int) -> list[bytes]:
 
 
 def _assert_half_way_is_the_same(batches: Sequence[Batch], end: int, random: Random) -> None:
-    """Assert G2 for a loader that reads the first part before and the rest after a cleaning.
+    """Assert G2 for a log that is cleaned while a coordinator loads it: only batches behind a random one are
+    compacted.
 
-    The log is cut at an arbitrary batch, with members in its groups. The new owner of a partition may then be
-    replayed before the old one (KAFKA-19862)."""
+    The log ends after its first `end` batches, so its groups may have members. The record of a partition's
+    new owner may then be replayed before the one by which the old owner released it (KAFKA-19862)."""
     expected, shown = (
         observable_state(replayed(batches[:end])),
         observable_state(replayed(compacted(batches[:end], end, True, random.randrange(end)))),
@@ -233,9 +236,10 @@ def ordered_state(shard: GroupShard) -> tuple[object, ...]:
 
 
 def observable_state(shard: GroupShard) -> tuple[object, ...]:
-    """Return the state of a shard that clients can observe.
+    """Return the groups, committed offsets and pending transactional offsets that clients can observe.
 
-    That is all but empty groups that only committed offsets created: these are not written to the log."""
+    Left out are groups that commits without members created and that have no offsets left: the log has no
+    records of such a group."""
     groups = {
         name: group
         for name, group in shard.groups.items()
@@ -248,9 +252,9 @@ def observable_state(shard: GroupShard) -> tuple[object, ...]:
 
 
 def _effective_pending(shard: GroupShard) -> dict[OffsetKey, dict[int, Committed]]:
-    """Return pending transactional offsets without those that a later commit superseded.
+    """Return pending transactional offsets by producer id, without those that a later commit superseded.
 
-    A cleaner may drop the records of these."""
+    A cleaner may drop the records of the superseded ones."""
     return {
         (group, topic, partition): {
             producer_id: marker for producer_id, marker in entries.items() if marker is not None

@@ -14,7 +14,9 @@ R = TypeVar("R", bound=ShardRuntime[Any, Any])
 
 
 class CoordinatorNode(Generic[R]):
-    """A node with one coordinator: it syncs the log after a delay, and fails over."""
+    """Base class of a simulated node with one such coordinator.
+
+    The node syncs the coordinator's log after a delay, and replaces the coordinator when it is killed."""
 
     log_name = ""
     """Name of the log in the world's trace."""
@@ -47,7 +49,7 @@ class CoordinatorNode(Generic[R]):
             runtime.complete_sync()
 
     def fail_over(self) -> None:
-        """Kill the coordinator and start another one, after losing a random part of the log's tail."""
+        """Kill the coordinator and start another; none, some or all batches that are not durable are lost."""
         random, old = self.world.random, self.runtime
         old.die()
         pending, least = len(self.log.batches) - self.log.durable, self.retained_batches()
@@ -57,5 +59,5 @@ class CoordinatorNode(Generic[R]):
         new.load()
 
     def retained_batches(self) -> int:
-        """Return the least number of batches that survive a failover although they were not durable."""
+        """Return how many of the batches that are not durable survive every failover: 0 by default."""
         return 0

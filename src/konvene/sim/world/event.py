@@ -146,7 +146,7 @@ class Invariant:
 
 
 class InvariantViolation(Exception):
-    """An invariant was violated."""
+    """Raised when an invariant is violated, with the invariant's name and the reason."""
 
     def __init__(self, invariant: str, why: str) -> None:
         super().__init__(f"{invariant}: {why}")

@@ -296,7 +296,7 @@ def _node_dies(world: World) -> None:
 
 
 def _failover(world: World) -> None:
-    """Kill the coordinator and start another one; batches that were not durable are lost, some or all."""
+    """Kill the coordinator and start another; none, some or all batches that are not durable are lost."""
     old = world.runtime
     old.die()
     left = len(world.log.batches) - world.log.durable
@@ -389,7 +389,7 @@ def _topic_recreated(world: World) -> None:
 
 
 def forget_topic(world: World, name: str) -> None:
-    """Delete a topic's committed offsets, as its deletion does, and let the oracle expect that."""
+    """Delete a topic's committed offsets, as its deletion does; the oracle then stops checking them."""
     world.oracle.topic_recreated(name)
     deleted = DeleteTopicState(name=name, topic_id=world.topics.by_name[name].id)
     _send_as_admin(world, DeleteTopicsRequest(topics=(deleted,)), 6)

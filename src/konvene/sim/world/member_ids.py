@@ -27,7 +27,9 @@ class MemberIds:
         return f"<member ids: {self._issued.total()} made>"
 
     def random_part(self, client_id: str, request: object, groups: Mapping[str, Group]) -> str:
-        """Return the text that replaces the random part of the member id that this request may be issued."""
+        """Return what replaces the random part of the member id that the coordinator may issue for a request.
+
+        It is a number, or the whole id if the coordinator's id would be random as a whole."""
         stem = _stem(client_id, request)
         number = str(self._issued[stem] + 1)
         whole = isinstance(request, ConsumerGroupHeartbeatRequest)

@@ -1,12 +1,11 @@
 """Settings and topics of streams groups in a simulated world.
 
-Internal topics are created as `broker.groups.internal_topics` creates them: when a coordinator reports that a
-group misses them, each one once at a time, after a delay; or the creation fails, or is not authorized. A
-topic that exists is left alone. When source topics grow, internal topics do not, and the group cannot
-continue, as in Kafka: an operator has to delete them.
+Internal topics are created as `broker.groups.internal_topics` does it: when a coordinator reports that a
+group lacks them, they are created after a delay, unless the creation fails or is not authorized. A topic is
+not created twice at the same time, and an existing topic is not changed. When source topics grow, internal
+topics do not. As in Kafka, the group cannot continue then until an operator deletes its internal topics.
 
-End offsets of changelogs are answered as `broker.groups.changelog_ends` answers them, from what the
-applications have written."""
+As in `broker.groups.changelog_ends`, a coordinator can look up the end offsets of changelogs."""
 
 from __future__ import annotations
 
@@ -55,7 +54,8 @@ def streams_settings(options: Options) -> dict[str, str]:
 
 
 class InternalTopics:
-    """The parts of broker and operator that create, delete and describe the topics of streams groups."""
+    """The simulated broker and operator, as far as they create and delete topics of streams groups and
+    return their end offsets."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -69,7 +69,9 @@ class InternalTopics:
     # --- the broker ---
 
     def create(self, runtime: GroupRuntime, request: TopicsToCreate) -> None:
-        """Start to create requested topics that are not under way; each succeeds or fails after a delay."""
+        """Create the requested topics that do not exist and are not being created yet.
+
+        After a delay the creation of each one succeeds or fails."""
         existing = self._world.topics.by_name
         names = [t.name for t in request.topics if t.name not in self._pending and t.name not in existing]
         if names:
@@ -98,9 +100,9 @@ class InternalTopics:
                 runtime.inform(news)
 
     def ends(self, request: EndsToLookUp) -> EndsFound:
-        """Return the current end offsets of changelogs.
+        """Return the current end offsets of the requested changelogs that exist.
 
-        All writes of a task count for its first changelog; the others are empty."""
+        The first changelog of a task has all records that the task wrote; its others are empty."""
         stores, existing, ends = self._world.stores, self._world.topics.by_name, {}
         for task, partitions in request.tasks:
             for topic, partition in partitions:
@@ -159,7 +161,8 @@ class InternalTopics:
             world.event_queue.after(at_ms, fault_actions.restart_host, world, host)
 
     def epoch_to_start_with(self, group: str) -> int:
-        """Return a starting member's topology epoch: the last rollout's, at most one above the group's."""
+        """Return the topology epoch that a starting member sends: that of the last rollout, but at most one
+        more than the group's."""
         configured, deployed_epoch = self._world.runtime.core.groups.get(group), self.deployed.get(group, 0)
         known = configured.topology_epoch if isinstance(configured, StreamsGroup) else -1
         return deployed_epoch if known < 0 else min(deployed_epoch, known + 1)

@@ -119,7 +119,7 @@ class MembershipListener:
         """Called when a member owns `added` more partitions and `removed` fewer."""
 
     def explained(self, explained: ExplainedRebalance) -> None:
-        """Called when a rebalance is complete and explained."""
+        """Called for each completed rebalance, with its explanation and the offsets of its records."""
 
 
 class World:
@@ -332,9 +332,9 @@ class World:
         return group_found if isinstance(group_found, ClassicGroup) else ClassicGroup(group_id)
 
     def _is_current(self, member: Member) -> bool:
-        """Return True if the coordinator has the member at the epoch that the member believes to have.
+        """Return True if the coordinator has the member in the generation or epoch that the member knows.
 
-        A member of a consumer group may be behind: it has not received its new epoch yet."""
+        A member of a modern group may not have received its latest epoch yet, and know an earlier one."""
         group_found = self.runtime.core.groups.get(member.group)
         if isinstance(group_found, StreamsGroup):
             current = (
@@ -423,7 +423,7 @@ class World:
             self.runtime.audit()
 
     def chaos(self, steps: int) -> None:
-        """Run this many steps with all drawn faults."""
+        """Run this many steps; after each, inject a fault with probability 1 / `fault.every`."""
         every = self.options["fault.every"]
         end = self.steps + steps
         while self.steps < end:
@@ -522,11 +522,10 @@ class World:
         self._ids.request_decided(client.name, request, runtime.core.groups)
 
     def _coordinator_for(self, request: Struct) -> GroupRuntime:
-        """Return the coordinator that receives a request; half of them still reach a deposed one, if there is
-        one.
+        """Return the coordinator that receives a request: with probability 0.5 a deposed one, if any lives.
 
-        Requests about offsets of several groups go to the current one: a deposed coordinator would answer
-        with stale offsets, which the oracle would have to allow."""
+        Requests about several groups always go to the current coordinator: a deposed one would answer with
+        stale offsets, which the oracle would have to allow."""
         if self.deposed and not hasattr(request, "groups") and self.random.random() < 0.5:
             return self.random.choice(self.deposed)
         return self.runtime
@@ -590,7 +589,7 @@ class World:
             self._trace(line(entry))
 
     def member_stopped(self, member: Member) -> None:
-        """Count a member that stopped because of an error, and perhaps schedule its restart."""
+        """Count a member that stopped by itself, as after a fatal error, and usually schedule its restart."""
         self.counts["members that stopped"] += 1
         chaos.maybe_restart(self, member)
 

@@ -21,8 +21,8 @@ COMPLETED_REBALANCE_STATES = (State.COMPLETING_REBALANCE, State.EMPTY)
 
 
 class GenerationsIncrease(Invariant):
-    """C1: the generation increases by one with each completed rebalance; it has one leader, which is a
-    member."""
+    """C1: the generation increases by one with each completed rebalance, and has one leader, which is a
+    member of the group."""
 
     def after(self, event: Event) -> None:
         if not event.changed:
@@ -164,9 +164,10 @@ class AssignmentsComeFromTheLeader(Invariant):
 
 class RebalancesEnd(Invariant):
     """C4: PreparingRebalance and CompletingRebalance each end within the longest rebalance timeout of the
-    members. The first rebalance of a group waits for its initial delay, and at most once more for it.
+    members. The first rebalance of an empty group may take longer by `group.initial.rebalance.delay.ms`.
 
-    A rebalance that no member has joined goes on until the sessions of its static members expire."""
+    If no member has joined when the timeout passes, it begins anew, until the sessions of the static members
+    expire."""
 
     def __init__(self) -> None:
         self.started: dict[str, tuple[State, int, int]] = {}
@@ -216,7 +217,8 @@ class RebalancesEnd(Invariant):
 
 
 class GroupSizeIsLimited(Invariant):
-    """C5: a group accepts at most `group.max.size` members. Absent static members count when they return."""
+    """C5: a group accepts at most `group.max.size` members. In PreparingRebalance only the members that have
+    joined the rebalance count."""
 
     def after(self, event: Event) -> None:
         if not event.is_classic_request("JoinGroup"):

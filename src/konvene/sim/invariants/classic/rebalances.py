@@ -73,9 +73,9 @@ class JoinsUpdateMembers(Invariant):
 
 
 class GenerationsIncludeAllMembers(Invariant):
-    """C4: a generation that begins before the join timeout includes all members, with no unused member ids;
-    it begins as soon as the last missing member joins or is removed. After the timeout it includes those who
-    joined, and all static members. C1: its leader joined."""
+    """C4: a generation that begins before the join timeout includes all members, and no unused member ids;
+    it begins as soon as the last missing member joins or is removed. After the timeout it includes the
+    members that joined, and all static members. C1: its leader joined."""
 
     def after(self, event: Event) -> None:
         if not event.changed:

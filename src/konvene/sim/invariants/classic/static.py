@@ -14,7 +14,8 @@ KINDS = ("static", "migration", "streams-migration")
 
 
 class InstanceIdsAreUnique(Invariant):
-    """ST1: an instance id has one member. A static member that returns without a member id gets a new one."""
+    """ST1: at most one member of a group has a given instance id. A static member that returns without a
+    member id gets a new member id, which replaces the old one."""
 
     def after(self, event: Event) -> None:
         if not (event.changed or event.is_complete):
@@ -47,8 +48,8 @@ class InstanceIdsAreUnique(Invariant):
 
 
 class OldMemberIdsAreFenced(Invariant):
-    """ST2: a member id other than the current one of the instance id is answered with FENCED_INSTANCE_ID, and
-    no other request is.
+    """ST2: a request is answered with FENCED_INSTANCE_ID if a member has its instance id under another member
+    id, and only then.
 
     ST8: a member that uses its latest member id is therefore never fenced."""
 

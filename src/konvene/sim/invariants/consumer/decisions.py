@@ -293,8 +293,9 @@ class RevocationTimeoutsAreFixed(FixedRevocationTimeouts[ConsumerGroup]):
 
 
 class CommitErrorsAreExpected(FencedCommits[ConsumerGroup]):
-    """O1: a commit is accepted from a member at its epoch; at an older one for partitions that it owned by
-    then; from any client in an empty group. Others get STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION."""
+    """O1: a commit is accepted from a member at its epoch; at an older one for partitions that it has owned
+    at least since that epoch; from any client in an empty group. Any other epoch is answered with
+    STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol."""
 
     group_type = ConsumerGroup
 
@@ -312,8 +313,8 @@ class CommitErrorsAreExpected(FencedCommits[ConsumerGroup]):
 
 class ClassicMembersRejoinOnChanges(ServedClassicMembers[ConsumerGroup]):
     """MG2: the generation of a classic member is its epoch, and it has to rejoin exactly when its assignment
-    changes: for a newer target, a revocation, or released partitions. In a group of classic members only it
-    rejoins as soon as the group epoch moves."""
+    changes: for a newer target, a revocation, or released partitions. If all members of the group are
+    classic, it has to rejoin as soon as the group epoch increases."""
 
     group_type = ConsumerGroup
 

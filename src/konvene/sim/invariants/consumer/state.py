@@ -83,14 +83,14 @@ class EpochsAreInOrder(OrderedEpochs[ConsumerGroup]):
 
 
 class EmptyGroupsHaveNoTargets(AssignedWhenEmpty[ConsumerGroup]):
-    """M9: the assignment of an empty group is of the group's epoch, and has no targets."""
+    """M9: the assignment epoch of an empty group is its group epoch, and it has no target assignments."""
 
     group_type = ConsumerGroup
 
 
 class StableGroupsAreReconciled(Invariant):
-    """M7: a group is stable when every member is, at the group's epoch, with its target as its assignment;
-    except members whose subscription regex is not resolved yet."""
+    """M7: a group is Stable exactly if it has members and each is STABLE at the group's epoch. Then each has
+    its target as its assignment, except members whose subscription regex is not resolved yet."""
 
     def after(self, event: Event) -> None:
         for _, _, group in touched(event):
@@ -115,7 +115,8 @@ class StableGroupsAreReconciled(Invariant):
 
 
 class IndexesMatchMembers(ConsistentIndexes[ConsumerGroup]):
-    """M13: an instance id has one member, and every index of a group equals one rebuilt from its members."""
+    """M13: at most one member has a given instance id, and every index of a group equals one rebuilt from its
+    members."""
 
     group_type = ConsumerGroup
     indexes = (

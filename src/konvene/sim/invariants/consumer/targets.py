@@ -112,8 +112,8 @@ class EpochBumpsHaveACause(Invariant):
     def _subscriptions(
         self, group: ConsumerGroup, other: ConsumerGroup
     ) -> dict[str, tuple[object, set[str]]]:
-        """Return the subscription of each member that has one; a static member counts as the same under
-        another member id."""
+        """Return the subscription of each member of `group` that has one, by member id. A static member whose
+        member id is not in `other` (the group at another time) is listed by its instance id."""
         return {
             m.member_id if m.member_id in other.members else m.instance_id or m.member_id: (
                 m.topics,

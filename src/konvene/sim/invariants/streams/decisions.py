@@ -306,7 +306,7 @@ class StreamsMembersAdvanceAfterRevocation(Invariant):
 
 
 class StreamsRevocationTimeoutsAreFixed(FixedRevocationTimeouts[StreamsGroup]):
-    """M5: of streams groups, a member has its rebalance timeout to confirm a revocation; later targets and
+    """M5: in a streams group, a member has its rebalance timeout to confirm a revocation; later targets and
     heartbeats do not extend it."""
 
     group_type = StreamsGroup
@@ -317,8 +317,8 @@ class StreamsRevocationTimeoutsAreFixed(FixedRevocationTimeouts[StreamsGroup]):
 
 class StreamsCommitErrorsAreExpected(FencedCommits[StreamsGroup]):
     """O1: a commit is accepted from a member at its epoch; at an older one for the topics of active tasks
-    that it owned by then; from any client in an empty group. Others get STALE_MEMBER_EPOCH, or
-    ILLEGAL_GENERATION."""
+    that it has owned at least since that epoch; from any client in an empty streams group. Any other epoch is
+    answered with STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol."""
 
     group_type = StreamsGroup
 

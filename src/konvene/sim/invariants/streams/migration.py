@@ -166,9 +166,9 @@ def _is_task(group: StreamsGroup, task: Task) -> bool:
 
 
 class StreamsUpgradesAreValidated(Invariant):
-    """MG1: a member that joins a classic group with the streams protocol is accepted exactly if no obstacle
-    exists: the policy, the maximum size, a member that is no such application or has another topology, or
-    missing topics. A rejected request changes nothing."""
+    """MG1: a member that joins a classic group with the streams protocol is accepted exactly if the policy
+    and the maximum size allow it, all members are instances of a Kafka Streams application with the same
+    topology, and no topic is missing. A rejected request changes nothing."""
 
     def after(self, event: Event) -> None:
         if not event.is_request(HEARTBEAT) or event.request.member_epoch != 0:
@@ -470,7 +470,8 @@ class StreamsDowngradesKeepTasks(Invariant):
         )
 
     def _check_not_downgraded(self, event: Event, group: StreamsGroup) -> None:
-        """Check that a group of classic members only could not be downgraded when the last other one left."""
+        """Check that a downgrade was impossible if a group remains a streams group although its last member
+        of the streams protocol left."""
         old = event.before.groups.get(group.group_id)
         if not isinstance(old, StreamsGroup):
             return

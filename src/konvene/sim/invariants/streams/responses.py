@@ -272,7 +272,7 @@ def _source_partitions(
 
 
 class CacheableStreamsHeartbeatsAreRepeatable(CacheableResponses[StreamsGroup]):
-    """Ours: of streams groups, deciding a cacheable heartbeat of either protocol again changes nothing, sets
+    """Ours: in a streams group, deciding a cacheable heartbeat of either protocol again changes nothing, sets
     the same timers and returns the same response."""
 
     group_type = StreamsGroup

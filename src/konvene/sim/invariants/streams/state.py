@@ -120,7 +120,7 @@ class ProcessesOwnATaskOnce(Invariant):
 
 
 class StreamsEpochsAreInOrder(OrderedEpochs[StreamsGroup]):
-    """M2: of streams groups, group epoch >= assignment epoch >= each member epoch, and none of them
+    """M2: in a streams group, group epoch >= assignment epoch >= each member epoch, and none of them
     decreases, except that of a member that leaves temporarily."""
 
     group_type = StreamsGroup
@@ -152,8 +152,8 @@ class ActiveTasksHaveEpochs(Invariant):
 
 
 class EmptyStreamsGroupsHaveNoTargets(AssignedWhenEmpty[StreamsGroup]):
-    """M9: the assignment of an empty streams group is of the group's epoch, and has no targets; the group is
-    not shutting down."""
+    """M9: the assignment epoch of an empty streams group is its group epoch; it has no target assignments and
+    no requested shutdown."""
 
     group_type = StreamsGroup
 
@@ -166,7 +166,7 @@ class EmptyStreamsGroupsHaveNoTargets(AssignedWhenEmpty[StreamsGroup]):
 
 class StreamsStateMatchesMembers(Invariant):
     """M7, T10: a group is Empty without members; NotReady while its topology is not validated; Assigning
-    while its epoch has no target; Stable when every member is, and has its target; and else Reconciling."""
+    while its epoch has no target; Stable when every member is, and has its target; Reconciling otherwise."""
 
     def after(self, event: Event) -> None:
         for _, _, group in touched(event):
@@ -198,8 +198,8 @@ class StreamsStateMatchesMembers(Invariant):
 
 
 class StreamsIndexesMatchMembers(ConsistentIndexes[StreamsGroup]):
-    """M13: of streams groups, an instance id has one member, and every index equals one rebuilt from the
-    members."""
+    """M13: in a streams group, at most one member has a given instance id, and every index equals one rebuilt
+    from the members."""
 
     group_type = StreamsGroup
     indexes = ("instances", "behind", "active", "standby", "warmup")
@@ -279,7 +279,8 @@ class StreamsTimersMatchState(TimersAsNeeded[StreamsGroup]):
     """G11, L4: each member has a session timer, and a revocation timer while it has to confirm a revocation.
     A classic member may have a rejoin or sync timer.
 
-    A timer ends the delay of the first assignment, and one resolves subscription expressions again."""
+    A group has a timer while its first assignment is delayed, and one to resolve the regular expressions of
+    its topology again."""
 
     group_type = StreamsGroup
 
@@ -296,7 +297,7 @@ class StreamsTimersMatchState(TimersAsNeeded[StreamsGroup]):
 
 
 class StreamsSessionsAreTimed(SessionsRestartOnRequests[StreamsGroup]):
-    """L4: of streams groups, the session of a member restarts with its own requests only, and an accepted
+    """L4: in a streams group, the session of a member restarts with its own requests only, and an accepted
     heartbeat gives it the full timeout."""
 
     group_type = StreamsGroup
@@ -305,7 +306,7 @@ class StreamsSessionsAreTimed(SessionsRestartOnRequests[StreamsGroup]):
 
 
 class ExpiredStreamsMembersLeave(ExpiredMembersLeave[StreamsGroup]):
-    """L4: of streams groups, a session or a rebalance timeout that expires removes its member, and no
+    """L4: in a streams group, a session or a rebalance timeout that expires removes its member, and no
     other."""
 
     group_type = StreamsGroup

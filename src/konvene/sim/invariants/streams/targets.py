@@ -250,7 +250,8 @@ class StreamsMetadataHashIsCurrent(Invariant):
 
 
 class AssignmentConfigsAreCurrent(Invariant):
-    """T13: after a heartbeat the target is of the group's current assignment configs."""
+    """T13: after a heartbeat the group has the current assignment configs: a change
+    takes effect with the next heartbeat of any member."""
 
     def after(self, event: Event) -> None:
         if not is_accepted_heartbeat(event):
@@ -264,8 +265,8 @@ class AssignmentConfigsAreCurrent(Invariant):
 
 
 class TopologiesAreKept(Invariant):
-    """T8: a group keeps its topology for its lifetime; in mode `kip` the next epoch may replace it. It is
-    validated at its own epoch or not at all."""
+    """T8: a group keeps its topology for its lifetime; in mode `kip` the topology of the next epoch may
+    replace it. The validated topology epoch is that of the topology, or -1."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):

@@ -209,7 +209,10 @@ class StreamsMember(MachineMember, Application):
             self.send_commit(request, lambda error: self._close(reconciliation, target_at), 1_000)
 
     def _close(self, reconciliation: int, target_at: tuple[int, int, Assignment]) -> None:
-        """Close the revoked tasks, which may take longer than the rebalance timeout."""
+        """Close the revoked tasks, then own those of the target. This may outlast the rebalance timeout.
+
+        `reconciliation` is the number of this reconciliation; `target_at` is the state machine's incarnation,
+        the version of its target, and the target, all as they were when the reconciliation began."""
         options = self.world.options
         longest_ms = options["slow.callback"] * options["rebalance.ms"]
         duration_ms = (

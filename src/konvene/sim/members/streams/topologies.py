@@ -62,7 +62,9 @@ def _evolved(
     changelog: Callable[[str], tuple[InternalTopic, ...]],
     epoch: int,
 ) -> tuple[Subtopology, ...]:
-    """Return a topology's subtopologies with the changes up to this topology epoch."""
+    """Return a topology's subtopologies with the changes of the topology epochs up to `epoch`.
+
+    `changelog` makes the changelog of an added state store from the store's name."""
     if epoch > 0:
         first = subtopologies[0]
         more = (*first.state_changelog_topics, *changelog("more"))
