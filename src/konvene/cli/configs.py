@@ -247,8 +247,8 @@ def _called(kind: str, name: str) -> str:
 
 
 def _print_entity(kind: str, name: str, entries: Sequence[ConfigEntry], everything: bool) -> None:
-    """Print the settings of one resource as `kafka-configs --describe` does. `everything` selects its heading
-    for all settings instead of the one for settings that are set."""
+    """Print the settings of one resource as `kafka-configs --describe` does. The heading is "All configs"
+    with `everything`, else "Dynamic configs"."""
     if kind == "brokers" and not name:
         click.echo("Default configs for brokers in the cluster are:")
     else:

@@ -53,8 +53,8 @@ _AGO_MS = {"ms": 1, "s": 1_000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d":
 
 
 class ExplainGroup(click.Group):
-    """A group whose first argument may be a log. Ctrl-C and SIGTERM exit with code 130 after temporary files
-    are deleted."""
+    """A command group whose first argument may be a log. Ctrl-C and SIGTERM exit with code 130 after
+    temporary files are deleted."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -101,7 +101,9 @@ for _command in (deliveries, follow, report, tables, transactions):
 
 
 def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """Parse `2026-11-22T10:00`, milliseconds since 1970, or an age: `2h`, `30min`."""
+    """Return the time of an option in ms since 1970; None if the option is not given.
+
+    It is written as `2026-11-22T10:00` (UTC), in ms since 1970, or as an age such as `2h` or `30min`."""
     if text is None:
         return None
     if text.isdigit() and len(text) > 9:

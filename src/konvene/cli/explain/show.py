@@ -129,7 +129,7 @@ def trace_document(trace: RebalanceTrace, document: dict[str, object]) -> dict[s
 
 
 def print_summary(summary: Summary, rebalances: Sequence[Rebalance]) -> None:
-    """Print the most expensive groups, storms, the clients that trigger most, and advice."""
+    """Print the most expensive groups, rebalance storms, clients that trigger most rebalances, and advice."""
     from konvene.pipeline.answers import caveats
 
     span = duration(max(summary.to_ms - summary.from_ms, 0)) if summary.from_ms >= 0 else "an unknown time"

@@ -49,7 +49,7 @@ class MemberProgress(NamedTuple, Generic[M, U]):
     is_behind: bool
     """Whether its epoch is below the target assignment epoch."""
     unit_name: str
-    """`PARTITIONS` or `TASKS`, for the state."""
+    """`PARTITIONS` or `TASKS`: the end of the names of states."""
 
     @property
     def is_blocking(self) -> bool:
@@ -62,8 +62,9 @@ class MemberProgress(NamedTuple, Generic[M, U]):
 
     @property
     def state(self) -> str:
-        """Return Kafka's name of the member's reconciliation state. Descriptions do not contain it; it is
-        derived from the other fields."""
+        """Return the member's reconciliation state by Kafka's name, or AWAY if it has left temporarily.
+
+        Descriptions do not contain the state; it is derived from the other fields."""
         if self.has_left_temporarily:
             return "AWAY"
         if self.revocations:

@@ -158,8 +158,8 @@ def _classic_protocol_ms(world: World) -> int:
 
 
 def _restore_ms(world: World) -> int:
-    """Return the time to restore all state, of all records that will be read, task by task; twice, because of
-    warm-ups."""
+    """Return the time to restore the state of all tasks, including records that are not read yet, one task
+    after another; doubled, because a task may be restored as a warm-up first."""
     rate: int = world.options["restore.rate"]
     return 2 * 1_000 * max(world.stores.size(), sum(world.ends.values())) // rate
 

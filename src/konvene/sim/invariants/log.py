@@ -126,8 +126,8 @@ class DecisionsAreOneBatch(Invariant):
 
 
 def logged_records(outcome: Outcome) -> tuple[object, ...]:
-    """Return the records of an outcome as the log stores them: in a transaction, with its producer, or as its
-    marker."""
+    """Return the records of an outcome as they are replayed from the log: those of a transaction with their
+    producer id, and the end of a transaction as one record for its marker."""
     if outcome.ending is not None:
         return (TransactionEnded(outcome.ending.producer_id, outcome.ending.committed),)
     if outcome.producer is not None:

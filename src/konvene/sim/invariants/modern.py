@@ -41,7 +41,7 @@ def requesting_members(event: Event) -> set[str]:
 
 
 class ModernInvariant(Invariant, Generic[G]):
-    """Base class of invariants of the groups of one type, `group_type`."""
+    """Base class of invariants that check groups of the class `group_type` only."""
 
     group_type: type[G]
 

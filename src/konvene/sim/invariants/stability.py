@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COOPERATIVE = "cooperative-sticky"
 MAX_REFRESH_MS = 30_000
-"""Regular expressions that are resolved at longer intervals may keep the names of deleted topics."""
+"""If regular expressions are resolved at longer intervals, their matches may include deleted topics."""
 
 
 def members_by_group(world: World) -> dict[str, list[Member]]:
@@ -188,8 +188,9 @@ def _is_streams_stable(world: World, group: StreamsGroup, members: list[Member])
 
 
 def _are_tasks_balanced(world: World, group: StreamsGroup) -> bool:
-    """Return True if, where warm-ups are used and all members report offsets, moving a task between two
-    processes would not improve the balance."""
+    """Return True if moving a task to another process would not improve the balance of active tasks.
+
+    Also return True if warm-ups are not used, no task is stateful, or not all members report offsets."""
     members = group.members
     warmups: int = world.config["group.streams.num.warmup.replicas"]
     is_stateful = group.topology is not None and any(

@@ -169,8 +169,8 @@ class ClassicMember(Member):
     def change_subscription(self) -> None:
         """Draw other topics to subscribe to, and rejoin.
 
-        Java's consumer first revokes what it no longer subscribes to. A member that does not learns it from
-        its next assignment, and takes some heartbeats to revoke."""
+        Usually a cooperative member revokes partitions of other topics only after its next assignment, which
+        takes some heartbeats. Otherwise it drops them before it rejoins, as Java's consumer does."""
         if self.state != "in" or self._revoking:
             return
         self.topics = self._subscribed_topics() if self.topics == (READ_TOPIC,) else (READ_TOPIC,)
@@ -309,7 +309,7 @@ class ClassicMember(Member):
         self._revoke(lambda: self._revoked_then_rejoin(assigned))
 
     def _revoked_then_rejoin(self, assigned: set[TopicPartition]) -> None:
-        """Rejoin after a cooperative revocation: the leader then assigns what was revoked to others."""
+        """Rejoin after a cooperative revocation, so that other members can be assigned what was revoked."""
         self.set_assigned(assigned)
         self.join("need to revoke partitions and re-join")
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MachineMember(Member):
-    """A member that sends a state machine's heartbeats when they are due; subclasses know the API."""
+    """A member that sends a state machine's heartbeats when they are due; subclasses make the messages."""
 
     machine: ShareMembership | StreamsMembership | None
     """The membership; None before the first start and after a death."""

@@ -36,7 +36,7 @@ MAX_POLL_RECORDS = 50
 
 
 CommitRequest = OffsetCommitRequest | TxnOffsetCommitRequest
-"""A commit, plain or in a transaction."""
+"""A commit request, without or within a transaction."""
 
 
 class Member(Process):

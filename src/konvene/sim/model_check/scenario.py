@@ -140,8 +140,7 @@ class _Writer:
             self.lines.append(f"leave {client} {identity}")
 
     def _add_member_id(self, state: State, request: Message, number: int, stem: str) -> None:
-        """Define a name for the member id that the coordinator creates for this JoinGroup request, if it
-        creates one."""
+        """If the coordinator creates a member id for this JoinGroup request, name it `stem`-1, `stem`-2, …"""
         new = fresh_member(state)
         try:
             after = self.model.steps.handle(state.coordinator, request, number, new).after

@@ -467,8 +467,8 @@ def _initialized(group: ShareGroup) -> set[int]:
 
 def _check_start_offsets(state: State, partitions: int, *, untouched: bool) -> None:
     """Check SH11 and SH7: the share coordinator has the state of every initialized partition, with the
-    expected start offset. `untouched`: the administrator has sent no request, so partitions that exist from
-    the start have start offset -1 (by the reset policy)."""
+    expected start offset. `untouched` means that the administrator has sent no request; then the first
+    `partitions` partitions, which exist from the start, have start offset -1 (by the reset policy)."""
     if state.group is None or state.topic == DELETED:
         return
     known = dict(state.states)

@@ -55,7 +55,7 @@ EMPTY_VIEW = View({}, {})
 
 @dataclass(slots=True)
 class Event:
-    """One thing that happened to a shard.
+    """Something that happened to a shard, with its state before and after; the input of invariants.
 
     `kind` is one of
         "request"        a request was decided or rejected

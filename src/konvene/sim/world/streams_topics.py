@@ -114,7 +114,8 @@ class InternalTopics:
     # --- operators ---
 
     def schedule_source(self) -> None:
-        """Schedule the creation of the second source topic, `extra`: now, or with `late.topic` later."""
+        """Create the second source topic, `extra`, if it does not exist. With the option `late.topic` it is
+        deleted first, and created after 0.1 to 30 s."""
         world = self._world
         late = world.options["late.topic"]
         if late and EXTRA in world.topics.by_name:

@@ -223,7 +223,7 @@ class World:
     # --- cluster state ---
 
     def set_topic(self, name: str, partitions: int, *, recreate: bool = True) -> None:
-        """Create a topic, or add partitions to it. With `recreate` it gets a new topic id."""
+        """Create or replace a topic; without `recreate`, only change the number of partitions if it exists."""
         existing = self.topics.by_name.get(name)
         self.topic_changes += existing is not None
         if recreate or existing is None:
@@ -252,11 +252,11 @@ class World:
             self.share.topics_changed()
 
     def partition_counts(self) -> dict[str, int]:
-        """Return the number of partitions by topic: the same dict object until something changes."""
+        """Return the number of partitions of each topic: the same dict object until a topic changes."""
         return self._counts
 
     def leaves_permanently(self) -> bool:
-        """Return True if a leaving static member will not return: at random, after the faults always."""
+        """Draw whether a static member that leaves never returns; always True after the faults have ended."""
         return self.faults_disabled or self.random.random() < 0.2
 
     def subscription(self) -> tuple[str, ...]:
@@ -403,7 +403,7 @@ class World:
         self.event_queue.after(PRODUCE_EVERY_MS, self._produce)
 
     def _start(self, process: Process) -> None:
-        """Start a client unless it was replaced meanwhile."""
+        """Start a client, unless it was replaced after its start was scheduled."""
         if process in self.members or process in self.other_clients:
             process.start()
 

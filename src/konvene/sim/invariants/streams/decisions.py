@@ -252,8 +252,8 @@ def _read_owned_partitions(metadata: bytes) -> set[tuple[str, int]]:
 
 class StreamsMembersAdvanceAfterRevocation(Invariant):
     """M3: a member advances to the epoch of its target when it owns nothing outside of it, except copies of
-    tasks that it is to run once they are released; until then it keeps its epoch, or advances by one with
-    each revocation that it confirms.
+    tasks that it is to run once they are released. While it has to revoke tasks it keeps its epoch, or
+    advances by one if it confirms a revocation and the next target requires another.
 
     M5: a member that has to revoke a task gets no other task; it may get one of its tasks in another role."""
 

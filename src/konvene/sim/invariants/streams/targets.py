@@ -158,8 +158,8 @@ def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
 class StreamsEpochBumpsHaveACause(Invariant):
     """T13: a decision bumps the epoch by at most one. It does so if members join or leave, if a member's
     metadata change (of a static member: those that targets depend on), if the topology, its topics, their
-    validation or the assignment configs change, or for a warm-up, if that is reported
-    (`CaughtUpWarmupsBumpEpochs`); and for no other reason."""
+    validation or the assignment configs change, and for no other reason but a
+    warm-up (see `CaughtUpWarmupsBumpEpochs`)."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):

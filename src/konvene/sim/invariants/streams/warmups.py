@@ -449,8 +449,8 @@ def _target_tasks(group: StreamsGroup, role: Role) -> Iterator[tuple[str, Task]]
 def _uses_warmups(
     event: Event, group: StreamsGroup, reports: GroupReports, assignors: Mapping[str, TaskAssignor]
 ) -> bool:
-    """Return True if the group's assignor uses warm-ups: if it is configured, or by default if the topology
-    has state and a member may report offsets."""
+    """Return True if the group's assignor is `HIGHLY_AVAILABLE`. If no assignor is configured, it is, provided
+    that warm-ups are enabled, the topology has state, and a member may report offsets."""
     config = event.runtime.group_configs.of(group.group_id)
     name, topology = config["streams.assignor.name"], group.topology
     if name is None and config["streams.num.warmup.replicas"] > 0 and topology is not None:

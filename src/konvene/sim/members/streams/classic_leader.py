@@ -53,9 +53,10 @@ def read_members(subscriptions: Mapping[str, Subscription]) -> dict[str, MemberI
 def assign_tasks(
     world: World, application: Application, members: Mapping[str, MemberInfo], standbys: int
 ) -> dict[str, AssignmentInfo]:
-    """Return each member's assignment with `standbys` standbys per stateful task.
+    """Return the user data of each member's assignment, with `standbys` standbys per stateful task.
 
-    It has the latest version of user data that all members support."""
+    Its version is the latest that all members support. It has an error code and no tasks if a source topic
+    is missing or a member requested a shutdown."""
     topology = Topology.from_request(application.to_message())
     configured = _create_internal_topics(world, topology)
     version = min(each.info.version for each in members.values())
