@@ -60,7 +60,7 @@ def _echo(text: str, *, dim: bool = False, indent: str = "    ") -> None:
 
 
 def print_trace(trace: RebalanceTrace) -> None:
-    """Print the steps of a rebalance, a lane for each member, and what the log does not record."""
+    """Print the steps of a rebalance, a timeline for each member, and what the log does not record."""
     from konvene.pipeline.answers import caveats
     from konvene.pipeline.answers.timeline import DRAWN, PLAIN, legend, timeline
 

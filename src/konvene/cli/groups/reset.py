@@ -409,7 +409,7 @@ def _check_topics(group: StreamsGroupDescription, topics: Iterable[str]) -> None
 async def _facts(
     admin: Admin, goal: Goal, partitions: Iterable[TopicPartition], current: Mapping[TopicPartition, int]
 ) -> Facts:
-    """Request the offsets that the rule of the goal needs."""
+    """Return the facts that the rule of the goal needs; the offsets are requested from the cluster."""
     from konvene.cli.groups.reset_plan import RULES, Facts
     from konvene.client.consumer.fetch import EARLIEST, LATEST
 

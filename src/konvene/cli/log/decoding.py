@@ -150,8 +150,8 @@ def _spaced(name: str) -> str:
 
 
 def _plain_record(record: Record) -> dict[str, object]:
-    """Return the key and value of a record as text; None for those that are not UTF-8, which the output has
-    only as `_hex` fields."""
+    """Return the key and value of a record as text, each None if it is not UTF-8: the output then has only
+    its `_hex` field."""
     return {"key": text_in(record.key), "value": text_in(record.value)}
 
 

@@ -81,7 +81,7 @@ class OffsetOracle:
         """Record the tasks that a member has from now on. Raises `InvariantViolation`.
 
         T1: no other current member runs its active tasks, restored or not. T2: no other member of its process
-        has the same task state open, unless the members lock their state: those of the classic protocol."""
+        has the same task state open; members of the classic protocol, which lock it, are exempt."""
         self._readmitted.discard(member.name)
         if self.off:
             return

@@ -49,10 +49,10 @@ def cleaned(
 ) -> list[bytes]:
     """Return the batches after cleaning those from number `begin` up to `end`.
 
-    `segment` is the number of batches per file. With `drop_tombstones`, a second cleaning follows, after the
-    tombstones' retention has passed. It covers the log from the beginning, since a tombstone must stay while
-    an earlier record has its key. Open transactions and everything behind the first record of one stay as
-    they are."""
+    `segment` is the number of batches per file, `map_bytes` the size of the cleaner's offset map. With
+    `drop_tombstones`, a second cleaning follows, after the tombstones' retention has passed. It covers the
+    log from the beginning, since a tombstone must stay while an earlier record has its key. Open transactions
+    and everything behind the first record of one stay as they are."""
     stop = len(batches) if end is None else end
     cleaned_batches = _clean(
         batches, begin, stop, segment, DAY_MS, 0 if drop_tombstones else DAY_MS, map_bytes

@@ -110,7 +110,7 @@ class Event:
 
     @property
     def group_before(self) -> ClassicGroup:
-        """The group that the request names, before the event."""
+        """The classic group that the request names, before the event; an empty one if there is none."""
         return self.before.group(self.request.group_id)
 
     @property

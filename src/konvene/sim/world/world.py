@@ -223,7 +223,7 @@ class World:
     # --- cluster state ---
 
     def set_topic(self, name: str, partitions: int, *, recreate: bool = True) -> None:
-        """Create or replace a topic; without `recreate`, only change the number of partitions if it exists."""
+        """Create or replace a topic; without `recreate`, only change the partition count if it exists."""
         existing = self.topics.by_name.get(name)
         self.topic_changes += existing is not None
         if recreate or existing is None:

@@ -84,7 +84,7 @@ class DowngradesKeepMembers(Invariant):
 
 
 class UpgradesKeepOwnership(Invariant):
-    """MG1: over an upgrade no member gets a partition that another one owns."""
+    """MG1: in an upgrade no member gets a partition that another one owns."""
 
     def after(self, event: Event) -> None:
         for name, old, group in converted(event, ClassicGroup, ConsumerGroup):

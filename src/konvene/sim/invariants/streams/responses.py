@@ -53,7 +53,7 @@ class AcceptedHeartbeat:
 
     @property
     def changed_assignment(self) -> bool:
-        """Return True if the tasks of the member changed, or the epoch since which it has one of them."""
+        """Return True if the event changed the tasks of the member, or the epoch since which it has one."""
         before = self.old_member.current.assigned if self.old_member is not None else OwnedTasks()
         return before != self.member.current.assigned
 

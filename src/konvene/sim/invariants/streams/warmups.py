@@ -278,8 +278,8 @@ class _Request(NamedTuple):
 
 
 class WarmupsAreJustified(Invariant):
-    """T4, T5: a member gets a warm-up task only if the assignor uses warm-ups, if its process has not caught
-    up by the reports, and if it reports offsets or may do so.
+    """T4, T5: a member gets a warm-up task only if the assignor uses warm-ups, if the reports do not show
+    that its process has caught up, and if it reports offsets or may do so.
 
     T15: if the assignor uses warm-ups, an active stateful task moves to another process only if that has
     caught up, or if no member of it reports offsets."""
@@ -449,8 +449,8 @@ def _target_tasks(group: StreamsGroup, role: Role) -> Iterator[tuple[str, Task]]
 def _uses_warmups(
     event: Event, group: StreamsGroup, reports: GroupReports, assignors: Mapping[str, TaskAssignor]
 ) -> bool:
-    """Return True if the group's assignor is `HIGHLY_AVAILABLE`. If no assignor is configured, it is, provided
-    that warm-ups are enabled, the topology has state, and a member may report offsets."""
+    """Return True if the group's assignor is `HIGHLY_AVAILABLE`. If none is configured, that one is used if
+    warm-ups are enabled, the topology has state, and a member may report offsets."""
     config = event.runtime.group_configs.of(group.group_id)
     name, topology = config["streams.assignor.name"], group.topology
     if name is None and config["streams.num.warmup.replicas"] > 0 and topology is not None:
