@@ -40,7 +40,7 @@ class Failure(click.ClickException):
 
 
 def fail(message: str, hint: str = "") -> NoReturn:
-    """Raise a `Failure`."""
+    """End the command with an error: raise a `Failure`."""
     raise Failure(message, hint)
 
 

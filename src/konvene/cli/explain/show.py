@@ -24,7 +24,7 @@ MAX_ROWS = 10
 
 def print_rebalance(rebalance: Rebalance, cost: Cost | None, *, with_cluster: bool = False) -> None:
     """Print one rebalance: its time, group and epoch, a sentence about its cause and cost, and a note if it
-    was inferred."""
+    was inferred. `with_cluster` adds the name of the cluster."""
     from konvene.pipeline.answers import note as note_of
     from konvene.pipeline.answers import sentence, title
 

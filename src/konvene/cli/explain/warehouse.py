@@ -106,7 +106,7 @@ def work_options(command: F) -> F:
 @contextmanager
 def reporting_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Iterator[None]:
     """Turn exceptions that a log, a disk, a broker or a user can cause within the block into one-line
-    failures of the command."""
+    failures of the command. `audit` is False with --no-audit."""
     try:
         import pyarrow  # noqa: F401 (without it nothing of the pipeline can be imported)
     except ImportError:

@@ -84,7 +84,9 @@ def _owners(
     unit: Unit,
     owned: Mapping[str, frozenset[Unit]],
 ) -> tuple[StreamsMemberDescription, ...]:
-    """Return the other members that must release a task before `member` can take it in the role of `unit`."""
+    """Return the other members that must release a task before `member` can take it in the role of `unit`.
+
+    `owned` has the tasks, with their roles, that each member owns, by member id."""
     role, task = unit
     return tuple(
         other

@@ -98,7 +98,9 @@ class Deletion(NamedTuple):
 
 
 async def _plan(admin: Admin, name: str, all_internal: bool, named: Sequence[str]) -> Deletion:
-    """Plan a deletion. The internal topics can only be determined while the group exists."""
+    """Plan the deletion of a group and of its internal topics: all, those in `named`, or none.
+
+    The internal topics can only be determined while the group exists."""
     from konvene.client.errors import KafkaError
 
     if not (all_internal or named):

@@ -223,7 +223,8 @@ def read_csv(text: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition,
 
 
 def write_csv(plans: Mapping[str, Offsets], *, with_group: bool) -> str:
-    """Format plans as CSV, byte for byte as Kafka's tool does."""
+    """Format the new offsets of groups as CSV, byte for byte as Kafka's tool does. `with_group` adds the
+    group as the first column."""
     rows = (
         (*([_cell(group)] if with_group else []), _cell(tp.topic), str(tp.partition), str(offset))
         for group, offsets in plans.items()

@@ -324,7 +324,9 @@ def _describe_backlog(world: World) -> str:
 
 
 def _check_shutdown(world: World, session_ms: int, rebalance_ms: int) -> None:
-    """Let all members leave, then check that the groups are empty and that nothing is pending."""
+    """Let all members leave, then check that the groups are empty and that nothing is pending.
+
+    `session_ms` and `rebalance_ms` are the longest timeouts, after which the groups must be empty."""
     for member in world.live_members():
         member.leave()
     names = sorted({m.group for m in world.members})

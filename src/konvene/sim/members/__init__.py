@@ -48,24 +48,24 @@ def kinds() -> dict[str, Kind]:
 
 
 def transacts(names: Sequence[str]) -> bool:
-    """Return True if members of these kinds commit in transactions."""
+    """Return True if members of any of these kinds commit in transactions."""
     all_kinds = kinds()
     return any(name in all_kinds and all_kinds[name].transacts for name in names)
 
 
 def shares(names: Sequence[str]) -> bool:
-    """Return True if members of these kinds share partitions."""
+    """Return True if members of any of these kinds are in share groups."""
     all_kinds = kinds()
     return any(name in all_kinds and all_kinds[name].shares for name in names)
 
 
 def runs_applications(names: Sequence[str]) -> bool:
-    """Return True if members of these kinds are Kafka Streams applications."""
+    """Return True if members of any of these kinds are Kafka Streams applications."""
     all_kinds = kinds()
     return any(name in all_kinds and all_kinds[name].applications for name in names)
 
 
 def assigns(names: Sequence[str]) -> bool:
-    """Return True if the coordinator computes the assignment of members of these kinds."""
+    """Return True if the coordinator assigns the partitions or tasks of members of any of these kinds."""
     all_kinds = kinds()
     return any(name in all_kinds and all_kinds[name].assigned for name in names)

@@ -161,7 +161,7 @@ class StepCache:
         return self._steps.get(key) or self._take(key, lambda runtime: runtime.load())
 
     def _take(self, key: tuple[Any, ...], run: Callable[[_StepRuntime], Step]) -> Step:
-        """Execute a step that is not cached yet, and cache it. Equal coordinators become one object."""
+        """Execute a step with `run`, and cache it under `key`. Equal coordinators become one object."""
         try:
             step = run(_StepRuntime(self, key[0]))
         except Exception as error:

@@ -141,8 +141,8 @@ def _waiter_number(index: int, waiter: int) -> int | None:
 
 
 def pending_requests(coordinator: Coordinator, partitions: int) -> Iterable[tuple[int, Struct]]:
-    """Yield the waiter number of each pending request, with a request of the same API; its fields play no
-    role."""
+    """Yield the waiter number of each pending request, with some request of the same API: the next decision
+    does not depend on its fields."""
     for index, member in enumerate(coordinator.group.members if coordinator.group else ()):
         for waiter, request in (
             (member.join_waiter, (JOIN, 0, 0)),

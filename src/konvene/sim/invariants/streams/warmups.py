@@ -68,8 +68,10 @@ class GroupReports:
         return any(i not in self.by_member or self.by_member[i].reports for i in ids)
 
     def remove(self, removed_id: str, group: StreamsGroup, remaining: Mapping[str, Member]) -> None:
-        """Remove the report of a member. The state on its disk remains if its process has other members: its
-        offsets are merged into the latest report of those."""
+        """Remove the report of the member `removed_id`; `remaining` are the members after its removal.
+
+        If some of them are in the same process, the state on its disk remains: the removed report is merged
+        into the latest report of those, unless the member is static and has returned under another id."""
         report, member = self.by_member.pop(removed_id), group.members.get(removed_id)
         candidates = [
             (other.reported_ms, member_id)
@@ -397,7 +399,10 @@ class CaughtUpWarmupsBumpEpochs(Invariant):
         caught_up: list[tuple[str, Task]],
         silent: list[str],
     ) -> None:
-        """Check that an accepted heartbeat without a new epoch did not have to bump it."""
+        """Check that an accepted heartbeat that did not bump the epoch did not have to.
+
+        `caught_up` are the warm-ups that have caught up, as pairs of member id and task; `silent` are the
+        members with warm-ups whose process reports no offsets."""
         if not is_accepted_heartbeat(event) or event.request.group_id != group.group_id:
             return
         if group.state == "NotReady" or group.soft.computing:
