@@ -61,14 +61,14 @@ class EventQueue:
         return entry
 
     def next_ms(self) -> int | None:
-        """Return the deadline of the next callback; None if there is none."""
+        """Return the deadline of the next callback, in ms of `now_ms`; None if no callback is scheduled."""
         entries = self._entries
         while entries and entries[0][3].call is None:
             heapq.heappop(entries)
         return entries[0][0] if entries else None
 
     def step(self) -> bool:
-        """Run the next callback; return False if there is none."""
+        """Set the time to the next deadline and run its callback; return False if none is scheduled."""
         due_ms = self.next_ms()
         if due_ms is None:
             return False
@@ -80,7 +80,7 @@ class EventQueue:
         return True
 
     def run_until(self, end_ms: int) -> None:
-        """Run all callbacks that are due by `end_ms`, and set the time to it."""
+        """Run all callbacks with a deadline up to `end_ms`, then set the time to `end_ms`."""
         while (due_ms := self.next_ms()) is not None and due_ms <= end_ms:
             self.step()
         self.now_ms = max(self.now_ms, end_ms)
@@ -88,7 +88,8 @@ class EventQueue:
     # --- the clock of a coordinator ---
 
     def time(self) -> float:
-        """Return the time in seconds; never before the deadline of the running callback, despite rounding."""
+        """Return the monotonic time in seconds; rounding never puts it before the deadline of the running
+        callback."""
         return max(self.now_ms / 1000, self._called_s)
 
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Entry:
@@ -100,7 +101,7 @@ class EventQueue:
 
 
 class Pause:
-    """An awaitable that suspends one coroutine until `end`, which resumes it synchronously."""
+    """An awaitable that suspends the coroutine that awaits it; `end` resumes the coroutine synchronously."""
 
     __slots__ = ("_task",)
 

@@ -81,12 +81,12 @@ class GroupRuntime(ShardRuntime[Event, View]):
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """The settings of each group."""
+        """The effective configs of every group, as the coordinator reads them."""
         return self.coordinator.group_configs
 
     @property
     def now_ms(self) -> int:
-        """The wall clock that decisions see."""
+        """The wall-clock time in ms that decisions see."""
         return self.event_queue.wall_clock_ms()
 
     @property
@@ -102,8 +102,9 @@ class GroupRuntime(ShardRuntime[Event, View]):
     # --- operation ---
 
     def succeeds(self, old: GroupRuntime, lost: int) -> None:
-        """Take over the state of the previous process `old`, for the next load: the log has lost `lost`
-        batches."""
+        """Make this process the successor of `old`, which ended with a loss of `lost` batches of the log.
+
+        The event of the next load contains the last state of `old` and the number of lost batches."""
         self.ended, self.lost = old.last_state(), old.lost + lost
 
     def submitted(self, state: str, waiter: int, response: Deferred[Any]) -> None:
@@ -178,7 +179,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         return Event("loaded", self, self.ended, EMPTY_VIEW, outcome=outcome, lost=self.lost)
 
     def check_reload(self) -> None:
-        """G12: check that the process that a load replaces answered all of its requests."""
+        """G12: check, when the log is loaded again, that all requests submitted before have a response."""
         if self._unanswered:
             why = f"the shard is loaded again, but {len(self._unanswered)} requests have no response"
             self.failed(InvariantViolation("EveryRequestIsAnswered", why))
@@ -228,7 +229,9 @@ class GroupRuntime(ShardRuntime[Event, View]):
                 self.kept.pop(name, None)
 
     def _view_before(self, touched: Touched) -> View:
-        """Return the touched groups and offsets as they are before the decision is replayed."""
+        """Return the touched groups and offsets as they are before the decision is replayed.
+
+        It is a violation if a modern group differs from its private copy."""
         view = self._view(touched)
         groups = dict(view.groups)
         for name, group in view.groups.items():

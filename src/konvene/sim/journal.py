@@ -65,7 +65,7 @@ class Log:
         return lost
 
     def check(self, batch: Batch) -> None:
-        """Check that the producer may append the batch, or the transaction marker. Raises `AppendRefused`."""
+        """Check a transactional batch or a marker against the producer state. Raises `AppendRefused`."""
         try:
             if batch.producer is not None:
                 self.producers.check(_header_of(batch, len(self.batches)), origin=Origin.COORDINATOR)
@@ -79,7 +79,7 @@ class Log:
             raise AppendRefused(Errors(refused.code)) from None
 
     def note(self, batch: Batch, at: int) -> None:
-        """Track the producer of a batch that was appended as number `at`."""
+        """Update the producer state after a batch was appended as number `at`."""
         if batch.producer is not None:
             self.producers.note(_header_of(batch, at))
         elif batch.ending is not None:

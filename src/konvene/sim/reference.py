@@ -198,7 +198,9 @@ ELSEWHERE: tuple[Row, ...] = (
 
 
 def invariant_rows(wanted: Sequence[str] = ()) -> list[Row]:
-    """Return all invariants, or those for these kinds of members. Raises ValueError for an unknown kind."""
+    """Return a row for each invariant; with `wanted`, without those that concern no member of these kinds.
+
+    Raises ValueError for an unknown kind."""
     for kind in wanted:
         if kind not in kinds():
             raise ValueError(f"unknown kind {kind}; expected one of {', '.join(kinds())}")
@@ -227,7 +229,7 @@ This page is generated from the tables and docstrings of `konvene.sim`. Change t
 
 
 def render_reference() -> str:
-    """Return the text of the reference page, ending in a newline."""
+    """Return the reference page of parameters, faults and invariants as Markdown, ending in a newline."""
     return "\n".join(_page()) + "\n"
 
 

@@ -38,7 +38,7 @@ REQUEST, COMPLETION, TIMER = "request", "completion", "timer"
 
 
 class ShardEvent(Protocol):
-    """What a runtime uses of an event; see `konvene.sim.world.event.Event`."""
+    """The fields that a runtime needs in any type of event; see `konvene.sim.world.event.Event`."""
 
     kind: str
     waiter: int
@@ -105,7 +105,8 @@ class _ObservedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPorts:
-    """Everything that a runtime uses of the simulated world, besides its log and the event queue."""
+    """The callbacks through which a runtime reads configs, topics and features of the simulated world, and
+    reports events to it; and the assignors. Its log and event queue are passed separately."""
 
     config: Callable[[], BrokerConfig]
     topics: Callable[[], Topics] = lambda: NO_TOPICS
@@ -219,14 +220,14 @@ class ShardRuntime(Generic[E, V]):
     def new_event(
         self, kind: str, subject: object, context: Context, outcome: Outcome | None, refused: Errors | None
     ) -> E:
-        """Return the event of a decision that is not replayed yet.
+        """Return a new event for a decision whose records are not appended and replayed yet.
 
         `subject` is the request, the completion or the key of the timer. `refused` is the error with which
         the shard rejected it; `outcome` is None then."""
         raise NotImplementedError
 
     def new_load_event(self, outcome: Outcome) -> E:
-        """Return the event of a load, which ended with `outcome`."""
+        """Return a new event for a completed load; `outcome` is what the loaded shard decided first."""
         raise NotImplementedError
 
     def append_failed(self, event: E, how: str) -> None:
@@ -247,18 +248,18 @@ class ShardRuntime(Generic[E, V]):
         """Check what has to be true before a load replaces the current shard by a new one."""
 
     def reset(self) -> None:
-        """Drop what the runtime keeps about the shard that a load replaced."""
+        """Clear what a subclass recorded about the shard that a load has just replaced."""
 
     def deciding(self, request: object, context: Context) -> None:
         """Observe a request that the shard is about to decide."""
 
     def submitted(self, state: str, waiter: int, response: Deferred[Any]) -> None:
-        """Observe a submitted request in the coordinator's `state`.
+        """Observe a request that was submitted when the coordinator was in `state`.
 
-        `waiter` identifies the pending response; 0 if the request was rejected before it was handled."""
+        `waiter` identifies the pending response; 0 if the shard did not receive the request."""
 
     def released(self, waiter: int) -> None:
-        """Observe that the response is sent."""
+        """Observe that the response of `waiter` is sent."""
 
     # --- operation ---
 
@@ -290,8 +291,9 @@ class ShardRuntime(Generic[E, V]):
         self.finish()
 
     def inform(self, completion: object) -> bool:
-        """Pass the result of work outside of the shard to it; return False if the decision exceeds a
-        batch."""
+        """Let the shard decide about the result of work outside of it, such as a computed assignment.
+
+        Return False if the records of the decision do not fit into a batch."""
         fits = self.coordinator.inform(completion)
         self.finish()
         return fits
@@ -314,7 +316,7 @@ class ShardRuntime(Generic[E, V]):
         self._end_sync(None)
 
     def fail_sync(self) -> None:
-        """Fail the current sync; it is unknown which of its batches are on disk."""
+        """Let the current sync fail, so that it is unknown which of its batches are on disk."""
         self.finish()
         self.ended = self.current_state()
         self._end_sync(OSError("the sync failed"))
@@ -327,7 +329,7 @@ class ShardRuntime(Generic[E, V]):
 
     @property
     def sync_pending(self) -> bool:
-        """Whether responses wait for the log to be durable."""
+        """Whether the coordinator waits for a sync of the log."""
         return self.journal.sync_pause is not None
 
     # --- decisions ---

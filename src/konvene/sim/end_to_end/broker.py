@@ -1,8 +1,7 @@
 """The broker of an end-to-end run: a host that is started, stopped, killed and restarted on its disk.
 
 It starts as `konvene serve` does, with a simulated environment (clock, entropy). None of its parts is
-replaced. It is observed from outside: `on_release` is called before a coordinator releases replies. A broker
-whose disk failed is replaced by an operator a few seconds later.
+replaced. It is observed from outside: `on_release` is called before a coordinator releases replies.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ OnRelease = Callable[[Coordinator, Any], None]
 
 
 class SimThreads(DiskThreads):
-    """A replacement of the disk threads: runs blocking disk work later on the simulated loop, without a
-    thread."""
+    """A pool of disk threads that has no threads: disk work runs in a later step of the simulated loop."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(0)
@@ -49,7 +47,9 @@ class SimThreads(DiskThreads):
 
 
 class BrokerHost:
-    """The host of the broker, over all of its lives. `broker` is None while no broker runs."""
+    """The machine on which one broker process after another runs, each on the disk that the last one left.
+
+    `broker` is None while none runs, `lives` counts the starts."""
 
     def __init__(self, loop: SimLoop, config: BrokerConfig, disk: SimDisk, seed: int) -> None:
         self.loop = loop
@@ -87,7 +87,7 @@ class BrokerHost:
 
     @property
     def disk_is_offline(self) -> bool:
-        """Whether the broker runs although its disk has failed permanently."""
+        """Whether the broker runs, but has taken its log directory offline after a disk error."""
         return self.broker is not None and self.broker.directory.health.failure is not None
 
     def wall_ms(self) -> int:
@@ -96,7 +96,7 @@ class BrokerHost:
     # --- its life ---
 
     def start(self) -> None:
-        """Start the broker unless it runs."""
+        """Start a broker on the current disk, unless one runs already."""
         if self.is_up:
             return
         self.lives += 1
@@ -148,7 +148,7 @@ class BrokerHost:
         self.on_end(why)
 
     def stop(self) -> None:
-        """Request a clean shutdown."""
+        """Request a clean shutdown; `on_end` is called when it is complete."""
         if self._stop is not None and self.host is not None:
             self.loop.run_on(self.host, self._stop.set)
 
@@ -158,7 +158,7 @@ class BrokerHost:
             self._ended("killed", self.disk.after_kill())
 
     def cut_power(self) -> None:
-        """Cut the power of the machine: its connections are not closed."""
+        """Cut the power of the machine: unsynced writes may be lost, and no connection is closed."""
         if self.is_up:
             self._ended("lost power", self.disk.cut_power(), silently=True)
 
@@ -185,7 +185,7 @@ class BrokerHost:
         ]
 
     def watch(self) -> None:
-        """Call `on_release` from now on before each coordinator of the broker releases replies."""
+        """Call `on_release` from now on before any of the coordinators that exist now releases replies."""
         for coordinator in self.coordinators():
             if coordinator not in self.watched_coordinators:
                 self.watched_coordinators[coordinator] = None

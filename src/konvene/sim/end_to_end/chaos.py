@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 
 
 class Chaos:
-    """Injects the faults of a run, and ends them."""
+    """The fault injector of a run; it also ends each fault that lasts, such as a pause or a partition."""
 
     def __init__(self, run: EndToEndRun) -> None:
         self.run_ = run
@@ -209,7 +209,7 @@ class Chaos:
         return True
 
     def end_pause(self, name: str) -> None:
-        """Resume a paused host."""
+        """Resume a host if it is paused."""
         if self.run_.paused_since.pop(name, None) is not None:
             self.run_.resumed_at[name] = self.loop.now
             if self.loop.is_up(name):

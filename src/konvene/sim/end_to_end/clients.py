@@ -73,7 +73,7 @@ class ClientSpec:
 
 
 class World(Protocol):
-    """The interface of a run to its clients."""
+    """What a client uses of its run: history, timeouts, topics, and callbacks for received records."""
 
     history: History
     timeouts: Timeouts
@@ -90,7 +90,7 @@ class World(Protocol):
 
 
 class Client:
-    """A client with one job, over all of its lives. `life` counts its starts."""
+    """A simulated client process with one job, which may die and start again; `life` counts its starts."""
 
     def __init__(self, world: World, spec: ClientSpec, seed: int) -> None:
         self.world = world
@@ -204,7 +204,9 @@ class Client:
         self, cluster: Cluster, place: TopicPartition, values: list[bytes], producer: tuple[int, int],
         sequences: dict[TopicPartition, int],
     ) -> None:  # fmt: skip
-        """Send one batch until it is answered; raises on a fatal error."""
+        """Send one batch to `place` as the idempotent `producer` (id, epoch), until the broker has it.
+
+        It is sent again after a retriable error; any other error is raised."""
         timestamp_ms = self.world.wall_ms()
         data = build(
             [Record(i, timestamp_ms, None, value, ()) for i, value in enumerate(values)],
@@ -331,7 +333,7 @@ class Client:
                     raise
 
     async def _remove(self, admin: Admin) -> None:
-        """Remove a random member from some of the groups, as `konvene groups remove-members` does."""
+        """Remove a random member from each group with probability 1/2, as `konvene groups remove-members`."""
         for group in await admin.list_groups():
             if self.chance.random() < 0.5:
                 continue

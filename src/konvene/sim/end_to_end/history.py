@@ -42,7 +42,7 @@ MANY = 64
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A record that a producer sent, as its number `number`."""
+    """A record that a producer sent to the partition `place`; `number` counts the producer's records."""
 
     producer: str
     number: int
@@ -52,7 +52,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """A request without a response. `began` is the time of the history's clock, `began_s` of the loop."""
+    """A request without a response, sent at `began` on the history's clock and `began_s` on the loop's."""
 
     client_id: str
     api: Api
@@ -64,9 +64,9 @@ class PendingRequest:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """A request to commit an offset of one partition, with its times on the history's clock.
+    """A request to commit an offset of one partition, sent at `began` on the history's clock.
 
-    `ended` is the time of the response; None as long as the commit may still take effect."""
+    `ended` is when its success was received; while it is None, the commit may still take effect."""
 
     offset: int
     began: int
@@ -75,7 +75,9 @@ class Attempt:
 
 
 class History:
-    """All requests and responses of the clients. `clock` counts them, so their order is known."""
+    """The requests and responses of all clients, and the records that they sent.
+
+    `clock` is a logical clock, which advances with each request and each response to a commit."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -166,7 +168,7 @@ class History:
                     self.commits[place] = self._readable_attempts(attempts)
 
     def _readable_attempts(self, attempts: list[Attempt]) -> list[Attempt]:
-        """Return those commits that a pending or later read may still return."""
+        """Return those commits whose offsets a pending or later OffsetFetch may still return."""
         oldest = next(iter(self.open)).began if self.open else self.clock
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < oldest), default=0)
         return [a for a in attempts if a.ended is None or a.ended >= floor]
@@ -180,10 +182,10 @@ class History:
                         self.on_offsets(place, row.committed_offset, pending.began)
 
     def may_be_committed(self, place: GroupPartition, offset: int, began: int) -> bool:
-        """Return True if a read that began at `began` may return this offset (-1: none).
+        """Return True if an OffsetFetch that was sent at `began` may return this offset (-1: none).
 
         It may, unless another commit began after this offset was acknowledged, and was itself acknowledged
-        before the read began."""
+        before the OffsetFetch was sent."""
         attempts = self.commits.get(place, [])
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < began), default=0)
         if offset < 0:
@@ -191,7 +193,7 @@ class History:
         return any(a.offset == offset and (a.ended is None or a.ended >= floor) for a in attempts)
 
     def committed(self, place: GroupPartition) -> str:
-        """Return the last commits of a partition as text, with the times at which they began and ended."""
+        """Return the last six commits of a partition as text, with the clock at request and response."""
         rows = self.commits.get(place, [])[-6:]
         return ", ".join(f"{a.offset} ({a.began}..{'?' if a.ended is None else a.ended})" for a in rows)
 

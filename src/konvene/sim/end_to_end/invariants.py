@@ -153,7 +153,7 @@ class CommittedOffsetsNeverRegress(Invariant):
         self.run.check_when_loaded(self._check_present)
 
     def _check_present(self) -> None:
-        """Check that each acknowledged commit has an offset in the state of the broker."""
+        """Check that the broker has a committed offset for each partition with an acknowledged commit."""
         now = self.run.history.tick()
         known = {
             (group, topic, partition)
@@ -204,7 +204,7 @@ class ReadAtLeastOnce(Invariant):
         self.seen.setdefault((client.spec.group, place), {})[record.offset] = record.value or b""
 
     def missing(self) -> list[tuple[str, TopicPartition, int]]:
-        """Return the first unread offset of each group and partition that has one."""
+        """Return (group, partition, first unread offset) for each partition that a group has not finished."""
         found = []
         for group, topics in self.run.groups():
             for place in self.run.places(topics):

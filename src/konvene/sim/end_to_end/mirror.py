@@ -71,7 +71,7 @@ class Mirror:
         return f"<mirror of {len(self.values)} partitions>"
 
     def look(self, partition: TopicPartition) -> list[tuple[int, bytes]]:
-        """Return the records appended since the last call, as (offset, value)."""
+        """Return the records appended to a partition since the last call, as (offset, value)."""
         reader = self._readers.get(partition)
         if reader is None:
             reader = self._readers[partition] = LogReader(self._disk, f"{self._data}/{partition}")

@@ -150,7 +150,7 @@ def _network(chance: Random) -> NetworkFaults:
 
 
 def _disk(chance: Random) -> DiskFaults:
-    """Draw the error rates while `disk-errors` is active."""
+    """Draw the error rates that the disk has while the fault `disk-errors` is active."""
     return DiskFaults(
         read=chance.choice((0.0, 0.02)), write=chance.choice((0.0, 0.01, 0.2)),
         sync=chance.choice((0.0, 0.05, 0.5)), full=chance.choice((0.0, 0.5, 1.0)),
@@ -221,8 +221,8 @@ def _transaction_settings(chance: Random) -> dict[str, str]:
 def _transactors(chance: Random, topics: tuple[str, ...], requests_in_time: bool) -> list[ClientSpec]:
     """Draw the transactional clients with their transaction.version.
 
-    Version 1 is drawn only if `requests_in_time`: a late EndTxn could end the next transaction of the same
-    epoch, which is why version 2 exists (KIP-890)."""
+    `requests_in_time`: no fault of the run lets a request arrive after its sender has given up. Version 1 is
+    drawn only then, because a late EndTxn could end the next transaction of the same epoch (KIP-890)."""
     assignors = chance.choice(ASSIGNORS)
     return [
         ClientSpec(

@@ -181,7 +181,7 @@ class EndToEndRun:
     # --- invariants ---
 
     def notify(self, name: str, *args: object) -> None:
-        """Call a callback of every invariant that defines it; a violation ends the run at once."""
+        """Call the callback `name` of every invariant that defines it; a violation ends the run at once."""
         try:
             for call in self._calls[name]:
                 call(*args)
@@ -189,7 +189,7 @@ class EndToEndRun:
             self.loop.halt(violation)
 
     def shards(self) -> list[tuple[int, GroupShard]]:
-        """Return the group shards of the active coordinators, each with its partition."""
+        """Return (partition of `__consumer_offsets`, shard) for each active group coordinator."""
         found = []
         if self.host.broker is not None and self.host.is_up:
             for index, coordinator in enumerate(self.host.broker.groups._coordinators):
@@ -200,7 +200,7 @@ class EndToEndRun:
         return found
 
     def has_buffered_records(self, index: int) -> bool:
-        """Return True if the shard of partition `index` has applied records that are not in its log yet."""
+        """Return True if the shard of `__consumer_offsets`-`index` has records that its journal buffers."""
         assert self.host.broker is not None
         coordinator = self.host.broker.groups._coordinators[index]
         assert coordinator is not None
@@ -209,12 +209,12 @@ class EndToEndRun:
         return bool(journal.buffered)
 
     def groups(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the groups that commit offsets, with their topics."""
+        """Return (group, topics) for each group whose members commit offsets, which share groups do not."""
         found = {c.group: c.topics for c in self.parameters.clients if c.group and c.job != SHARES}
         return sorted(found.items())
 
     def places(self, topics: tuple[str, ...]) -> list[TopicPartition]:
-        """Return those partitions of the topics that exist on the broker."""
+        """Return all partitions of those topics that exist on the broker."""
         assert self.host.broker is not None
         topics_by_name = self.host.broker.catalogue.topics.by_name
         return [
@@ -246,8 +246,7 @@ class EndToEndRun:
         return self._disk_failed or self.host.disk_failed or self.host.disk_is_offline
 
     def was_paused(self, client_id: str, since_s: float) -> bool:
-        """Return True if a client's host is paused, or was resumed less than 10 s before `since_s` or
-        later."""
+        """Return True if the host of a client is paused, or its last pause ended after `since_s` - 10 s."""
         name = client_id.partition(".")[0]
         return name in self.paused_since or self.resumed_at.get(name, 0.0) + 10.0 > since_s
 
@@ -272,7 +271,7 @@ class EndToEndRun:
             gc.collect()
 
     def check(self) -> None:
-        """Check every invariant now."""
+        """Read all logs, and let every invariant compare them with the state of the broker."""
         self.checks += 1
         self.host.watch()
         self._disk_failed = self.disk_has_failed
@@ -436,7 +435,7 @@ def run_end_to_end(
 
 
 class _Listener(logging.Handler):
-    """A log handler that reports every exception that the broker logs to the invariants."""
+    """A log handler that passes each exception in a log record to the callback `failed` of the invariants."""
 
     def __init__(self, runs: list[EndToEndRun]) -> None:
         super().__init__(logging.ERROR)
@@ -460,8 +459,8 @@ def _ignoring_killed_hosts(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[list[EndToEndRun]]:
-    """Context manager of a run: log records go to the runs in the yielded list only, and garbage is collected
-    only when a run does it."""
+    """Context manager of a run: konvene's log records go to the runs in the yielded list only, and Python
+    collects garbage only when a run requests it."""
     runs: list[EndToEndRun] = []
     log, listener = logging.getLogger("konvene"), _Listener(runs)
     before = log.level, log.propagate, gc.isenabled()

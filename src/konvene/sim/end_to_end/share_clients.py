@@ -112,7 +112,7 @@ def _habits(chance: Random) -> Habits:
 
 
 def _settings(chance: Random, session_ms: int) -> dict[str, str]:
-    """Draw broker settings of share groups, with low minimums."""
+    """Draw the broker configs for share groups, with minimums below Kafka's."""
     settings = {
         "group.share.min.session.timeout.ms": 1_000,
         "group.share.session.timeout.ms": session_ms,
@@ -168,7 +168,8 @@ async def share(client: Client, cluster: Cluster) -> None:
 
 
 async def _work(client: Client, consumer: ShareConsumer, found: Sequence[ShareRecord]) -> None:
-    """Process and acknowledge records; a leaving client may leave them undecided."""
+    """Process the records of one poll for a drawn time, and acknowledge them, unless the client leaves
+    without that."""
     habits, chance, faults_disabled = client.spec.habits, client.chance, client.world.faults_disabled
     if not faults_disabled:
         if habits.work_s and chance.random() < 0.5:

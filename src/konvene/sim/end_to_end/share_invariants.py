@@ -62,8 +62,8 @@ LATE_S = 1.0
 
 
 class Contents:
-    """The content of a transactional log on disk: offsets of markers, and of committed and aborted
-    records."""
+    """The offsets of a transactional log on disk, by kind: `markers` of transactions, records of `committed`
+    transactions, and records of `aborted` ones."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._reader = LogReader(disk, folder)
@@ -76,7 +76,7 @@ class Contents:
         return f"<{len(self.committed)} committed, {len(self.aborted)} aborted, {len(self.markers)} markers>"
 
     def refresh(self) -> Contents:
-        """Read the batches that were appended since the last call."""
+        """Add the batches that were appended since the last call, and return this object."""
         for header, batch in self._reader.new_batches():
             offsets = range(header.base_offset, header.next_offset)
             if not header.is_control:
@@ -111,7 +111,7 @@ class EndToEndLedger(DeliveryLedger):
         self.run.loop.halt(Violation(violation.invariant, violation.why))
 
     def refresh_contents(self) -> Contents | None:
-        """Return the current contents of the log; None if it is not transactional."""
+        """Return the current contents of the log; None if it is not that of the output of transactions."""
         if self.place.topic != OUTPUT:
             return None
         if self.contents is None:
@@ -126,7 +126,8 @@ class EndToEndLedger(DeliveryLedger):
         )
 
     def is_done(self, offset: int) -> bool:
-        """Return True if the record is acknowledged, at its delivery limit or not readable."""
+        """Return True if the record has a final acknowledgement, was delivered up to the limit, or cannot be
+        read."""
         given_up = self.delivery_counts.get(offset, 0) >= self.terms.delivery_count_limit
         return offset in self.final_offsets or given_up or self.is_unreadable(offset)
 
@@ -289,10 +290,10 @@ class AcknowledgedRecordsAreNotRedelivered(Invariant):
             self._confirmed.append((self.run.loop.now, client.client_id, topic_id, place.partition, offsets))
 
     def settled(self) -> None:
-        """Check that each confirmation which a caller received was in a response.
+        """Check that each confirmation that the client library passed to its caller was in a response.
 
-        It is checked once the clock has moved, because a caller may see a response before this invariant
-        does."""
+        It is checked once the clock has moved, because the caller may receive a confirmation before this
+        invariant receives the response."""
         while self._confirmed and self._confirmed[0][0] < self.run.loop.now:
             _, client_id, topic_id, index, offsets = self._confirmed.popleft()
             for offset in offsets:
@@ -420,7 +421,7 @@ class ShareStateIsStored(Invariant):
 
 
 def _written(state: SharePartitionState | None) -> SharePartitionState | None:
-    """Return the state without its number of updates, which restarts where the log was truncated."""
+    """Return the state with `updates` 0: a replay counts updates only from the first retained record on."""
     return None if state is None else state._replace(updates=0)
 
 
@@ -438,7 +439,7 @@ SHARE_INVARIANTS: tuple[type[Invariant], ...] = (
 
 
 def ledgers(run: EndToEndRun) -> dict[SharePartitionKey, EndToEndLedger]:
-    """Return the ledgers of this run."""
+    """Return the ledger of each share partition that the broker has loaded in this run."""
     return next(p for p in run.invariants if isinstance(p, RecordsHaveOneOwner)).ledgers
 
 
@@ -468,8 +469,7 @@ def has_buffered_records_of(coordinator: Coordinator) -> bool:
 
 
 def unread(run: EndToEndRun) -> list[str]:
-    """Return the partitions that share groups have not read to the end, as text with the groups'
-    positions."""
+    """Return a line for each partition that a share group has not read to its end, with the position."""
     broker, unfinished = run.host.broker, []
     if broker is None:
         return ["there is no broker"] if run.parameters.share.groups else []

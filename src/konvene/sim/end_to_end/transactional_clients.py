@@ -75,8 +75,9 @@ async def transact(client: Client, cluster: Cluster) -> None:
 async def _transaction(
     client: Client, consumer: Consumer, producer: TransactionalProducer, found: Sequence[Consumed]
 ) -> bool:
-    """Run one transaction; return True if it was committed.
+    """Write an output record for each record of `found`, and commit its offset, in one transaction.
 
+    Return True if it was committed; it may be aborted at random, too.
     Raises `ClientError` if the producer is unusable or the result is unknown."""
     offsets = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in found}
     producer.begin_transaction()

@@ -35,7 +35,8 @@ GROUP = "app"
 
 @dataclass(eq=False, slots=True)
 class Thread:
-    """A member of the group. `running` is the set of active tasks that it is processing."""
+    """A member of the streams group, one of its process's threads. `running` has the active tasks that it is
+    processing."""
 
     process: Process
     machine: StreamsMembership
@@ -155,8 +156,8 @@ class Application:
     # --- heartbeats ---
 
     def report(self, thread: Thread) -> None:
-        """Set the offsets of a member for its next heartbeat: those of all copies that no other member
-        owns."""
+        """Set the offsets that a member reports in its next heartbeat: those of all copies on the disk of its
+        process, except copies of tasks that other members of the process own."""
         process = thread.process
         others: set[Task] = set()
         for other in process.threads:
@@ -168,7 +169,7 @@ class Application:
         thread.machine.report(offsets, ends)
 
     def receive(self, thread: Thread, answer: StreamsGroupHeartbeatResponse | None, now_ms: int) -> set[Task]:
-        """Process the response to a member's heartbeat, None for a lost one: apply the assignment in it.
+        """Let a member handle the response to its heartbeat (None if lost) and apply the assignment in it.
 
         Return the active tasks that the member takes over."""
         machine, before = thread.machine, thread.has.active
@@ -188,9 +189,9 @@ class Application:
 
 
 def topology_of(counts: list[tuple[int, bool]]) -> tuple[Topology, dict[str, int]]:
-    """Return a topology and the partition counts of its topics.
+    """Return a topology with these subtopologies, and the partition counts of its topics by name.
 
-    `counts` has the number of tasks of each subtopology, and whether it is stateful."""
+    `counts` has a pair for each subtopology: its number of tasks, and whether it is stateful."""
     parts, topics = [], {}
     for number, (count, stateful) in enumerate(counts):
         topics[f"in-{number}"] = count

@@ -33,7 +33,7 @@ ROWS = (
 
 
 def compare(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
-    """Run the scenarios without and with warm-ups; return the sums of the figures of each."""
+    """Run each scenario without and with warm-ups; return the sums of the figures, without and with."""
     without, with_warmups = Outcome(), Outcome()
     for scenario in scenarios:
         without.add(run(scenario, warmups=False))
@@ -42,7 +42,7 @@ def compare(scenarios: Sequence[Scenario]) -> tuple[Outcome, Outcome]:
 
 
 def format_table(without: Outcome, with_warmups: Outcome) -> list[str]:
-    """Return the lines of a table that compares the figures."""
+    """Return the lines of a table with each figure without warm-ups, with them, and its change in percent."""
     lines = [f"{'':<32}{'without':>10}{'with':>10}"]
     for label, name in ROWS:
         before, after = getattr(without, name), getattr(with_warmups, name)
@@ -52,7 +52,7 @@ def format_table(without: Outcome, with_warmups: Outcome) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line: compare, or show one scenario."""
+    """Run the command line: print the table, with `--trace` after the events of each scenario."""
     parser = argparse.ArgumentParser(description="Count cold hand-overs, with warm-ups and without.")
     parser.add_argument("--seed", type=int, help="run only the scenario of this seed")
     parser.add_argument(

@@ -25,7 +25,7 @@ MOST_RECORDS = 30_000
 
 
 class What(StrEnum):
-    """Kinds of changes in a scenario. The last three set a limit of the group."""
+    """Kinds of changes in a scenario. The last three change a limit in the configs of the group."""
 
     STARTS = "a process starts, with an empty disk"
     STOPS = "a process stops: its members leave"
@@ -112,7 +112,8 @@ PATIENCE: Final = 0.8
 
 @dataclass(slots=True)
 class _Draw:
-    """The state while changes are drawn: the running processes and the stopped ones with a disk."""
+    """The processes while the changes of a scenario are drawn, with their numbers of members: `up` has those
+    that run, `down` those that are stopped and still have a disk."""
 
     random: Random
     up: dict[str, int]
@@ -194,7 +195,8 @@ def draw_all(count: int = 100) -> list[Scenario]:
 
 
 def _hurried(random: Random, change: Change) -> Change:
-    """Return the change with a few ticks before the next one, whether or not the group has settled."""
+    """Return a copy of the change that the next one follows in 1 to 6 ticks, even if the group has not
+    settled."""
     return change if change.soon else change._replace(soon=random.randint(1, 6))
 
 

@@ -270,8 +270,9 @@ class Run:
     # --- checks ---
 
     def observe_target(self) -> None:
-        """If there is a new target assignment, check it and record which processes have caught up with its
-        tasks."""
+        """If the coordinator has computed a new target assignment, check it.
+
+        For each stateful task whose active member it changes, record which processes have caught up."""
         group = group_of(self.host, GROUP)
         if group is None or group.assignment_epoch == self._target_epoch:
             return
@@ -302,8 +303,8 @@ class Run:
                 self._trace_line(f"   epoch {self._target_epoch}: target of {member_id}: {assignment}")
 
     def _check_target(self, group: StreamsGroup) -> None:
-        """Check a target assignment: limits of warm-ups and standbys, and that every task has an active
-        member."""
+        """Check that a target assignment keeps the limits of warm-ups and standbys, and gives every task an
+        active member."""
         warmups = [t for target in group.targets.values() for t in _tasks_of(target.warmup)]
         standbys = [t for target in group.targets.values() for t in _tasks_of(target.standby)]
         most = self.limits[What.WARMUPS]

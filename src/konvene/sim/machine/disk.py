@@ -88,14 +88,14 @@ class SimDisk(MemoryDisk):
         return bytes(self._inode(path).data[at:])
 
     def file(self, path: str) -> object:
-        """Return an object that identifies the file; another file that is renamed to this name has another
-        one."""
+        """Return an object that identifies the file at this path; it changes when another file is renamed to
+        the path."""
         return self._inode(path)
 
     # endings ----------------------------------------------------------------------------------
 
     def cut_power(self) -> SimDisk:
-        """Return the disk after a power cut, with a random part of the unsynced writes."""
+        """Return the disk as a power cut leaves it: all synced writes and a random part of the others."""
         chance = self.chance
         lucky = chance.random() < 0.7
         found = self.crash((lambda count: chance.randrange(count)) if lucky else lambda _count: 0)
@@ -121,7 +121,7 @@ class SimDisk(MemoryDisk):
                 self.counts["garbage"] += 1
 
     def rot(self, path: str, position: int) -> None:
-        """Flip a bit of a durable byte."""
+        """Flip a random bit of the byte at `position` of a file, as a decaying medium does."""
         inode = self._inode(path)
         inode.data[position] ^= 1 << self.chance.randrange(8)
         inode.durable = bytearray(inode.data)

@@ -49,7 +49,8 @@ class Pipe:
 
 
 class End:
-    """Marks the end of the data in one direction: an error for a reset, None for a proper end."""
+    """A marker of the end of the data in one direction. `error` is None if the sender closed the connection,
+    an exception if the connection was reset."""
 
     __slots__ = ("error",)
 
@@ -131,7 +132,8 @@ class Endpoint(asyncio.Transport):
         return False
 
     def drained(self) -> None:
-        """Let the protocol write again once the write buffer is low."""
+        """React to data that has left the write buffer: if little remains, let the protocol write again; if
+        nothing remains, complete a pending `close`."""
         if self._write_paused and len(self.out.waiting) <= self._low and not self.lost:
             self._write_paused = False
             self.network.loop.call_soon(self._protocol.resume_writing, context=self.host.context.copy())
@@ -152,7 +154,7 @@ class Endpoint(asyncio.Transport):
         return not self._reading_paused and not self.is_closing()
 
     def take(self) -> None:
-        """Pass received data to the protocol while it reads."""
+        """Pass received data, and then the end of the data, to the protocol, unless it has paused reading."""
         pipe = self.inn
         data, pipe.arrived = pipe.arrived, bytearray()
         at = 0
@@ -189,7 +191,9 @@ class Endpoint(asyncio.Transport):
         self.end(None, End(was_reset()))
 
     def end(self, error: Exception | None, peer_end: End | None) -> None:
-        """End the connection; the protocol receives the error, the peer `peer_end`."""
+        """End this side of the connection: its protocol receives `error` in `connection_lost`.
+
+        The peer receives `peer_end`, or nothing if that is None."""
         if self.lost:
             return
         self._closing = self.lost = True

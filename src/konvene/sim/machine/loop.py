@@ -140,7 +140,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return _HOST.get(self._world)
 
     def spawn(self, host: str, coro: Coroutine[object, Never, T], name: str | None = None) -> asyncio.Task[T]:
-        """Start a task on a host."""
+        """Start a task on the live host named `host`; start that host if there is none."""
         return self.create_task(coro, name=name, context=self.host(host).context.copy())
 
     def kill(self, name: str, *, silently: bool = False) -> None:
@@ -461,7 +461,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """Do nothing."""
+        """Do nothing: there is no debug mode."""
 
     def get_task_factory(self) -> None:
         return None

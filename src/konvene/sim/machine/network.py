@@ -38,7 +38,9 @@ RETRANSMIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NetworkFaults:
-    """Latency and fault rates of a network, per piece or connect, from 0 to 1; the default has no faults."""
+    """Latencies of a network, and the probability of each fault per piece of data or per connect.
+
+    By default there are no faults."""
 
     latency_min_ms: float = 0.1
     latency_mean_ms: float = 0.5
@@ -135,7 +137,9 @@ class Network:
             self._blocked.add((other, one))
 
     def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """Deliver held messages between two hosts; without arguments everywhere, and end `stop_reading`."""
+        """End the partition between two hosts, and deliver the messages that it held.
+
+        Without arguments, end all partitions, and let all hosts that `stop_reading` stopped read again."""
         if one is None:
             self._blocked.clear()
         else:
@@ -154,7 +158,7 @@ class Network:
         return (src, dst) in self._blocked
 
     def stop_reading(self, endpoint: Endpoint) -> None:
-        """Make the host of an endpoint stop reading from it until `heal`."""
+        """Make the host of an endpoint stop reading from it until `resume_reading`, or `heal` everywhere."""
         endpoint.inn.deaf = True
 
     def resume_reading(self, endpoint: Endpoint) -> None:
@@ -204,8 +208,8 @@ class Network:
     async def connect(
         self, factory: ProtocolFactory, host: str | None, port: int
     ) -> tuple[Endpoint, asyncio.BaseProtocol]:
-        """Connect to an address. Raises OSError if nothing listens; waits while the direction is
-        partitioned."""
+        """Connect to an address. Raises OSError if nothing listens; waits while a partition separates the
+        hosts in either direction."""
         here = self.loop.here()
         target = here.name if host in ANYWHERE else str(host)
         found = self._find(host, port)
@@ -333,7 +337,7 @@ class Network:
             self._reset_sender(pipe)
 
     def _deliver(self, pipe: Pipe) -> None:
-        """Deliver the next piece of a pipe, if the receiving host is alive."""
+        """Deliver the next piece of a pipe; if the receiving side has ended, reset the sender."""
         item, dst = pipe.flight.popleft(), pipe.dst
         if not isinstance(item, End):
             pipe.under_way -= len(item)
@@ -353,7 +357,7 @@ class Network:
             dst.take()
 
     def _reset_sender(self, pipe: Pipe) -> None:
-        """Reset the sender of a pipe, because the receiving host does not have the connection."""
+        """Reset the sending side of a pipe after the latency of a message."""
         src = pipe.src
         if not src.lost and src.host.alive:
             self.loop.schedule(

@@ -46,8 +46,9 @@ Respond = Callable[[Struct | Errors], None]
 
 
 class Administration:
-    """One request of an administrator, through all of its steps. If a coordinator fails over in between, it
-    is never answered."""
+    """A request of an administrator, which is carried out in steps from its creation on.
+
+    If a coordinator fails over between two steps, the request gets no response."""
 
     def __init__(
         self, node: ShareNode, client: Process, request: Any, version: int, respond: Respond
@@ -61,8 +62,8 @@ class Administration:
         BEGIN[type(request)](self)
 
     def _submit(self, request: object, proceed: Callable[[Any], None]) -> None:
-        """Submit a request to the group coordinator. An error is the response; otherwise `proceed` is
-        called."""
+        """Submit a request to the group coordinator; on success call `proceed` with the result, otherwise
+        send the error to the administrator."""
 
         def receive(answer: Any) -> None:
             if isinstance(answer, Errors):
@@ -100,10 +101,10 @@ class Administration:
     def _check_altered(
         self, requests: tuple[Initialize, ...], answer: AlterShareGroupOffsetsResponse
     ) -> None:
-        """Check that confirmed alterations are stored.
+        """Check that the share coordinator has the start offsets that the response confirms.
 
-        An offset may differ if members or another administrator have moved the start offset since, or if the
-        topic was deleted."""
+        A start offset may be higher if members or another administrator have moved it since; a deleted topic
+        has none."""
         rejected = any(p.error_code for topic in answer.responses for p in topic.partitions)
         runtime = self.node.runtime
         if rejected or not runtime.is_active:
@@ -137,8 +138,7 @@ class Administration:
     # --- groups ---
 
     def delete_groups(self) -> None:
-        """Delete the groups of the request one after another, each after the state of its share
-        partitions."""
+        """Delete the share partition state of one group after another, and then all groups of the request."""
         names = list(self.request.groups_names)
 
         def delete_next(answers: Answers) -> None:

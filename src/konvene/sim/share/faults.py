@@ -44,8 +44,9 @@ def log_beginning_is_deleted(world: World) -> None:
 
 
 def alteration_request(world: World, group: str) -> Struct:
-    """Return a request to alter the offsets of a random topic, to any offset up to slightly beyond the
-    log."""
+    """Return a request to alter a group's start offsets in a random topic.
+
+    New offsets are random, some just beyond the end of the log; one partition may not exist."""
     topic, random = world.random.choice(list(world.topics.by_name.values())), world.random
     indexes = random.sample(range(topic.partitions), random.randint(1, topic.partitions))
     partitions = tuple(
@@ -59,8 +60,8 @@ def alteration_request(world: World, group: str) -> Struct:
 
 
 def deletion_request(world: World, group: str) -> Struct:
-    """Return a request to delete a group's offsets of random topics, of which some are not subscribed or
-    unknown."""
+    """Return a request to delete a group's offsets of random topics, some of which do not exist, or are not
+    subscribed to by the group."""
     names = world.random.choice([(ORDERS,), (EXTRA,), (ORDERS, EXTRA), ("nowhere", EXTRA)])
     rows = tuple(delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names)
     return delete_offsets.DeleteShareGroupOffsetsRequest(group_id=group, topics=rows)

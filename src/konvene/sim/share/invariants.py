@@ -11,10 +11,10 @@ from konvene.sim.world.event import InvariantViolation
 
 
 class ShareStateInvariant:
-    """Base class of statements that hold after every event of the share coordinator."""
+    """Base class of invariants that hold after every event of the share coordinator."""
 
     def check(self, event: StateEvent) -> None:
-        """Check an event. Raises `InvariantViolation`."""
+        """Check that the invariant holds after an event. Raises `InvariantViolation`."""
         try:
             self.after(event)
         except AssertionError as wrong:
@@ -90,8 +90,8 @@ class ShareEpochsRise(ShareStateInvariant):
 
 
 class ShareWritesAreKept(ShareStateInvariant):
-    """SH6: an acknowledged write is in the state and in the log: each offset has the written delivery state
-    or a later one, or is below the start; so has what was known before."""
+    """SH6: an acknowledged write is in the log; and each offset of it, as each offset in the state before,
+    keeps its delivery state and count, gets later ones, or is below the start offset."""
 
     def after(self, event: StateEvent) -> None:
         request = event.request
@@ -112,8 +112,8 @@ class ShareWritesAreKept(ShareStateInvariant):
 
 
 class ShareBatchesAreInARow(ShareStateInvariant):
-    """SH10: the state batches are disjoint, ordered, and not below the start; and the number of updates since
-    the last snapshot is bounded. If the beginning of the log was deleted, deleted updates may count too."""
+    """SH10: the state batches are disjoint, ordered, and not below the start offset. The number of updates
+    since the last snapshot is bounded; the bound doubles once the beginning of the log was deleted."""
 
     def after(self, event: StateEvent) -> None:
         for key, now in event.after.items():

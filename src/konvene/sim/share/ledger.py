@@ -61,7 +61,9 @@ class Entry:
 
 
 class DeliveryLedger:
-    """The ledger of one share partition. `on_violation` receives violations."""
+    """The ledger of one share partition: the state of each record, and all confirmed acknowledgements.
+
+    `on_violation` is called with each violation."""
 
     def __init__(
         self, key: SharePartitionKey, on_violation: Callable[[InvariantViolation], None], counts: Counter[str]
@@ -102,7 +104,9 @@ class DeliveryLedger:
     # --- decisions ---
 
     def loaded(self, owner: object, read: StateAnswer, start: int) -> None:
-        """Record that a share partition loaded its state from `read`: no record is acquired then."""
+        """Record that the share partition `owner` loaded its state from `read`, with start offset `start`.
+
+        It is a violation if a confirmed acknowledgement is not in that state."""
         self._apply_alteration(read)
         self.owner = owner
         self.entries, self._pending = {}, {}
@@ -123,10 +127,10 @@ class DeliveryLedger:
                 return
 
     def _apply_alteration(self, read: StateAnswer) -> None:
-        """Check the loaded state against a pending alteration of the start offset, and apply that.
+        """Check that the loaded state begins at the start offset that an administrator has set since the last
+        load, and drop the confirmed acknowledgements from that offset on.
 
-        Acknowledgements from the altered offset on are dropped. A share partition that read its state before
-        the alteration is replaced soon."""
+        Do nothing if there is no alteration, or if the state was read before it."""
         alteration = self.alteration
         if alteration is None or read.state_epoch < alteration.state_epoch:
             return
@@ -145,7 +149,7 @@ class DeliveryLedger:
         self, owner: object, member: str, rows: Sequence[Acquired], *, now_ms: int, mode: AcquireMode,
         max_records: int, ends: tuple[int, int], cut_from: int = 0,
     ) -> None:  # fmt: skip
-        """Record that a member acquired `rows`.
+        """Record that the share partition `owner` let a member acquire `rows`, at most about `max_records`.
 
         `ends` are the start and end offset of the log. `cut_from` is the number of offsets in the fetched
         batches if aborted records were removed from them, else 0."""
@@ -210,8 +214,9 @@ class DeliveryLedger:
     def acknowledged(
         self, owner: object, member: str, acks: Iterable[Acknowledged], change: Change | None, now_ms: int
     ) -> None:
-        """Record that an acknowledgement of a member was accepted. `change` is its write; None if it only
-        renews."""
+        """Record that an acknowledgement of a member was accepted.
+
+        `change` is the state to be written for it; None if the member only renews locks."""
         if owner is not self.owner:
             self._violate("OnlyOwnersAcknowledge", f"a replaced share partition accepted one of {member}")
             return
@@ -233,7 +238,8 @@ class DeliveryLedger:
     def acknowledgement_rejected(
         self, member: str, acks: Iterable[Acknowledged], error: DeliveryError
     ) -> None:
-        """Check that there was a reason to reject an acknowledgement."""
+        """Check that an acknowledgement is rejected with INVALID_RECORD_STATE only if the member has not
+        acquired all of its records."""
         if error.error is Errors.INVALID_RECORD_STATE and self.terms.renew:
             for offset, _ in each_offset(acks):
                 entry = self.entries.get(offset)
@@ -250,7 +256,7 @@ class DeliveryLedger:
             )
 
     def released(self, member: str, change: Change | None) -> None:
-        """Record that all records of a member are released, by the write `change` if the state changes."""
+        """Record that all records of a member are released; `change` is the state to be written, if any."""
         self.last_released = member
         offsets = [o for o, e in self.entries.items() if e.state == ACQUIRED and e.member_id == member]
         for offset in offsets:
@@ -258,7 +264,9 @@ class DeliveryLedger:
         self._record_write(change, member, offsets)
 
     def expired(self, now_ms: int) -> None:
-        """Expire all locks that end by `now_ms`, also of records with a pending write."""
+        """Expire all locks that end by `now_ms`.
+
+        A record whose acknowledgement is being written becomes available only if that write fails."""
         for entry in self.entries.values():
             if 0 <= entry.lock_end_ms <= now_ms and entry.state in (ACQUIRED, WRITING):
                 if entry.state == ACQUIRED:
@@ -274,8 +282,8 @@ class DeliveryLedger:
         return None
 
     def difference(self, rows: Iterable[InFlight]) -> str | None:
-        """Return, as text, the first record in `rows` whose owner is another one in this ledger; None without
-        one."""
+        """Compare the acquired records in `rows` with this ledger; return the first difference of owners as
+        text, or None."""
         for row in rows:
             if row.state is not RecordState.ACQUIRED:
                 continue
@@ -286,7 +294,7 @@ class DeliveryLedger:
         return None
 
     def first_offset_of(self, member: str) -> int | None:
-        """Return the first offset that a member has acquired; None if there is none."""
+        """Return the offset of a record that a member has acquired; None if it has none."""
         for offset, entry in self.entries.items():
             if entry.state == ACQUIRED and entry.member_id == member:
                 return offset
@@ -301,7 +309,8 @@ class DeliveryLedger:
             )
 
     def finished(self, change: Change, error: Errors) -> None:
-        """Record the result of a write."""
+        """Record the result of writing `change`: on success its records are done or released; otherwise they
+        are acquired again, or available if their lock has expired."""
         _, member, offsets = self._pending.pop(id(change.ticket), (None, "", []))
         for offset in offsets:
             entry = self.entries.get(offset)
@@ -334,7 +343,9 @@ class DeliveryLedger:
     # --- responses ---
 
     def confirm(self, member: str, acks: Iterable[Acknowledged], start: int, error: Errors) -> None:
-        """Record the response to an acknowledgement that was decided at start offset `start`."""
+        """Record the response to an acknowledgement; without `error`, it must never be lost from now on.
+
+        `start` is the start offset when it was decided: offsets below it were ignored."""
         if error:
             return
         for offset, ack_type in each_offset(acks):
@@ -347,7 +358,9 @@ class DeliveryLedger:
     # --- start offset ---
 
     def start_moved(self, start: int, log_start: int) -> None:
-        """Record that the start offset of the share partition moved."""
+        """Record that the start offset of the share partition moved to `start`.
+
+        It is a violation if it passes a record that is not done, aborted or below `log_start`."""
         if start < self.start:
             self._violate("StartOffsetsNeverRegress", f"from {self.start} to {start}")
         for offset in range(self.start, start):

@@ -21,7 +21,7 @@ NO_PRODUCER = -1
 
 
 class ReadLog:
-    """The log of a partition, with the methods that a share partition uses."""
+    """The log of a partition that share groups read: a list of encoded batches in memory."""
 
     def __init__(self) -> None:
         self.start_offset = self.end_offset = 0
@@ -40,9 +40,9 @@ class ReadLog:
     def grow(
         self, records: int, size: int = MAX_BATCH_RECORDS, draw: Callable[[], int] = lambda: NO_PRODUCER
     ) -> list[int]:
-        """Append batches of up to `size` records until the log has had `records` records in all.
+        """Append batches of up to `size` records until `records` records were appended since the beginning.
 
-        `draw` returns the producer id of each batch. Return the producers whose transactions began."""
+        `draw` returns the producer id of each batch. Return the ids of producers that began transactions."""
         begun: list[int] = []
         while self.records < records:
             producer_id = draw()
@@ -62,7 +62,7 @@ class ReadLog:
         return begun
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Append the marker that ends a transaction."""
+        """Append the marker that ends the open transaction of a producer."""
         offsets, base = self.open.pop(producer_id), self.end_offset
         marker = end_marker(
             committed, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0,
@@ -128,8 +128,7 @@ class ReadPartition:
         return self.log.end_offset
 
     def at_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return None, as for a partition without a record at or after the timestamp: all have timestamp
-        0."""
+        """Return None: no record has this timestamp or a later one, because all have timestamp 0."""
         return None
 
     def grow(self, records: int, draw: Callable[[], int] = lambda: NO_PRODUCER) -> list[int]:
@@ -141,7 +140,7 @@ class ReadPartition:
         return begun
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Append the marker of a transaction, which may move the last stable offset."""
+        """Append the marker that ends a producer's transaction, and complete fetches that waited for it."""
         self.log.end_transaction(producer_id, committed)
         self._complete_fetches()
 

@@ -80,7 +80,7 @@ class SharePartitionRun:
         return core
 
     def run(self) -> None:
-        """Consume all records. Raises `InvariantViolation`."""
+        """Acquire and acknowledge records, at random, until all are done. Raises `InvariantViolation`."""
         while self.core.start_offset < RECORDS:
             self.now_ms += self.random.randint(0, 20)
             draw = self.random.random()
@@ -127,7 +127,7 @@ class SharePartitionRun:
         self._write(change)
 
     def _acknowledge(self) -> None:
-        """Acknowledge an acquired batch, or its first part."""
+        """Let a member acknowledge a random acquired batch, or its first part."""
         if not self.acquired:
             return
         index = self.random.randrange(len(self.acquired))
@@ -173,9 +173,9 @@ class SharePartitionRun:
                 self._mark(max(batch.first_offset, 0), batch.last_offset, DONE)
 
     def _drop_acquired(self, matches: Callable[[int, int], bool], *, restarted: bool = False) -> None:
-        """Drop the acquired batches that `matches`, given their member and lock end.
+        """Remove those batches from `acquired` for whose member and lock end `matches` returns True.
 
-        Their records become available again, or done if their delivery count is at the limit."""
+        Their records become available again, or done at the delivery limit unless the partition restarted."""
         kept = []
         for member, row, end_ms in self.acquired:
             if not matches(member, end_ms):
@@ -189,9 +189,9 @@ class SharePartitionRun:
         self.owners[first : last + 1] = bytes((owner,)) * (last - first + 1)
 
     def _write(self, change: Change | None) -> bool:
-        """Write a change to the share coordinator; return False if the write failed.
+        """Write a change, and further ones that follow from it, to the share coordinator.
 
-        Writes fail at random if the change can be undone."""
+        Return False if a write failed, as writes that can be undone do at random."""
         while change is not None:
             fails = change.ticket.can_fail and self.random.random() < 0.01
             error = Errors.COORDINATOR_NOT_AVAILABLE

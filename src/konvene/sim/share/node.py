@@ -57,9 +57,9 @@ MAX_EXPIRY_DELAY_MS = 1_000
 
 
 class _GroupCoordinator:
-    """A group coordinator as work for it sees it: receives completions.
+    """A group coordinator, as far as background work for it needs it: its shard, and a way to return results.
 
-    They are dropped if the coordinator or the share partitions failed over meanwhile."""
+    Results are dropped if the coordinator or the share partitions have failed over since the work began."""
 
     def __init__(self, deliveries: Deliveries, runtime: GroupRuntime) -> None:
         self._deliveries = deliveries
@@ -135,7 +135,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
             self.ledgers.pop(request.key, None)  # A hostile client may have read it before.
 
     def _drop_lost_alterations(self, event: StateEvent) -> None:
-        """Drop alterations whose batch was lost before it was durable."""
+        """Remove alterations from ledgers if the share coordinator, after a load, does not have them."""
         for key, ledger in self.ledgers.items():
             state, alteration = event.after.get(key), ledger.alteration
             if alteration is not None and (state is None or state.state_epoch != alteration.state_epoch):
@@ -162,10 +162,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         self.runtime.load()
 
     def step(self) -> None:
-        """After a step of the world, schedule the sync of the log and the closing of connections, and check
-        locks.
-
-        Raises the first failure."""
+        """Act after a step of the world: schedule the sync of the log and the end of closed connections, and
+        check locks from time to time. Raises the first failure."""
         runtime, world = self.runtime, self.world
         runtime.end_event()
         failure = self.failure or runtime.failure
@@ -205,7 +203,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
     # --- effects of group coordinators ---
 
     def perform(self, runtime: GroupRuntime, effect: Effect) -> bool:
-        """Perform an effect for the share coordinator or the share partitions; False if it is for neither."""
+        """Start the work of an effect of a group coordinator; return False if it does not concern the share
+        coordinator or the share partitions."""
         return self.deliveries.work.perform(cast("Any", _GroupCoordinator(self.deliveries, runtime)), effect)
 
     # --- requests of clients ---
@@ -217,9 +216,9 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         self, client: Process, at: tuple[int, int], request: Any, version: int,
         respond: Callable[[Struct | Errors], None],
     ) -> None:  # fmt: skip
-        """Handle a request from the connection `at` of a client, given as its life and number.
+        """Handle a request of a client.
 
-        The client may have closed the connection meanwhile."""
+        `at` is its connection: the life of the client and a number. The client may have closed it since."""
         if type(request) in BEGIN:
             Administration(self, client, request, version, respond)
             return
@@ -245,7 +244,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
     def _check_session_limit(
         self, respond: Callable[[Struct | Errors], None], *, is_full: bool
     ) -> Callable[[Struct | Errors], None]:
-        """Return a wrapper of `respond` that checks that no session is rejected below the limit."""
+        """Return `respond` with a check before it: a session is rejected only if their number `is_full`."""
 
         def check(response: Struct | Errors) -> None:
             rejected = getattr(response, "error_code", 0) == Errors.SHARE_SESSION_LIMIT_REACHED
@@ -261,7 +260,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
     # --- partitions ---
 
     def get(self, topic: str, index: int) -> ReadPartition | None:
-        """Return a partition; None if it does not exist. The broker's `partitions` have the same method."""
+        """Return a partition, None if it does not exist; the broker's table of partitions has this method."""
         known = self.world.topics.by_name.get(topic)
         if known is None or not 0 <= index < known.partitions:
             return None
@@ -307,8 +306,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
             log.lose_beginning(random.randint(log.start_offset, log.end_offset))
 
     def topics_changed(self) -> None:
-        """Notify all coordinators and the share partitions of topics that were deleted, as the broker
-        does."""
+        """Notify the coordinators and the share partitions of topics deleted since the last call, as the
+        broker does."""
         ids = {topic.id for topic in self.world.topics.by_id.values()}
         deleted, self._ids = sorted(self._ids - ids), ids
         for topic_id in deleted:
@@ -333,7 +332,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
             self.failure = violation
 
     def check_removed_member(self, group_id: str, member_id: str) -> None:
-        """SH12: check that a member that was removed has no records."""
+        """SH12: check that a removed member of a share group has no acquired records."""
         for served in self.deliveries.share_partitions.of_group(group_id):
             ledger = self.ledger(served.key)
             offset = ledger.first_offset_of(member_id)

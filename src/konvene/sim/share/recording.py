@@ -40,7 +40,7 @@ class RecordingPartition(SharePartition):
 
     @property
     def _is_current(self) -> bool:
-        """Whether this is the latest load of the share partition; only its decisions are reported."""
+        """Whether no other object has loaded this share partition since; if one has, nothing is reported."""
         return self.ledger.owner is self
 
     def _report_start(self) -> None:

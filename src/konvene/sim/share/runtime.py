@@ -31,9 +31,9 @@ States = Mapping[SharePartitionKey, SharePartitionState]
 
 
 def in_log(state: SharePartitionState) -> SharePartitionState:
-    """Return what a truncated log restores of a state.
+    """Return what of a state can be restored from a log whose beginning was deleted.
 
-    A snapshot holds all of it, except the highest epochs ever seen and the number of updates."""
+    That is all, except the highest epochs ever seen and the number of updates since the snapshot."""
     return state._replace(highest_state_epoch=0, highest_leader_epoch=0, updates=0)
 
 
@@ -43,7 +43,9 @@ def _decode(key: bytes | None, value: bytes | None) -> object:
 
 @dataclass(slots=True)
 class StateEvent:
-    """A decision or a load of the share coordinator; `kind` as in `konvene.sim.world.event.Event`."""
+    """An event of the share coordinator: a decision or a load, with the state before and after.
+
+    `kind` is as in `konvene.sim.world.event.Event`."""
 
     kind: str
     runtime: ShareStateRuntime
@@ -100,7 +102,7 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
             response.resolve(Errors.NOT_COORDINATOR)
 
     def submit(self, request: object, call: RequestContext) -> Deferred[Any]:
-        """Submit a request, as `Coordinator.submit`."""
+        """Submit a request and return its pending response, as `Coordinator.submit` does."""
         response: Deferred[Any] = Deferred()
         self._waiting[response] = None
         self.ask(request, call, lambda answer: self._resolve(response, answer))

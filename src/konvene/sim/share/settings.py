@@ -6,7 +6,7 @@ from konvene.sim.world.faults import Options
 
 
 def share_settings(options: Options) -> dict[str, str]:
-    """Return the broker settings of share groups for a run, with low minimums."""
+    """Return the broker configs for share groups in a run, with minimums below Kafka's."""
     settings = {
         "group.share.min.session.timeout.ms": 1,
         "group.share.min.heartbeat.interval.ms": 1,

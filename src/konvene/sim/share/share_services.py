@@ -70,7 +70,7 @@ class _States(ShareCoordinators):
 
 
 class _DeadLetters:
-    """A dead letter queue that completes the copy of each dead letter after a delay."""
+    """A dead letter queue that writes nothing, and reports each letter as written after a delay."""
 
     def __init__(self, node: ShareNode, loop: _Loop) -> None:
         self._node = node
@@ -114,7 +114,7 @@ class _Settings:
 
     @property
     def group_configs(self) -> GroupConfigs:
-        """The settings of each group; the same object until the broker's settings change."""
+        """The effective configs of every group; a new object only after a change of the broker's configs."""
         if self._group_configs is None or self._config is not self.config:
             world, self._config = self.node.world, self.config
             settings = {"share.auto.offset.reset": "earliest"}
@@ -128,7 +128,8 @@ class _Settings:
 
 
 class Deliveries:
-    """One life of the share partitions of a broker, with the services that they and their handlers use."""
+    """The share partitions of a broker from one failover to the next, with the services that they use and the
+    request handlers that use them."""
 
     def __init__(self, node: ShareNode) -> None:
         self.node = node

@@ -35,7 +35,7 @@ class StateLog(Log):
         return ends[number - 1] if number else self.base_offset
 
     def lose_beginning(self, offset: int) -> int:
-        """Delete the batches below an offset; return how many."""
+        """Delete the durable batches whose records are all below an offset; return how many there were."""
         count = 0
         while count < self.durable and self.offset_at(count + 1) <= offset:
             count += 1

@@ -34,10 +34,10 @@ LAST_GIVEN = 32_766
 
 
 class TransactionInvariant:
-    """Base class of statements that hold after every event of the transaction coordinator."""
+    """Base class of invariants that hold after every event of the transaction coordinator."""
 
     def check(self, event: Event) -> None:
-        """Check an event. Raises `InvariantViolation`."""
+        """Check that the invariant holds after an event. Raises `InvariantViolation`."""
         try:
             self.after(event)
         except AssertionError as wrong:
@@ -49,8 +49,8 @@ class TransactionInvariant:
 
 
 class TransactionsAreStored(TransactionInvariant):
-    """TX7, G1, G3: the state of each transactional id is what the log holds, and a restart loads the same
-    state."""
+    """TX7, G1, G3: the state of each transactional id equals the replay of the log, and a restart loads the
+    same state."""
 
     def after(self, event: Event) -> None:
         runtime = event.runtime
@@ -77,8 +77,8 @@ class TransactionsChangeByRecords(TransactionInvariant):
 
 
 class TransactionStatesAreValid(TransactionInvariant):
-    """TX3: a transaction changes its state only as Kafka's may, and completes only after its markers are
-    written; it ends with the partitions that it had."""
+    """TX3: a transaction makes only the state transitions that Kafka permits. The decision to end it keeps
+    its partitions, and it completes only when the markers are reported as written."""
 
     def after(self, event: Event) -> None:
         if event.kind == "loaded":
@@ -103,8 +103,9 @@ class TransactionStatesAreValid(TransactionInvariant):
 
 
 class EpochsRise(TransactionInvariant):
-    """TX4: epochs of a producer id never decrease, and stay low enough to be fenced; a new producer id begins
-    at 0 and was never used; a producer that takes over a transactional id gets another epoch."""
+    """TX4: the epoch of a producer id never decreases, and at most 32766 is given out, so that one more can
+    fence it. A new producer id begins at 0 and was never used. InitProducerId without a producer id returns
+    another id or epoch than before."""
 
     def __init__(self) -> None:
         self.ids: dict[int, str] = {}
@@ -134,9 +135,9 @@ class EpochsRise(TransactionInvariant):
 
 
 class OwnersDecide(TransactionInvariant):
-    """TX3: EndTxn is answered as Kafka does, by producer, epoch, state, and whether it is a retry; and the
-    requested result is decided. Partitions are added only for the current producer, and not while the
-    transaction is ending."""
+    """TX3: the error code of EndTxn is Kafka's for its producer id, epoch, the state, and whether it is a
+    retry; and the requested result is decided. AddOffsetsToTxn succeeds only for the current producer, and
+    not while the transaction is ending."""
 
     def after(self, event: Event) -> None:
         if event.kind != "request" or event.api not in ("EndTxn", "AddOffsetsToTxn"):
@@ -169,7 +170,7 @@ def _adds(was: Transaction | None, request: AddOffsetsToTxnRequest) -> Errors:
 
 
 def _expected(was: Transaction | None, request: EndTxnRequest, version: int) -> Errors:
-    """Return the error code with which Kafka answers an EndTxn, for the transaction before it."""
+    """Return the error code with which Kafka answers an EndTxn; `was` is the transaction before it."""
     newer, same = version >= NEWER, "COMPLETE_COMMIT" if request.committed else "COMPLETE_ABORT"
     if was is None:
         return Errors.INVALID_PRODUCER_ID_MAPPING
@@ -195,8 +196,8 @@ def _expected(was: Transaction | None, request: EndTxnRequest, version: int) -> 
 
 
 class FencedProducersStayFenced(TransactionInvariant):
-    """TX5: a producer that was fenced, by a new one of its transactional id or because its transaction timed
-    out, gets no epoch any more."""
+    """TX5: a fenced producer gets no new epoch. It is fenced by a new producer with its transactional id, or
+    by the timeout of its transaction (there only below transaction.version 2)."""
 
     def __init__(self) -> None:
         self.floors: dict[str, tuple[int, int]] = {}
@@ -223,8 +224,8 @@ class FencedProducersStayFenced(TransactionInvariant):
 
 
 class DecisionsWriteMarkers(TransactionInvariant):
-    """TX3: deciding the end of a transaction starts the writing of its markers, with the decision; a restart
-    starts all pending ones again."""
+    """TX3: the decision to end a transaction requests its markers, with the decided result, in all of its
+    partitions; a restart requests those of each transaction that is ending again."""
 
     def after(self, event: Event) -> None:
         if event.outcome is None:
@@ -248,8 +249,8 @@ class DecisionsWriteMarkers(TransactionInvariant):
 
 
 class TransactionsTimeOut(TransactionInvariant):
-    """TX6: a transaction that exceeds its timeout is aborted by the next check, and its producer fenced,
-    never earlier. A transactional id expires after its retention time without use."""
+    """TX6: a transaction is aborted, and its producer fenced, by the first check after it exceeded its
+    timeout, and by none before. A transactional id is removed when it was unused for its retention time."""
 
     def after(self, event: Event) -> None:
         if event.kind == "loaded":

@@ -49,7 +49,8 @@ Writer = tuple[str, int, int]
 
 
 class Output(NamedTuple):
-    """The value of an output record: its transaction, and the range of input records that it was made of."""
+    """The content of an output record: the label of its transaction, and the input records that it was made
+    of: those of the group's partition `key` with offsets from `begin` up to, but without, `end`."""
 
     label: str
     key: OffsetKey
@@ -92,7 +93,7 @@ class Ledger:
     # --- fencing ---
 
     def response_sent(self, request: Struct, response: Struct | Errors) -> None:
-        """Record the owner of a transactional id from a response of the coordinator."""
+        """Record the producer id and epoch that a response of the coordinator gives to a transactional id."""
         if not isinstance(request, InitProducerIdRequest | EndTxnRequest) or not isinstance(
             response, InitProducerIdResponse | EndTxnResponse
         ):
@@ -136,7 +137,9 @@ class Ledger:
     def record_batch(
         self, writer: Writer, partition: TopicPartition, values: tuple[bytes, ...], *, was_open: bool
     ) -> None:
-        """Record a batch that was appended to a partition of the output."""
+        """Record and check a batch that `writer` appended to a partition of the output.
+
+        `was_open`: its transaction had earlier records in this partition, and no marker yet."""
         self._check_writer(writer, partition, was_open=was_open)
         for value in values:
             output = Output.read(value)
@@ -144,10 +147,9 @@ class Ledger:
             self.outputs.setdefault(output.label, {})[output.key] = (output.begin, output.end)
 
     def _check_not_ended(self, label: str, partition: TopicPartition, *, was_open: bool) -> None:
-        """Check that a transaction has no result yet.
+        """Check that no marker of a transaction was written, in any partition, before these records of it.
 
-        It may have one if the transaction `was_open` in this partition: the marker for these records is under
-        way."""
+        It may have been if the transaction `was_open` in this partition, which then gets its marker later."""
         if label in self.results and not was_open:
             why = f"{label} wrote to {partition} after its end: {self._result(label)}"
             raise InvariantViolation("TransactionsAreAtomic", why)
@@ -169,7 +171,8 @@ class Ledger:
     def record_marker(
         self, markers: MarkersToWrite, partition: TopicPartition, open_values: tuple[bytes, ...]
     ) -> None:
-        """Record a marker that was appended to a partition of the output, and the records that it ends."""
+        """Record a marker that was appended to a partition of the output: the result of the transaction that
+        wrote `open_values` there."""
         if open_values:
             self._check_decision(markers.producer_id, markers.committed, partition)
         for value in open_values:
@@ -192,8 +195,8 @@ class Ledger:
     # --- events of coordinators ---
 
     def transaction_event(self, event: Event) -> None:
-        """Check after an event of the transaction coordinator that completed transactions are open
-        nowhere."""
+        """Check that a transaction that an event of its coordinator completes is open in none of its
+        partitions."""
         for name, now in event.after.items():
             if now is event.before.get(name) or now.state not in (COMPLETE_COMMIT, COMPLETE_ABORT):
                 continue
@@ -253,8 +256,8 @@ class Ledger:
                 self._check_exactly_once(event, key, committed.metadata, committed.offset)
 
     def _check_exactly_once(self, event: GroupEvent, key: OffsetKey, label: str, offset: int) -> None:
-        """Check that the output of a committed transaction continues the one before without gap or
-        overlap."""
+        """Check that the output of a committed transaction is made of the input records of `key` up to the
+        committed `offset`, beginning where the previous committed transaction of `key` ended."""
         read = self.outputs.get(label, {}).get(key)
         if read is None:
             if label.startswith("plain"):
@@ -277,7 +280,7 @@ class Ledger:
         self._next_offsets[key] = end
 
     def _truncate(self, end: int) -> None:
-        """Undo the offsets that were committed in batches which the log of the group coordinator lost."""
+        """Undo the commits after the first `end` batches of the group coordinator's log: it has lost them."""
         while self._undo and self._undo[-1][0] > end:
             _, key, before = self._undo.pop()
             if before is None:
@@ -288,7 +291,7 @@ class Ledger:
     # --- liveness ---
 
     def left_open(self) -> list[str]:
-        """Return, as text, the transactions that are open in a log or not complete."""
+        """Return a line for each transaction that is not complete, or still open in a partition."""
         unfinished = [
             f"{t!r}"
             for t in self._node.runtime.core.transactions.values()

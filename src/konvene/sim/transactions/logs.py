@@ -22,7 +22,7 @@ class Written(NamedTuple):
 
 
 class OutputLog:
-    """The log of a partition of the output topic."""
+    """The log of a partition of the output topic, with the state of its producers."""
 
     def __init__(self) -> None:
         self.batches: list[Written] = []
@@ -38,7 +38,7 @@ class OutputLog:
         return known is not None and known.transaction_start is not None and known.epoch == epoch
 
     def open_of(self, producer_id: int) -> tuple[bytes, ...]:
-        """Return the values that the open transaction of a producer has in this log."""
+        """Return the values of the records that the open transaction of a producer wrote to this log."""
         known = self.producers.by_id.get(producer_id)
         if known is None or known.transaction_start is None:
             return ()
@@ -50,9 +50,10 @@ class OutputLog:
         )
 
     def append(self, data: bytes, *, sequence_zero: bool) -> tuple[int, bool]:
-        """Append a batch of a producer and return its offset; the second value is False for a duplicate.
+        """Append a batch of a producer; return its first offset and True.
 
-        `sequence_zero`: an unknown producer must begin with sequence 0. Raises `Refused`."""
+        A duplicate is not appended: return the offset of the original and False. `sequence_zero`: a producer
+        that the log does not know must begin with sequence 0. Raises `Refused`."""
         header = read_header(data)._replace(base_offset=self.end_offset)
         known = self.producers.check(header, origin=Origin.CLIENT, sequence_zero=sequence_zero)
         if known is not None:

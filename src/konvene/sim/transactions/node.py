@@ -111,7 +111,8 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         return f"<{self.runtime!r}, {self.ledger!r}>"
 
     def start(self) -> list[Process]:
-        """Load the coordinator; return those clients of transactions that are not group members."""
+        """Load the transaction coordinator; return new committers, which are clients that commit offsets in
+        transactions without being group members."""
         world = self.world
         if world.options["worn"]:
             # Producers whose epochs are almost exhausted.
@@ -158,14 +159,14 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         self.ledger.transaction_event(event)
 
     def step(self) -> None:
-        """After a step of the world, schedule the sync of the log. Raises the first failure."""
+        """Act after a step of the world: raise the first failure, or schedule the sync of the log."""
         self.runtime.finish()
         self.start_sync()
 
     def retained_batches(self) -> int:
-        """Return how many batches that are not durable survive a failover.
+        """Return how many batches survive a failover although they are not durable.
 
-        All written ones do if the topics are not synced, as they were acknowledged."""
+        Without fsync of topics, those are all written ones, because their requests are already answered."""
         if self.world.config["konvene.log.fsync.topics"]:
             return 0
         return max(0, self.log.written - self.log.durable)
@@ -186,7 +187,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         return version < FIRST_THAT_ADDS.get(type(request), 99)
 
     def arrive(self, client: Process, request: Struct, version: int, respond: Respond) -> None:
-        """Handle a request about transactions."""
+        """Handle a transactional client's request: a write, or a request to the transaction coordinator."""
         if isinstance(request, ProduceRequest):
             self._produce(request, version, respond)
         elif isinstance(request, TxnOffsetCommitRequest):
@@ -226,8 +227,8 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         adds: bool,
         then: Callable[[Errors], None],
     ) -> None:
-        """Let the coordinator verify that a partition was added to a transaction; with `adds`, let it add the
-        partition.
+        """Send the coordinator an AddPartitionsToTxn, as a broker does: with `adds` to add the partition to
+        the transaction, otherwise to verify that it was added.
 
         `then` is called with the error code after a delay."""
         transactional_id, producer_id, epoch = writer
@@ -341,7 +342,9 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
 
 
 class MarkerDelivery:
-    """Delivery of the markers of one transaction to all of its partitions."""
+    """The delivery of the markers of one transaction to all of its partitions, with retries.
+
+    When all are written, the coordinator is notified."""
 
     def __init__(self, node: Transactions, runtime: TransactionRuntime, markers: MarkersToWrite) -> None:
         self.node = node
@@ -422,7 +425,7 @@ class MarkerDelivery:
 
 
 def transaction_settings(options: Options) -> dict[str, str]:
-    """Return the broker settings for transactions."""
+    """Return the broker configs for transactions in a run with these options."""
     return {
         "offsets.topic.num.partitions": "1",
         "konvene.log.fsync.topics": str(bool(options["fsync"])).lower(),

@@ -48,7 +48,8 @@ Script = Generator[Any, Any, Any]
 
 
 class Aborted(Exception):
-    """Raised in a script when the transaction has to be aborted because of `error`."""
+    """A request of a script failed with an `error` that is not retriable: the transaction has to be
+    aborted."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -56,7 +57,9 @@ class Aborted(Exception):
 
 
 class Producer:
-    """Transactional producer of the client `owner`; `on_fatal_error` is called with an error that ends it."""
+    """A transactional producer in the simulated client `owner`.
+
+    `on_fatal_error` is called with an error after which the producer stops."""
 
     def __init__(
         self, owner: Process, transactional_id: str, on_fatal_error: Callable[[Errors], None]
@@ -92,7 +95,7 @@ class Producer:
     # --- scripts ---
 
     def play(self, script: Script) -> None:
-        """Run a script, which replaces the current one."""
+        """Run a script; a script that is still running is dropped."""
         self._script = script
         self._resume(script, None)
 
@@ -111,7 +114,9 @@ class Producer:
             self.owner.send(request, version, lambda response: self._resume(script, (response,)))
 
     def _request(self, request: Struct, version: int) -> Generator[Any, Any, Any]:
-        """Send a request until its response has no retriable error. Raises `Aborted` for any other error."""
+        """Send a request, again after each retriable error, and return the successful response.
+
+        Raises `Aborted` for any other error."""
         while True:
             (response,) = yield request, version
             error = first_error(response)
@@ -125,8 +130,8 @@ class Producer:
     # --- transactions ---
 
     def begin(self) -> Script:
-        """Request a producer id, which fences other producers; a producer that has an epoch requests its next
-        one."""
+        """Send InitProducerId: for a producer id, which fences earlier producers of the transactional id, or,
+        if the producer has one already, for its next epoch."""
         version = self.world.random.choice([4, 5] if self.id < 0 else [3, 4, 5])
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -177,8 +182,8 @@ class Producer:
         done(result)
 
     def _recover(self, error: Errors) -> Script:
-        """Request the next epoch (KIP-588: the coordinator may have aborted a transaction that timed out), or
-        stop."""
+        """After a fencing error, stop with probability 0.3, unless faults have ended; otherwise request the
+        next epoch, as the coordinator may only have aborted a transaction that timed out (KIP-588)."""
         if not self.world.faults_disabled and self.world.random.random() < 0.3:
             self._on_fatal_error(error)
             return
@@ -241,7 +246,7 @@ class Producer:
 
 
 def first_error(response: Answer, depth: int = 4) -> Errors | None:
-    """Return the first error in a response; None without a response."""
+    """Return the first error in a response down to `depth` levels, or NONE; None if there is no response."""
     if response is None or isinstance(response, Errors):
         return response
     return Errors(_code(response, depth))

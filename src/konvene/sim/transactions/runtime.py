@@ -25,7 +25,9 @@ Transactions = Mapping[str, Transaction]
 
 @dataclass(slots=True)
 class Event:
-    """A decision or a load of the transaction coordinator; `kind` as in `sim.world.event.Event`."""
+    """An event of the transaction coordinator: a decision or a load, with the state before and after.
+
+    `kind` is as in `konvene.sim.world.event.Event`."""
 
     kind: str
     runtime: TransactionRuntime
@@ -117,8 +119,8 @@ class TransactionRuntime(ShardRuntime[Event, Transactions]):
     def note_responses(self, event: Event) -> None:
         """Record up to which batch the log must be durable before the response of an event may be sent.
 
-        A decision with `when_written` needs no sync of its own batch; what follows it need not wait for it
-        either."""
+        The response of a decision with `when_written` does not wait for a sync, and later responses do not
+        wait for its batch."""
         outcome, end = event.outcome, len(self.log.batches)
         when_written = outcome is not None and outcome.when_written
         if event.batch is not None and not when_written:
@@ -132,7 +134,8 @@ class TransactionRuntime(ShardRuntime[Event, Transactions]):
 
 
 def as_logged(transaction: Transaction | None, transaction_version: int) -> Transaction | None:
-    """Return a transaction without the fields that its record lacks in this `transaction.version`."""
+    """Return a transaction as a replay restores it: without the fields that are not written to the log in
+    this `transaction.version`."""
     if transaction is None:
         return None
     logged = replace(transaction, last_producer_epoch=NO_EPOCH)
