@@ -65,7 +65,7 @@ FIRST_ADD_OF_TRANSACTIONS = 4
 
 
 class NoErrorField(ValueError):
-    """The response of this API version has no error code."""
+    """An error cannot be reported: the response of this API has no error code in this version."""
 
 
 def error_response(api: Api, version: int, request: Struct, error: Errors) -> Struct:
@@ -79,7 +79,8 @@ def error_response(api: Api, version: int, request: Struct, error: Errors) -> St
 
 
 def has_error_field(api: Api, version: int | None = None) -> bool:
-    """Return True if the response has an error code in `version`, or in any version if it is None."""
+    """Return True if the API's response can report an error in `version`, or in any version if that is
+    None."""
     return api.name in BUILDERS or any(
         field.name == "error_code" and (version is None or version in field.versions)
         for field in api.response.__fields__

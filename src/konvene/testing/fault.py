@@ -29,7 +29,7 @@ class Matchable(Protocol):
 
 
 class FaultEvent(NamedTuple):
-    """One application of a fault."""
+    """One application of a fault to a message, an append, a coordinator or the broker."""
 
     fault: str
     """The fault as a sentence of the fault script."""
@@ -66,7 +66,7 @@ class Fault:
 
     @property
     def action(self) -> Action:
-        """What the fault does to a message. Only faults on messages and appends have an action."""
+        """What the fault does to a message or append. Other faults take effect at once and have no action."""
         assert self.rule is not None
         return self.rule.action
 
@@ -100,7 +100,10 @@ class Fault:
     # --- called by the broker's loop ---
 
     def applies_to(self, target: Matchable) -> bool:
-        """Return True, and record an application, if the fault applies to this message or append."""
+        """Return True if the fault applies to this message or append, and record the application.
+
+        Each call with a match counts for `nth`. After the last of `times` applications the fault is
+        disarmed."""
         rule = self.rule
         if self._disarmed or rule is None or not target.matches(rule.match):
             return False
@@ -124,7 +127,8 @@ class Fault:
             self._changed.notify_all()
 
     def hold(self, resume: Callable[[], None]) -> None:
-        """Keep a message until `release`, as `resume`, the function that delivers it."""
+        """Hold a message: call `resume`, which delivers it, when the fault is released, at once if it already
+        is."""
         with self._changed:
             if not self._released:
                 self._blocked.append(resume)

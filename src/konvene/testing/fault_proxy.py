@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _ProxiedResponse:
-    """A request that was delivered to the broker, and its response frames once they are sent."""
+    """The place of a response in the order of requests; `parts` has its bytes once the broker has sent it."""
 
     __slots__ = ("checked", "parts", "proxied", "suppressed")
 
@@ -43,7 +43,8 @@ class _ProxiedResponse:
 
 
 class BrokerTransport(asyncio.Transport):
-    """The transport on which the broker reads and writes a proxied connection."""
+    """The transport of the broker's `Connection` behind a proxy: writes go to the proxy, the rest to the
+    client's transport."""
 
     def __init__(self, proxy: FaultProxy) -> None:
         super().__init__()
@@ -78,7 +79,8 @@ class BrokerTransport(asyncio.Transport):
 
 
 class FaultProxy(asyncio.Protocol):
-    """Protocol of one client connection: forwards whole frames in both directions and applies faults."""
+    """The asyncio protocol of one client connection: forwards whole frames in both directions, with
+    faults."""
 
     def __init__(self, broker: Broker, faults: Faults, proxies: dict[FaultProxy, None]) -> None:
         self.client: asyncio.Transport = cast("asyncio.Transport", None)
@@ -186,7 +188,8 @@ class FaultProxy(asyncio.Protocol):
             self._deliver_pending()
 
     def _threadsafe(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Wrap `call` so that any thread may call it; it does nothing once the broker's loop is closed."""
+        """Return a function for any thread that schedules `call` on the broker's loop, unless that is
+        closed."""
         loop, context = self._broker.loop, copy_context()
 
         def schedule() -> None:
@@ -201,7 +204,7 @@ class FaultProxy(asyncio.Protocol):
         self._feed(proxied.frame)
 
     def _feed(self, data: bytes) -> None:
-        """Pass bytes to the broker's connection, which may call `resume_reading` meanwhile."""
+        """Pass bytes to the broker's connection; until that has returned, no further request is delivered."""
         self._feeding = True
         position = 0
         while position < len(data) and not self.client.is_closing():
@@ -213,7 +216,9 @@ class FaultProxy(asyncio.Protocol):
         self._feeding = False
 
     def _send_error(self, fault: Fault, proxied: ProxiedRequest) -> None:
-        """Answer the request with the fault's error, or deliver it if its response has no error code."""
+        """Put a response with the fault's error in the place of the broker's, without delivering the request.
+
+        Deliver it if it cannot be decoded, or its response has no error code."""
         route = self._broker.network.routes.get(proxied.api_key)
         if route is None or proxied.request is None:
             self._deliver(proxied)
@@ -240,7 +245,7 @@ class FaultProxy(asyncio.Protocol):
     # --- responses ---
 
     def response_received(self, parts: list[bytes]) -> None:
-        """Assign a response from the broker to the oldest request without one."""
+        """Assign a response, as it comes from the broker, to the oldest request that has none yet."""
         for response in self._pending_responses:
             if response.parts is None:
                 response.parts = parts

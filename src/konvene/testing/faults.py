@@ -81,7 +81,8 @@ class Faults:
     def lose_request(
         self, api: str | None = None, *, connection: After = "cut", **match: Unpack[Matching]
     ) -> Fault:
-        """Drop a request before it reaches the broker. `connection`: see `rules.After`."""
+        """Drop a request before it reaches the broker. `connection`: what happens to the connection then, see
+        `rules.After`."""
         return self._add("lose", "request", api, match, after=connection)
 
     def lose_response(
@@ -130,10 +131,12 @@ class Faults:
         self, member: int | str, *, generation: int | None = None, error: str = "FENCED_INSTANCE_ID",
         takeover: bool = False, group: str | None = None,
     ) -> Fault:  # fmt: skip
-        """Fence a member at its next Heartbeat, with `generation` at its next one in that generation.
+        """Fence a classic member at its next Heartbeat; with `generation`, at the next one in that
+        generation.
 
         The Heartbeat is answered with `error`. With `takeover`, another member joins under the instance id of
-        this static member first, so that the broker itself answers FENCED_INSTANCE_ID."""
+        this static member before the broker receives the Heartbeat, and the broker itself answers
+        FENCED_INSTANCE_ID."""
         if error not in FENCING:
             raise ValueError(f"{error} does not fence a member; use one of {', '.join(FENCING)}")
         match: Matching = {"member": member}
@@ -158,21 +161,23 @@ class Faults:
     # --- coordinators ---
 
     def restart_after_append(self, group: str, api: str | None = None, *, nth: int = 1) -> Fault:
-        """Restart the group's coordinator between the next append and its reply.
+        """Restart the group's coordinator between its `nth` append from now on and the reply.
 
-        The batch is in the log; waiting requests fail with NOT_COORDINATOR. `api` selects the appending
-        request: OffsetCommit, JoinGroup, SyncGroup or LeaveGroup."""
+        The batch is in the log; waiting requests fail with NOT_COORDINATOR. With `api`, only appends count
+        whose records are of the type that this API writes: OffsetCommit, JoinGroup, SyncGroup or
+        LeaveGroup."""
         return self._add("restart", "append", _appending_api(api), {"group": group, "nth": nth})
 
     def fail_append(self, group: str, api: str | None = None, *, nth: int = 1) -> Fault:
-        """Fail the next append of the group's coordinator: nothing is written, its state is unchanged."""
+        """Fail the group's `nth` append from now on: nothing is written, and waiting requests fail with
+        NOT_COORDINATOR. `api` is as in `restart_after_append`."""
         return self._add("fail", "append", _appending_api(api), {"group": group, "nth": nth})
 
     def expire_session(self, member: int | str, *, group: str | None = None) -> Fault:
-        """Expire a member's session now. A number is its position, see `rules.Match`.
+        """Expire the session of a member now; `member` is a number or name as in `rules.Match`.
 
-        `group` may be omitted if only one group has such a member. Raises LookupError if none or several
-        members match."""
+        `group` may be omitted if only one group has such a member. Raises LookupError if no member matches,
+        or several do."""
         name, member_id = self._control.with_broker(lambda broker: _find_member(broker, member, group))
         fault = self._immediate(f"expire the session of member {member} of group {name} now")
 
@@ -200,7 +205,7 @@ class Faults:
         return fault
 
     def restart_broker(self, *, kill: bool = True) -> Fault:
-        """Restart the broker with the same data and port; with `kill` without closing anything first."""
+        """Restart the broker with the same data and port: killed, or if `kill` is False after a shutdown."""
         fault = self._immediate("kill and restart the broker" if kill else "restart the broker")
         self._control.restart(kill=kill)
         fault.record(FaultEvent(fault.sentence))
@@ -209,7 +214,7 @@ class Faults:
     # --- called by proxies and journals ---
 
     def for_message(self, proxied: ProxiedRequest, side: Side) -> Fault | None:
-        """Return the first armed fault that applies to this message, or None."""
+        """Return the first armed fault that applies to this request, or to its response (`side`), or None."""
         return self._matching_fault(proxied, side) if self._armed else None
 
     def for_append(self, append: Callable[[], Append]) -> Fault | None:
@@ -224,7 +229,9 @@ class Faults:
         )
 
     def replace_member(self, broker: Broker, proxied: ProxiedRequest, then: Callable[[], None]) -> None:
-        """Join under the instance id of this request, and call `then` once the JoinGroup is answered."""
+        """Let another member join under the instance id of the static member that sent `proxied`.
+
+        Call `then` once its JoinGroup is answered, or at once if the sender is no static member."""
         member_id, instance_id, _ = proxied.identities[0]
         group = proxied.groups[0]
         coordinator = broker.groups.of(group)
@@ -291,7 +298,9 @@ def _error(error: str | int) -> Errors:
 
 
 def _find_member(broker: Broker, member: int | str, group: str | None) -> tuple[str, str]:
-    """Return (group, member id) of a member, found by position or by member, instance or client id."""
+    """Return (group, member id) of a member, found by its position or by its member, instance or client id.
+
+    Raises LookupError if no member matches, or several do."""
     members = []
     for coordinator in broker.groups.all():
         assert isinstance(coordinator.core, GroupShard)
@@ -317,7 +326,10 @@ def _find_member(broker: Broker, member: int | str, group: str | None) -> tuple[
 def _takeover_request(
     shard: GroupShard, group: str, member_id: str, instance_id: str | None
 ) -> JoinGroupRequest | None:
-    """Return a JoinGroup that replaces a static member, with the same subscription."""
+    """Return a JoinGroup by which another member takes over a classic member's instance id, with its
+    protocols.
+
+    Return None if there is no such member, or it is not static."""
     group_state = shard.groups.get(group)
     member = group_state.members.get(member_id) if isinstance(group_state, ClassicGroup) else None
     instance = instance_id or (member.instance_id if member is not None else None)

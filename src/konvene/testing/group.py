@@ -39,7 +39,9 @@ CONSUMER = "consumer"
 
 
 class TasksView(NamedTuple):
-    """The tasks of a streams group member, such as `0_1`, including those pending revocation."""
+    """The tasks of a streams group member by role, including those pending revocation.
+
+    A task is written as its subtopology id and partition, such as `0_1`."""
 
     active: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
@@ -53,8 +55,7 @@ class TasksView(NamedTuple):
 class MemberView(NamedTuple):
     """A group member. `assignment` has its partitions by topic.
 
-    That is empty for a member without an assignment and for classic groups whose protocol type is not
-    "consumer"."""
+    The assignment is empty in a classic group whose protocol type is not "consumer"."""
 
     member_id: str
     instance_id: str | None
@@ -80,7 +81,8 @@ class MemberView(NamedTuple):
 
 
 class RecordsView(NamedTuple):
-    """A range of records, both ends included, that a share group has delivered but not completed."""
+    """A range of in-flight records of a share group, both ends included: delivered at least once, and not
+    below the start offset."""
 
     topic: str
     partition: int
@@ -163,7 +165,7 @@ class RebalanceView(NamedTuple):
 
 
 class GroupMember(Protocol):
-    """A member of a group of any type."""
+    """The fields that the members of all types of groups have."""
 
     @property
     def member_id(self) -> str: ...
@@ -181,7 +183,7 @@ def shard_of(broker: Broker, group: str) -> GroupShard | None:
 
 
 def group_view(broker: Broker, name: str) -> GroupView:
-    """Return the current state of a group."""
+    """Return the current state of a group of any type; state Dead if it does not exist."""
     shard = shard_of(broker, name)
     group = shard.groups.get(name) if shard is not None else None
     if shard is None or group is None:
@@ -217,7 +219,7 @@ def _member(member: ClassicMember, protocol_type: str | None) -> MemberView:
 
 
 def _consumer(member: Member, topics: Topics) -> MemberView:
-    """Return the view of a consumer group member; partitions pending revocation count as owned."""
+    """Return the view of a consumer group member; its assignment includes partitions pending revocation."""
     assignment: dict[str, tuple[int, ...]] = {}
     for epochs in (member.current.assigned, member.current.pending_revocation):
         for topic, partitions in epochs.items():
@@ -262,7 +264,7 @@ def _tasks(held: Iterable[Mapping[str, Iterable[int]]]) -> tuple[str, ...]:
 
 
 def rebalance_history(broker: Broker, name: str | None = None) -> list[RebalanceView]:
-    """Return all rebalances of a group, or of all groups, oldest first."""
+    """Return all rebalances of the group `name`, or of all groups, from `__konvene_audit`, oldest first."""
     rebalances = []
     partition = broker.partitions.get(AUDIT_TOPIC, 0)
     for header, batch in partition.batches() if partition is not None else ():

@@ -29,7 +29,7 @@ APPENDS = {
 
 
 class CoordinatorDied(Exception):
-    """Raised to make the coordinator die; its log remains."""
+    """The injected crash of a coordinator after an append; the runtime then loads its shard from the log."""
 
 
 class Append:
@@ -45,7 +45,8 @@ class Append:
         return f"<append of {len(self.records)} records>"
 
     def matches(self, match: Match) -> bool:
-        """Return True if the batch has a record of the rule's group, of the type that its API writes."""
+        """Return True if the batch has a record of the group in `match`, of the type that the API in `match`
+        writes; a field that is None does not restrict."""
         record_type = APPENDS.get(match.api) if match.api is not None else None
         return any(
             (match.group is None or _group(record) == match.group)

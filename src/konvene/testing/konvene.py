@@ -102,7 +102,7 @@ class Konvene:
     # --- starting and stopping ---
 
     def start(self) -> None:
-        """Start the broker, or start it again with the same data and port."""
+        """Start the broker unless it runs; after a stop or kill, with the same data and port."""
         if self._node is not None:
             return
         if self._reserved is None:
@@ -146,7 +146,7 @@ class Konvene:
             self._discard_node()
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop or kill the broker, and start it with the same data and port."""
+        """Stop the broker, or kill it if `kill`, and start it with the same data and port."""
         self.kill() if kill else self.stop()
         self.start()
 
@@ -213,8 +213,9 @@ class Konvene:
         self, topic: str, values: Iterable[str | bytes | None], *, key: str | bytes | None = None,
         partition: int | None = None,
     ) -> list[Produced]:  # fmt: skip
-        """Write records in order. `key` or `partition` selects the partition; otherwise round-robin.
+        """Write a record for each value, in order, and return the partition and offset of each.
 
+        All have the same `key`. The key or `partition` selects the partition; otherwise it is round-robin.
         Raises TypeError if `values` is one value instead of a list."""
         check_values(values)
 
@@ -258,7 +259,7 @@ class Konvene:
         return sorted(self.records(topic), key=lambda r: r.timestamp)
 
     def _end_offsets(self, topic: str) -> int:
-        """Return the number of records of a topic, computed from the offsets of its logs.
+        """Return the number of offsets from the start to the end of a topic's logs; 0 if it does not exist.
 
         To be called on the broker's event loop."""
         assert self._node is not None

@@ -39,7 +39,7 @@ allowed, and fewer partitions of the coordinators' topics to open."""
 
 
 class SynchronousDisk(DiskThreads):
-    """A disk executor that runs its work synchronously: an in-memory disk needs no thread."""
+    """A pool of disk threads without threads: work on an in-memory disk is done at once, by the caller."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -55,7 +55,7 @@ class SynchronousDisk(DiskThreads):
 
 
 def settings_text(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return settings with their values as Kafka's text: `true` for True."""
+    """Return settings with their values as text in Kafka's form, such as `true` for True."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in settings.items()
@@ -121,7 +121,8 @@ class Node:
         await asyncio.sleep(0)
 
     async def die(self, *, power_cut: bool = False) -> Disk:
-        """End as a killed process, which closes nothing, and return the disk as it remains.
+        """End as a killed process, which flushes nothing and aborts its connections; return the disk as it
+        remains.
 
         With `power_cut` an in-memory disk loses unsynced bytes."""
         left = self._disk

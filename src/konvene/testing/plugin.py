@@ -62,7 +62,9 @@ def _reject(request: pytest.FixtureRequest, why: str) -> NoReturn:
 
 
 class MarkerSettings:
-    """Settings, topics and storage that a test's `konvene` markers request; the closest marker wins."""
+    """The settings, topics and storage in the `konvene` markers of a test, its class and its module, merged.
+
+    If two markers have the same setting or topic, the one closest to the test applies."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.settings: dict[str, object] = {}

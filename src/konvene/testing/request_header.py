@@ -131,9 +131,9 @@ class ProxiedRequest:
         return match.member is None or match.member in {member, self.client_id, *names}
 
     def _members(self, group: str) -> list[GroupMember]:
-        """Return the coordinator's members of a group in joining order.
+        """Return the members of a group in joining order, as its coordinator has them.
 
-        They have the instance ids, which many requests lack."""
+        They have instance ids, which many requests lack."""
         shard = shard_of(self.broker, group)
         known = shard.groups.get(group) if shard is not None else None
         return list(known.members.values()) if known is not None else []
@@ -145,7 +145,8 @@ class ProxiedRequest:
 
 
 def _rows(request: Struct | None) -> tuple[Struct, ...]:
-    """Return the groups of a request that has structs for them, such as OffsetFetch."""
+    """Return the structs in the field `groups` of a request, such as OffsetFetch; none if it has names
+    there."""
     return tuple(row for row in getattr(request, "groups", ()) or () if not isinstance(row, str))
 
 
@@ -158,7 +159,8 @@ def _identity(row: Any) -> tuple[str, str | None, int | None]:
 
 
 def _acks(frame: bytes, head: FrameHeader, version: int) -> int:
-    """Return the acks of a Produce, behind the transactional id; -1 if the frame is malformed."""
+    """Return the field `acks` of a Produce, which follows the transactional id; -1 if the frame is
+    malformed."""
     at = head.body
     try:
         if version < FIRST_FLEXIBLE_PRODUCE:

@@ -42,7 +42,8 @@ class Matching(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The messages to which a fault applies. A field that is None selects all messages."""
+    """Selects the messages to which a fault applies, and how often; a field that is None does not restrict
+    it."""
 
     api: str | None = None
     """Kafka's name of the API, such as Heartbeat."""
@@ -95,7 +96,9 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens to a matching message; `ms` is for delay, `at_byte` for cut, `error` for answer."""
+    """What happens to a matching message or append.
+
+    `after` applies to lose, `ms` to delay, `at_byte` to cut, `error` to answer."""
 
     verb: Verb
     side: Side

@@ -77,7 +77,9 @@ class _Sentence:
         return True
 
     def take(self, expected: str) -> str:
-        """Consume the next token and return it without quotes."""
+        """Consume the next token and return it without quotes.
+
+        Raises `FaultScriptError` at the end of the sentence: `expected` is what belongs there."""
         if self.at_end:
             raise self.error(expected)
         self._position += 1

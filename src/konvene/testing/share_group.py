@@ -20,7 +20,8 @@ __all__ = ["share_view"]
 
 
 def share_view(broker: Broker, group: ShareGroup) -> GroupView:
-    """Return the current state of a share group."""
+    """Return the current state of a share group, with the start offsets and in-flight records of its loaded
+    share partitions."""
     name = group.group_id
     offsets: dict[str, dict[int, int]] = {}
     records: list[RecordsView] = []

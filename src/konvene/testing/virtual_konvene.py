@@ -131,7 +131,7 @@ class VirtualKonvene:
     # --- starting and stopping the broker ---
 
     async def start(self) -> None:
-        """Start the broker, or start it again with the same data."""
+        """Start the broker unless it runs; after a stop or kill, with the same data."""
         if self._node is not None:
             return
         self._starts += 1
@@ -161,7 +161,7 @@ class VirtualKonvene:
             self.loop.kill(BROKER, silently=power_cut)
 
     async def restart(self, *, kill: bool = False) -> None:
-        """Stop or kill the broker, and start it again with its data."""
+        """Stop the broker, or kill it if `kill`, and start it again with its data."""
         if kill:
             self.kill()
         else:
@@ -190,7 +190,7 @@ class VirtualKonvene:
     async def produce(
         self, topic: str, values: Iterable[str | bytes], *, partition: int | None = None
     ) -> None:
-        """Write records in order, to `partition` or else round-robin.
+        """Write a record without a key for each value, in order, to `partition` or else round-robin.
 
         Raises TypeError if `values` is one value instead of a list."""
         check_values(values)
@@ -255,7 +255,8 @@ class VirtualKonvene:
 
 
 class _VirtualBrokerControl:
-    """The broker operations for faults in virtual time; `restart` only schedules the restart."""
+    """The broker operations for faults in virtual time, where `restart` returns before the broker has
+    restarted."""
 
     def __init__(self, konvene: VirtualKonvene) -> None:
         self._konvene = konvene
@@ -268,7 +269,7 @@ class _VirtualBrokerControl:
         return self._konvene.with_broker(function)
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop or kill the broker, and start it again with its data."""
+        """Schedule a restart of the broker with its data; with `kill`, kill it at once."""
         if kill:
             self._konvene.kill()
         self._konvene.loop.spawn("operator", self._konvene.restart())

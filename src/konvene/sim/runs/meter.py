@@ -25,7 +25,7 @@ __all__ = ["Measured", "Meter", "Outcome", "Rebalanced", "causes_of", "measures"
 
 @dataclass(slots=True)
 class Rebalanced:
-    """A completed rebalance, as a new generation or group epoch.
+    """A rebalance that ended with a new generation or group epoch: when, how long it took, and its causes.
 
     Times are seconds; `at_s` counts from the beginning of the measurement."""
 
@@ -39,7 +39,7 @@ class Rebalanced:
 
 @dataclass(slots=True)
 class Outcome:
-    """The figures of a plan that was run with one seed."""
+    """The figures that a `Meter` measured in one run of a plan, that is with one seed."""
 
     seed: int
     stable_after_s: float = 0.0
@@ -62,7 +62,7 @@ class Outcome:
     wall_s: float = 0.0
 
     def as_dict(self) -> dict[str, object]:
-        """Return the outcome for JSON."""
+        """Return the outcome as a JSON object, without the timeline and with the number of outages."""
         fields = dataclasses.asdict(self)
         fields["outages"] = sum(self.outages_ms.values())
         del fields["timeline"], fields["outages_ms"]
@@ -103,7 +103,8 @@ class Meter(MembershipListener):
             self._outcome.outages_ms[self._at_ms - since_ms] += 1
 
     def _account(self) -> None:
-        """Add the time since the last change to the unavailable and idle times."""
+        """Add the time since the last call to the unavailable time of each partition without an owner, and to
+        the idle time of each member without partitions."""
         now_ms = self._now_ms()
         if self._began_ms >= 0:
             passed_s = (now_ms - self._at_ms) / 1000
@@ -184,9 +185,9 @@ class Meter(MembershipListener):
 
 
 class Measured(NamedTuple):
-    """One measure over all seeds of a plan, as a row of the result: percentiles and maximum.
+    """A row of the result of a plan: median, 99th percentile and maximum of one measure over all seeds.
 
-    `per` is what has one value each: a run, a rebalance or an outage."""
+    `per` is "run", "rebalance" or "outage": each of these contributed one value."""
 
     name: str
     per: str
@@ -212,7 +213,8 @@ def percentile(values: Counter[float], part: float) -> float:
 
 
 def measures(partitions: int, minutes: float, outcomes: Sequence[Outcome]) -> list[Measured]:
-    """Return the rows of the result of a plan with this many partitions and minutes."""
+    """Return the rows of the result of a plan with this many partitions and minutes, from its outcomes with
+    all seeds."""
     all_s = partitions * minutes * 60
     rebalances = [rebalance for o in outcomes for rebalance in o.rebalances]
     outages: Counter[float] = Counter()
@@ -238,7 +240,8 @@ def measures(partitions: int, minutes: float, outcomes: Sequence[Outcome]) -> li
 
 
 def causes_of(outcomes: Iterable[Outcome]) -> list[tuple[str, int, int]]:
-    """Return each cause, the number of rebalances that name it, and how often it is named."""
+    """Return (cause, number of rebalances that name it, number of times that they name it), most rebalances
+    first."""
     mentions: Counter[str] = Counter()
     rebalances_by_cause: Counter[str] = Counter()
     for outcome in outcomes:

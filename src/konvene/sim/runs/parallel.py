@@ -50,7 +50,8 @@ LONGEST_S = 300.0
 
 
 class Lost(NamedTuple):
-    """The result of a job whose process died, failed or exceeded the time limit. `why` is the reason."""
+    """Stands for the result of a job that raised an exception, whose process died, or that exceeded the time
+    limit. `why` is the reason."""
 
     why: str
 
@@ -59,7 +60,7 @@ class Lost(NamedTuple):
 
 
 def processors() -> int:
-    """Return the number of available processors."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -91,7 +92,7 @@ def run_parallel(
 
 
 def _run_one(work: Callable[[J], R], job: J) -> R | Lost:
-    """Return the result of a job; an exception in the simulator makes only this job `Lost`."""
+    """Return the result of a job, or `Lost` with the traceback if it raises an exception."""
     try:
         return work(job)
     except Exception:
@@ -140,7 +141,7 @@ class _Pool(Generic[J, R]):
         return worker
 
     def completed(self) -> Iterator[tuple[J, R | Lost]]:
-        """Wait until a job completes or times out, and yield it."""
+        """Wait until at least one job completes or times out; yield each that did, with its result."""
         at_work = [w for w in self._workers if w.job]
         first_s = min(w.since_s for w in at_work) + self._longest_s
         ready = wait([w.pipe for w in at_work], timeout=max(0.0, first_s - time.monotonic()))
@@ -209,7 +210,7 @@ def quiet() -> Iterator[None]:
 
 
 class Job(NamedTuple):
-    """A run of the simulator at level 1 (shards) or level 2 (whole broker)."""
+    """A run to be simulated, with its level: 1 for coordinators' shards, 2 for a whole broker and clients."""
 
     run: Run
     level: int = 1
@@ -221,7 +222,7 @@ class Job(NamedTuple):
         return "+".join(self.run.kinds)
 
     def command(self) -> str:
-        """Return the command that reproduces the run."""
+        """Return the `konvene sim run` command line that reproduces the run."""
         if self.level == 2:
             groups = (
                 " --groups " + "+".join(candidates) if (candidates := _level_2_kinds(self.run.kinds)) else ""
@@ -231,13 +232,16 @@ class Job(NamedTuple):
 
 
 def _level_2_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the client kinds that a level 2 run needs for these kinds of members."""
+    """Return which kinds of clients, "transactional" and "share", a level 2 run adds for these kinds of
+    members.
+
+    Its other clients are always the same."""
     candidates = (("transactional", transacts(names)), ("share", shares(names)))
     return tuple(kind for kind, is_requested in candidates if is_requested)
 
 
 def check(job: Job) -> None:
-    """Raise ValueError, with the reason, if the job cannot be run."""
+    """Raise ValueError for a job with an unknown kind of members, assignor, parameter or broker config."""
     known_kinds = kinds()
     for kind in job.run.kinds:
         if kind not in known_kinds:
@@ -249,7 +253,8 @@ def check(job: Job) -> None:
 
 
 class Result(NamedTuple):
-    """The result of a run at either level. `document` is the complete report, for JSON."""
+    """The result of a run at either level: its figures, its violation if any, and `document`, the complete
+    report as a JSON object."""
 
     seed: int
     groups: str
@@ -263,7 +268,7 @@ class Result(NamedTuple):
 
 
 def run_job(job: Job, trace: Callable[[str], None] | None = None) -> Result:
-    """Run a job; `trace` receives a line for each event."""
+    """Simulate the run of a job at its level; `trace` receives a line for each event."""
     if job.level == 2:
         return _run_end_to_end(job, trace)
     return result_of(simulate(job.run, trace=trace, stopwatch=time.perf_counter))
@@ -307,7 +312,9 @@ def _run_end_to_end(job: Job, trace: Callable[[str], None] | None) -> Result:
 def run_many(
     jobs: Iterable[Job], *, workers: int = 0, longest_s: float = LONGEST_S
 ) -> Iterator[tuple[Job, Result | Lost]]:
-    """Run all jobs, and yield each result as it completes."""
+    """Simulate all runs in parallel processes, and yield each with its result as it completes.
+
+    See `run_parallel`."""
     return run_parallel(run_job, jobs, workers=workers, longest_s=longest_s)
 
 
@@ -337,7 +344,7 @@ class Totals:
         self.counts.update(result.counts)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the totals for JSON. Wall time is summed over the processes."""
+        """Return the totals as a JSON object. Wall time is the sum over all runs, also parallel ones."""
         return {
             "runs": self.runs,
             "lost": self.lost,

@@ -34,7 +34,9 @@ STYLE: dict[Any, Any] = {"svg.hashsalt": "konvene", "svg.fonttype": "none", "fon
 
 
 def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
-    """Draw one panel for each outcome, with its title. Raises ImportError without matplotlib."""
+    """Draw one panel for each (title, plan, outcome), and write the picture to `file`.
+
+    Raises ImportError without matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -59,7 +61,8 @@ def plot(file: Path, shown: Sequence[tuple[str, Plan, Outcome]]) -> None:
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write the picture without date and library version, so that its bytes are reproducible."""
+    """Write a figure to a file, without date and version of matplotlib, so that its bytes are
+    reproducible."""
     metadata = {"Date": None, "Creator": "konvene"} if file.suffix == ".svg" else {"Software": "konvene"}
     figure.savefig(file, facecolor=SURFACE, metadata=metadata)
 
@@ -91,7 +94,10 @@ def _panel(panel: Axes, title: str, plan: Plan, outcome: Outcome) -> None:
 
 
 def _steps(plan: Plan, outcome: Outcome) -> tuple[list[float], list[float]]:
-    """Return two lists: times in minutes, and the percentage of available partitions from each time on."""
+    """Return the curve of an outcome: times in minutes, and the percentage of available partitions from each
+    of these times on.
+
+    Changes that are too close for the width of the plot are merged, with the lowest percentage."""
     slot_s = plan.minutes * 60 / POINTS
     changes: list[tuple[float, int]] = []
     for at_s, changes_in_slot in groupby(

@@ -32,7 +32,7 @@ FAULT_PHASE = 0.8
 class Run:
     """The inputs of a run: the seed, the kinds of members, and the number of steps.
 
-    `sets` override parameters of `sim.world.faults`, `settings` override those of the broker."""
+    `sets` overrides drawn parameters of `sim.world.faults`, `settings` configs of the broker."""
 
     seed: int
     kinds: tuple[str, ...] = ("classic",)
@@ -41,7 +41,9 @@ class Run:
     settings: tuple[tuple[str, str], ...] = ()
 
     def options(self) -> Options:
-        """Return the drawn options with the overrides. Raises ValueError for an unknown parameter."""
+        """Return the parameters that the seed draws, with the overrides of `sets`.
+
+        Raises ValueError for an unknown parameter."""
         drawn = Options.drawn(
             Random(f"options {self.seed}"), consumers=assigns(self.kinds),
             streams=runs_applications(self.kinds), transactions=transacts(self.kinds),
@@ -50,7 +52,7 @@ class Run:
         return drawn.with_set(self.sets)
 
     def command(self) -> str:
-        """Return the command that reproduces the run."""
+        """Return the `konvene sim run` command line that reproduces the run."""
         words = ["konvene", "sim", "run", "--seed", str(self.seed), "--steps", str(self.steps)]
         words += ["--groups", "+".join(self.kinds)]
         for name, value in self.sets:
@@ -62,7 +64,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A violated invariant, with the events before it."""
+    """How a run violated an invariant: reason, step, time, the last events and the command to reproduce
+    it."""
 
     invariant: str
     why: str
@@ -91,7 +94,7 @@ class Report:
     audit_interval: int = field(default=AUDIT_INTERVAL)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the report as a JSON object."""
         found = self.violation
         return {
             "seed": self.run.seed,
@@ -125,8 +128,8 @@ def simulate(
 ) -> Report:
     """Run a simulation and return its report; a violated invariant ends it and is in the report.
 
-    `trace` receives a line for each event; `stopwatch` returns seconds and measures real time, for the report
-    only; `record` receives the recorder of the coordinator's conversation."""
+    `trace` receives a line for each event; `stopwatch` returns seconds of real time, for the report only;
+    `record` receives, before the run, the recorder that will write it as a scenario."""
     options = run.options()
     defaults = targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT
     targets.OFFLOAD_WEIGHT = tasks.OFFLOAD_WEIGHT = options["heavy"]
@@ -187,8 +190,8 @@ def _violation(world: World, run: Run, invariant: str, why: str) -> Violation:
 
 
 def _check_compaction(world: World, random: Random) -> None:
-    """Check G2, that compaction does not change the state: with members in the groups, and after all have
-    left."""
+    """G2: check that compaction of the group coordinator's log does not change the state that a load
+    restores."""
     try:
         assert_compaction_changes_nothing(world.runtime, random)
     except AssertionError as error:

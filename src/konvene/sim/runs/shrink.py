@@ -52,7 +52,9 @@ class Shrunk:
 
 
 def shrink(run: Run, progress: Progress = lambda line: None) -> Shrunk:
-    """Return a minimal run that violates the same invariant. Raises `NothingToShrink`."""
+    """Return a minimal run, and if possible a minimal scenario, that violates the same invariant as `run`.
+
+    `progress` receives a line for each success. Raises `NothingToShrink`."""
     report = simulate(run)
     if report.violation is None:
         raise NothingToShrink(f"{run.command()} violates no invariant")
@@ -87,7 +89,8 @@ def _is_drawn(run: Run, name: str) -> bool:
 
 
 def _fewer_steps(run: Run, report: Report, invariant: str) -> tuple[Run, Report]:
-    """Reduce the steps to those before the violation, if the shorter run reproduces it."""
+    """Return the run with no more steps than it took to the violation, if that reproduces it, and its report;
+    otherwise the run and report given."""
     assert report.violation is not None
     steps = math.ceil((report.violation.step + 1) / FAULT_PHASE)
     if steps >= run.steps:
@@ -102,7 +105,9 @@ def _fewer_steps(run: Run, report: Report, invariant: str) -> tuple[Run, Report]
 
 
 def _scenario(run: Run, invariant: str, progress: Progress) -> str | None:
-    """Return the shortest scenario that violates the invariant; None if the recorded one does not."""
+    """Record the run as a scenario and return the text of the smallest one found that violates the invariant.
+
+    Return None if the recorded scenario does not violate it."""
     recorded: list[Recorder] = []
     simulate(run, record=recorded.append)
     lines = [line for line in recorded[0].lines if not line.startswith("#")]
@@ -126,7 +131,9 @@ def _violates(lines: Sequence[str], invariant: str) -> bool:
 
 
 def _fewer_lines(lines: list[str], invariant: str, progress: Progress) -> list[str]:
-    """Remove blocks of lines, smaller and smaller ones, while the invariant stays violated."""
+    """Return the lines without all blocks of lines that the violation does not need.
+
+    Blocks of half of the lines are tried first, then smaller ones, down to single lines."""
     size = max(1, len(lines) // 2)
     while True:
         index, removed_any = 0, False
@@ -143,7 +150,7 @@ def _fewer_lines(lines: list[str], invariant: str, progress: Progress) -> list[s
 
 
 def _merge_waits(lines: list[str]) -> list[str]:
-    """Merge consecutive `advance` commands."""
+    """Return the lines with each sequence of `advance` commands merged into one."""
     merged: list[str] = []
     for line in lines:
         if merged and line.startswith("advance ") and merged[-1].startswith("advance "):
@@ -153,7 +160,8 @@ def _merge_waits(lines: list[str]) -> list[str]:
 
 
 def _fewer_options(lines: list[str], invariant: str) -> list[str]:
-    """Remove the options of each line, or use the simplest protocols, while the invariant stays violated."""
+    """Return the lines without the options that the violation does not need; `protocols` that it needs are
+    replaced by the simplest ones if possible."""
     for index, line in enumerate(lines):
         for word in [w for w in line.split() if "=" in w]:
             for instead in ("", "protocols=range:orders" if word.startswith("protocols=") else ""):
@@ -167,7 +175,7 @@ def _fewer_options(lines: list[str], invariant: str) -> list[str]:
 
 
 def _in_blocks(lines: list[str], invariant: str) -> list[str]:
-    """Return the lines of a scenario in two blocks: the settings, then the conversation."""
+    """Return the lines of a scenario in two blocks: a comment and the `config` commands, then all others."""
     settings = [line for line in lines if line.startswith("config ")]
     rest = [line for line in lines if not line.startswith("config ")]
     return [f"# Found by the simulator: {invariant}.", *settings, "", *rest]

@@ -19,7 +19,7 @@ __all__ = ["CompletedRuns", "fingerprint"]
 
 
 def fingerprint() -> str:
-    """Return twelve hex digits that identify the source code."""
+    """Return twelve hex digits of a hash of konvene's source files."""
     root = Path(konvene.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -28,7 +28,7 @@ def fingerprint() -> str:
 
 
 class CompletedRuns:
-    """The results of all completed runs of this version of the code, in a file of the folder."""
+    """The results of all runs completed with this version of the code, in a file in `folder`."""
 
     def __init__(self, folder: Path, code: str | None = None) -> None:
         self.path = folder / f"{code or fingerprint()}.jsonl"
@@ -44,7 +44,8 @@ class CompletedRuns:
         return f"<done: {len(self.rows)} runs in {self.path}>"
 
     def _read(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the file; a torn last line, which a killed process left, is cut off."""
+        """Yield the rows of the file, then cut off an incomplete last line, which a killed process has
+        left."""
         complete_bytes = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -63,7 +64,7 @@ class CompletedRuns:
         return (job for job in jobs if job.command() not in self.rows)
 
     def add(self, job: Job, result: Result | Lost) -> dict[str, Any]:
-        """Append the result to the file at once, and return it as a row."""
+        """Add the result of a job to the rows and to the file, and return its row."""
         row: dict[str, Any] = {"command": job.command(), "seed": job.run.seed, "groups": job.groups}
         if isinstance(result, Lost):
             row["lost"] = result.why

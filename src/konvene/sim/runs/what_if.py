@@ -85,7 +85,7 @@ class Plan:
     """Broker settings."""
 
     def check(self) -> None:
-        """Raise ValueError if the plan is not possible, with the reason."""
+        """Raise ValueError, with the reason, if a field of the plan has an impossible value."""
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"unknown protocol {self.protocol}; known protocols: {', '.join(PROTOCOLS)}")
         known = PROTOCOLS[self.protocol].assignors
@@ -107,7 +107,9 @@ class Plan:
             )
 
     def changed(self, name: str, text: str) -> Plan:
-        """Return a copy with one field of the plan or one broker setting changed. Raises ValueError."""
+        """Return a copy in which `name`, a field or a broker config, has the value in `text`.
+
+        Raises ValueError for an unknown name or an invalid value."""
         key = name.replace("-", "_")
         known = {f.name: f.type for f in dataclasses.fields(self) if f.name != "settings"}
         key = {"down_for": "down_for_s", "deploy_pause": "deploy_pause_s"}.get(key, key)
@@ -127,7 +129,7 @@ class Plan:
         return self.assignor or PROTOCOLS[self.protocol].assignors[0]
 
     def options(self) -> Options:
-        """Return simulation options for this plan, with every fault disabled except the requested ones."""
+        """Return the simulator's parameters for this plan: fault-free except for the plan's message loss."""
         parameters = Options.without_faults().parameters | {
             "members": self.members, "partitions": self.partitions,
             PROTOCOLS[self.protocol].parameter: self.effective_assignor,
@@ -144,8 +146,8 @@ class Plan:
 
 
 class Protocol(NamedTuple):
-    """A group protocol: its kinds of members (dynamic, static), and its assignors with the parameter for
-    them."""
+    """A group protocol in the simulator: the kinds of its dynamic and static members, its assignors, and the
+    name of the parameter that selects one of them."""
 
     kinds: tuple[str, str]
     parameter: str
@@ -174,7 +176,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def option_name(name: str) -> str:
-    """Return the command line option for a field of `Plan`."""
+    """Return the name of the command line option for a field of `Plan`, without dashes before it."""
     return name.removesuffix("_s").replace("_", "-")
 
 
@@ -182,8 +184,9 @@ def option_name(name: str) -> str:
 
 
 class Scene(World):
-    """A simulated world with one topic and members that follow the protocol; no invariants and no
-    producers."""
+    """The simulated world of a plan: one group that reads one topic, and the plan's disturbances.
+
+    There are no hostile members, no producers and no invariants."""
 
     def __init__(self, seed: int, plan: Plan, outcome: Outcome) -> None:
         self.plan = plan
@@ -211,7 +214,8 @@ class Scene(World):
             self.event_queue.after(self.random.randint(0, SPREAD_MS), self.start, member)
 
     def is_stable(self) -> bool:
-        """Return True if all members have joined and every partition has an owner."""
+        """Return True if the group is Stable with all members of the plan, and every partition has an
+        owner."""
         if self.meter.missing:
             return False
         group = self.runtime.core.groups.get("g1")
@@ -232,7 +236,7 @@ class Scene(World):
             member.start()
 
     def member_stopped(self, member: Member) -> None:
-        """Restart a member that stopped because of an error, as its supervisor would."""
+        """Schedule the return of a member that stopped because of an error, after the time `down_for_s`."""
         self.outcome.stopped += 1
         self.meter.died(member)
         self._schedule_return(member)
@@ -241,7 +245,7 @@ class Scene(World):
         self.event_queue.after(round(self.plan.down_for_s * 1000), self.start, member)
 
     def schedule_kill(self) -> None:
-        """Schedule the next death of a member."""
+        """Schedule the death of a random member, after a random time whose mean follows from `kill_rate`."""
         mean_ms = 60_000 / self.plan.kill_rate
         self.event_queue.after(round(self._disturbance_random.expovariate(1 / mean_ms)), self._kill)
 
@@ -287,7 +291,10 @@ def run_plan(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.per
 
 
 def run_scene(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.perf_counter) -> Scene:
-    """Run the plan and return its world, whose meter has all explained rebalances."""
+    """Run the plan with this seed and return its world; its `outcome` has the figures, its `meter` all
+    explained rebalances.
+
+    Raises ValueError if the group does not become stable at the start."""
     began_s = stopwatch()
     outcome = Outcome(seed)
     scene = Scene(seed, plan, outcome)
@@ -326,7 +333,8 @@ class PlanRun(NamedTuple):
 
 
 def run_job(turn: PlanRun) -> Outcome:
-    """Run a plan with a seed. The timeline is dropped unless `with_timeline`, as only a plot needs it."""
+    """Return the outcome of a plan with a seed; its timeline, which only a plot needs, is empty unless
+    `with_timeline`."""
     outcome = run_plan(turn.plan, turn.seed)
     if not turn.with_timeline:
         outcome.timeline = []

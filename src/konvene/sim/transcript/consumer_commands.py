@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 
 def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
-    """`consumer-heartbeat CLIENT [join|stay|leave|away]`: send a heartbeat."""
+    """`consumer-heartbeat CLIENT [join|stay|leave|away]`: send a heartbeat with the member epoch for this
+    word: 0, the current one (also without a word), -1, or -2 for a static member that leaves temporarily."""
     client, action = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
     if action not in EPOCHS:
         raise ScenarioError(f"expected one of {', '.join(EPOCHS)}, not {action!r}", "")
@@ -68,7 +69,9 @@ def consumer_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def modern_member_id(s: Scenario, client: Client, o: Options, *, generated: bool = True) -> str:
-    """Return the member id to send, `generated` by the client; a new one for `member=new`."""
+    """Return the member id for a client's heartbeat: that of the option `member`, otherwise the client's own.
+
+    If `generated`, the client generates a new id for `member=new`, or if it has none yet."""
     member_id = o.get("member")
     if member_id is not None and member_id != "new":
         return name_or_none(member_id)
@@ -89,7 +92,8 @@ def _owned(s: Scenario, client: Client, text: str | None) -> tuple[TopicPartitio
 
 
 def referenced_topic(s: Scenario, topic: str) -> Uuid:
-    """Return a topic's id by its name; for `@NAME`, the id that scenarios derive from this name."""
+    """Return the id of the topic with this name; for `@NAME`, the id that scenarios derive from NAME, even if
+    no topic has it."""
     return s.topic_id(topic[1:]) if topic.startswith("@") else s.id_of(topic)
 
 
@@ -132,7 +136,8 @@ def _result_of(
 
 
 def heavy(s: Scenario, plain: list[str], o: Options) -> None:
-    """Set how many members and partitions make target assignments a background computation."""
+    """`heavy N`: from here on compute target assignments in the background if members plus partitions, or
+    tasks, are at least N."""
     s.heavy = number({"N": plain[0]}, "N", 0)
 
 
@@ -157,7 +162,8 @@ def subscription(o: Options) -> bytes:
 
 
 def assignments(text: str, data: str | None) -> dict[str, bytes]:
-    """Encode `gives=ann:orders:0-2,bob:orders:3-5`, with user data, into assignments by client."""
+    """Encode the value of the option `gives`, such as `ann:orders:0-2,bob:orders:3-5`, into an assignment for
+    each client, with the user data `data`."""
     by_client: dict[str, list[str]] = {}
     for part in text.split(","):
         client, _, indexes = part.partition(":")

@@ -105,7 +105,7 @@ def _subscription(request: ConsumerGroupHeartbeatRequest, action: str) -> Words 
 
 
 def _owned(ids: TopicIds, partitions: tuple[TopicPartitions, ...] | None) -> str | None:
-    """Return the value of the option `owns`; None if a scenario cannot express a partition or topic."""
+    """Return owned partitions as the value of the option `owns`; None if a scenario cannot express one."""
     if partitions is None:
         return OMITTED
     words = []
@@ -120,5 +120,5 @@ def _owned(ids: TopicIds, partitions: tuple[TopicPartitions, ...] | None) -> str
 
 
 def work(result: RegexesResolved | AssignmentComputed) -> str:
-    """Return the command that completes background work."""
+    """Return the `work` command that completes the background work with this result."""
     return f"work group={result.group_id} does={type(result).__name__}"

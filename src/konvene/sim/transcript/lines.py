@@ -35,7 +35,7 @@ from konvene.share_state.requests import Initialize, SharePartitionKey
 
 
 class PartitionsOfTopic(Protocol):
-    """A struct with partitions of a topic; some have `assignment_epochs`, too."""
+    """A struct of a record or message with a topic id and partitions; some types have `assignment_epochs`."""
 
     @property
     def topic_id(self) -> Uuid: ...
@@ -44,7 +44,7 @@ class PartitionsOfTopic(Protocol):
 
 
 class PartitionsOfSubtopology(Protocol):
-    """A struct with tasks of a subtopology; some have `assignment_epochs`, too."""
+    """A struct with a subtopology id and its tasks' partitions; some types have `assignment_epochs`."""
 
     @property
     def subtopology_id(self) -> str: ...
@@ -301,7 +301,8 @@ def answer_line(answer: object) -> str:
 
 
 def _next_step(answer: object) -> str:
-    """Format the next requests to the share coordinator, in a request of several steps."""
+    """Format the result of one step of an administrator's request about a share group: its response, and the
+    requests to the share coordinator that come next. None is `done`."""
     if answer is None:
         return "done"
     response = getattr(answer, "response", None)
@@ -325,7 +326,8 @@ def _value(value: object) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Format bytes as text without line ends; consumer protocol metadata is decoded."""
+    """Format bytes as text without line ends: the partitions of an encoded consumer assignment, the topics of
+    an encoded subscription, other bytes as UTF-8 with escapes."""
     if 0 <= int.from_bytes(data[:2], "big", signed=True) <= LATEST_VERSION and len(data) > 5:
         assignment, text = read_assignment(data), read_subscription(data)
         if assignment is not None and all(partitions for _, partitions in assignment.partitions):
@@ -336,7 +338,7 @@ def _text(data: bytes) -> str:
 
 
 def _partitions(parts: Iterable[PartitionsOfTopic]) -> str:
-    """Format structs with topic id, partitions, and maybe assignment epochs."""
+    """Format partitions as `orders:0-2,5`, or `orders:0-2@7,5@8` if the structs have assignment epochs."""
     return _join_ranges(
         (
             topic_name(t.topic_id),
@@ -347,7 +349,7 @@ def _partitions(parts: Iterable[PartitionsOfTopic]) -> str:
 
 
 def _tasks(parts: Iterable[PartitionsOfSubtopology]) -> str:
-    """Format structs with subtopology id, partitions, and maybe assignment epochs."""
+    """Format tasks as `0:0-2,5`, or `0:0-2@7,5@8` if the structs have assignment epochs."""
     return _join_ranges(
         (
             t.subtopology_id,
@@ -373,7 +375,8 @@ def _join_ranges(topics: Iterable[tuple[str, list[tuple[int, int | None]]]]) -> 
 
 
 def _runs(parts: list[tuple[int, int | None]]) -> Iterator[str]:
-    """Yield ranges of consecutive partitions with equal epochs."""
+    """Yield the text of each range of consecutive partitions with equal assignment epochs, such as
+    `0-2@7`."""
     start = 0
     while start < len(parts):
         first, epoch = parts[start]

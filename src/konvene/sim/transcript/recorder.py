@@ -87,11 +87,11 @@ class Recorder:
             self._wall_off_ms = wall_off_ms
 
     def record(self, line: str) -> None:
-        """Record a command."""
+        """Append a command to the scenario as it is."""
         self.lines.append(line)
 
     def topic(self, name: str, topic_id: Uuid, partitions: int) -> None:
-        """Record a created or changed topic."""
+        """Record that a topic was created, recreated under a new id, or has another number of partitions."""
         recreate = " recreate" if self._topics.topic_seen(name, topic_id) else ""
         self.lines.append(f"topic {name}{recreate} partitions={partitions}")
 
@@ -182,7 +182,8 @@ class Recorder:
     def _share_state(
         self, client: Client, request: StateInitialized | StateDeleted, version: int
     ) -> Words | None:
-        """Return the `state` command that completes what an administrator's request waits for."""
+        """Return the `state` command for a result of the share coordinator that is part of an administrator's
+        request."""
         return state(self._topics, request)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:

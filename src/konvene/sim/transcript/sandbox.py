@@ -83,14 +83,14 @@ class Sandbox:
 
     @property
     def now_ms(self) -> int:
-        """Time of the wall clock."""
+        """The wall-clock time in ms of virtual time."""
         return self.event_queue.wall_clock_ms()
 
     def group(self, group_id: str) -> Group:
         return self.shard.groups[group_id]
 
     def invariant(self, kinds: Sequence[str]) -> None:
-        """Check the invariants of these kinds of groups from now on."""
+        """Check the invariants of these kinds of groups, and no others, from now on."""
         self._check = observer(invariants_of(kinds))
 
     def set_config(self, *changes: tuple[str, str]) -> None:
@@ -128,12 +128,12 @@ class Sandbox:
         return self._ids.generate_for_client(client_id)
 
     def check_invariants(self) -> None:
-        """Check all invariants."""
+        """Check the invariants on the whole state of the shard, not only on what the last event changed."""
         self._flush_explanations()
         self.runtime.audit()
 
     def advance(self, ms: int) -> None:
-        """Let virtual time pass."""
+        """Let virtual time pass, and fire the timers that are due by then."""
         self.event_queue.run_until(self.event_queue.now_ms + ms)
         self.check_invariants()
 
@@ -163,16 +163,17 @@ class Sandbox:
         self.holds, self.runtime.journal.at_once = True, False
 
     def durable(self, but: int = 0) -> None:
-        """Make all appends durable, now and later.
+        """Make all batches durable, and later ones as they are appended.
 
-        With `but`, the last `but` batches stay unsynced, and later appends wait as well."""
+        With `but`, the last `but` batches are not made durable, and neither are later ones."""
         if not but:
             self.holds, self.runtime.journal.at_once = False, True
         self.runtime.complete_sync(but)
         self.check_invariants()
 
     def inform(self, news: Any) -> None:
-        """Deliver the result of an effect to the coordinator."""
+        """Deliver the result of an effect to the coordinator; if its records do not fit into a batch, deliver
+        that it failed."""
         if not self.runtime.inform(news) and not isinstance(news, EndsFound):
             self.runtime.inform(failed_result(news))
         self.check_invariants()
@@ -184,7 +185,8 @@ class Sandbox:
         return fired
 
     def next_append(self, how: str) -> None:
-        """Let the next append fail: "fails" or "too large"."""
+        """Let the next append fail: with an I/O error if `how` is "fails", by its size if it is "too
+        large"."""
         self.runtime.journal.refuse = how
 
     # --- events ---

@@ -101,7 +101,7 @@ class Scenario:
         self.clients: dict[str, Client] = {}
         self.broken: Exception | None = None
         self.heavy: int | None = None
-        """Members and partitions above which targets are computed in the background; None: the default."""
+        """Members and partitions from which targets are computed in the background; None: the default."""
         self._recreated_count = 0
 
     def run(self, commands: Iterable[str], line: int = 0) -> list[str]:
@@ -153,7 +153,7 @@ class Scenario:
         return self.clients.setdefault(name, Client(name))
 
     def ask(self, client: str, request: Struct, o: Options, version: int) -> None:
-        """Send a request in the version of the option `version`, or in the default `version`."""
+        """Send a client's request in the version of the option `version`, by default in `version`."""
         self.life.ask(client, request, number(o, "version", version))
 
     def id_of(self, topic: str) -> Uuid:
@@ -170,7 +170,7 @@ class Scenario:
 
 
 def run_file(text: str) -> str:
-    """Run a scenario file; return its text with the output of its commands after dashes."""
+    """Run the text of a scenario file; return it with the new output of each block below its dashes."""
     scenario = Scenario()
     blocks, at = [], 1
     for block in text.strip("\n").split("\n\n"):
@@ -427,7 +427,7 @@ class Command(NamedTuple):
     options: str = ""
 
     def read(self, text: str, words: list[str]) -> tuple[list[str], Options]:
-        """Split the words of a line into plain ones and options. Raises ScenarioError if unexpected."""
+        """Split words into plain ones and options. Raises ScenarioError if the command does not take them."""
         pairs = [word.partition("=") for word in words if "=" in word]
         plain = [word for word in words if "=" not in word]
         known = self.options.split()

@@ -40,7 +40,8 @@ SHARE_WORK = (INITIALIZE_STATE, DELETE_STATE, MEMBER_FENCED, MEMBER_LEFT, GROUP_
 
 
 def share_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-heartbeat CLIENT [join|stay|leave]`: send a heartbeat."""
+    """`share-heartbeat CLIENT [join|stay|leave]`: send a heartbeat with the member epoch for this word: 0,
+    the current one (also without a word), or -1."""
     client, action = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
     if action not in SHARE_EPOCHS:
         raise ScenarioError(f"expected one of {', '.join(SHARE_EPOCHS)}, not {action!r}", "")
@@ -66,7 +67,7 @@ def share_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def share_alter(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-alter GROUP TOPIC-PARTITION:OFFSET,...`: alter start offsets."""
+    """`share-alter GROUP TOPIC-PARTITION:OFFSET,...`: alter the group's start offsets."""
     rows = [
         alter.AlterShareGroupOffsetsRequestTopic(
             topic_name=name,
@@ -88,7 +89,7 @@ def share_alter(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def share_forget(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-forget GROUP TOPIC,...`: delete the offsets of topics."""
+    """`share-forget GROUP TOPIC,...`: delete the group's offsets of these topics."""
     topics = tuple(
         forget.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in plain[1].split(",") if name
     )
@@ -96,12 +97,13 @@ def share_forget(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def share_delete(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-delete GROUP`: delete a group's share state, so that `delete` can delete the group."""
+    """`share-delete GROUP`: begin to delete the group's share state, after which `delete` deletes the
+    group."""
     s.life.ask("admin", BeginDeletion(plain[0]), 0)
 
 
 def _reported_result(s: Scenario, o: Options) -> StateInitialized | StateDeleted | DeletedTopics:
-    """Return the result that the options of `state` describe."""
+    """Return the result of the share coordinator that the options of a `state` command describe."""
     if "gone" in o:
         return DeletedTopics(frozenset(_ids(s, o["gone"])))
     if "deleted" in o:

@@ -71,7 +71,8 @@ DEFAULT_TOPOLOGY = "0:orders"
 
 
 def streams_heartbeat(s: Scenario, plain: list[str], o: Options) -> None:
-    """`streams-heartbeat CLIENT [join|stay|leave|away]`: send a heartbeat."""
+    """`streams-heartbeat CLIENT [join|stay|leave|away]`: send a heartbeat with the member epoch for this
+    word: 0, the current one (also without a word), -1, or -2 for a static member that leaves temporarily."""
     client, action = s.client(plain[0]), plain[1] if len(plain) > 1 else "stay"
     if action not in EPOCHS:
         raise ScenarioError(f"expected one of {', '.join(EPOCHS)}, not {action!r}", "")
@@ -114,7 +115,7 @@ def _owned(client: Client, role: str, o: Options, joins: bool) -> tuple[TaskIds,
 
 
 def task_ids(tasks: Tasks) -> tuple[TaskIds, ...]:
-    """Encode tasks, by subtopology id, as requests do."""
+    """Return tasks, given as partitions by subtopology id, in the form of a heartbeat request."""
     return tuple(TaskIds(subtopology_id=name, partitions=tuple(indexes)) for name, indexes in tasks.items())
 
 
@@ -188,7 +189,9 @@ def _infos(parts: list[tuple[str, str, str]], role_sign: str) -> tuple[TopicInfo
 
 
 def streams_targets(s: Scenario, plain: list[str], o: Options) -> None:
-    """Set all target assignments from here on, by client; without options the broker assigns again."""
+    """`streams-targets CLIENT=ACTIVE/STANDBY/WARMUP ...`: from here on give these tasks to the clients, and
+    none to others, in each new target assignment. Without options, the broker's assignor computes them
+    again."""
     s.life.task_assignors.clear()
     targets = {client: _target(text) for client, text in o.items()}
 
@@ -216,9 +219,9 @@ def streams_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def create(s: Scenario, plain: list[str], o: Options) -> None:
-    """Create the internal topics that groups wait for.
+    """Create the internal topics that streams groups wait for.
 
-    With the word `fails` or `denied` they are not created: an error, or no authorization."""
+    With the word `fails` their creation fails with an error; with `denied` it is not authorized."""
     if plain not in ([], ["fails"], ["denied"]):
         raise ScenarioError(f"expected fails or denied, not {plain[0]!r}", "")
     requests = [effect.subject for effect in s.life.effects if effect.verb == CREATE_TOPICS]
@@ -236,7 +239,8 @@ def create(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def with_created(topics: Topics, request: TopicsToCreate, topic_id: TopicId) -> Topics:
-    """Return `topics` with the requested ones that do not exist added."""
+    """Return `topics` and those requested internal topics that do not exist yet; `topic_id` returns their
+    ids."""
     known = dict(topics.by_name)
     for item in request.topics:
         known.setdefault(item.name, Topic(item.name, topic_id(item.name), item.partitions))
@@ -244,9 +248,10 @@ def with_created(topics: Topics, request: TopicsToCreate, topic_id: TopicId) -> 
 
 
 def ends(s: Scenario, plain: list[str], o: Options) -> None:
-    """Report end offsets of changelogs, `counts-0:100`, to all groups that requested them.
+    """`ends counts-0:100,...`: report these end offsets of changelogs to all groups that requested end
+    offsets.
 
-    `group` and `member` select one request. End offsets that are not listed stay unknown."""
+    The options `group` and `member` select one request. End offsets that are not listed stay unknown."""
     end_offsets = {} if plain[0] == NONE else {(topic, p): int(end) for topic, p, end in partitions(plain[0])}
     requested = [effect for effect in s.life.effects if effect.verb == LOOK_UP_ENDS]
     if "group" in o or "member" in o:

@@ -126,7 +126,7 @@ def _topology(topology: Topology | None, joins: bool) -> Words | None:
 
 
 def _part(item: Subtopology) -> str | None:
-    """Format one subtopology; None if a scenario cannot express it."""
+    """Format a subtopology in the syntax of `streams_commands`; None if a scenario cannot express it."""
     inner = item.repartition_source_topics
     everything = (tuple(range(len(item.source_topics))), tuple(range(len(inner))))
     groups = [(g.source_topics, g.repartition_source_topics) for g in item.copartition_groups]
@@ -149,11 +149,12 @@ def _info(topic: TopicInfo) -> str:
 
 
 def not_created(result: TopicsNotCreated) -> str:
-    """Return the command for topics that could not be created."""
+    """Return `create denied` if internal topics were not created for lack of authorization, else `create
+    fails`."""
     return "create denied" if result.unauthorized else "create fails"
 
 
 def ends(result: EndsFound) -> str:
-    """Return the command that reports end offsets to the member that requested them."""
+    """Return the `ends` command that reports these end offsets to the member that requested them."""
     words = ",".join(f"{topic}-{partition}:{end}" for (topic, partition), end in result.ends.items())
     return f"ends {words or NONE} group={result.group_id} member={result.wanted.member_id}"

@@ -49,7 +49,9 @@ class ScenarioError(Exception):
 
 @dataclass
 class Client:
-    """What a client remembers of responses. `generation` is the member epoch in modern protocols."""
+    """A client of a scenario: what it remembers of requests and responses as defaults of later commands.
+
+    `generation` is the member epoch in modern protocols."""
 
     name: str
     group: str = "g"
@@ -103,7 +105,7 @@ class Client:
 
 
 def number(o: Options, name: str, default: int) -> int:
-    """Return a numeric option or its default."""
+    """Return the value of a numeric option, or `default`. Raises ScenarioError if it is no number."""
     try:
         return int(o.get(name, default))
     except ValueError:
