@@ -102,7 +102,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
     # --- operation ---
 
     def succeeds(self, old: GroupRuntime, lost: int) -> None:
-        """Make this process the successor of `old`, which ended with a loss of `lost` batches of the log.
+        """Make this process the successor of `old`, at whose end the log lost its last `lost` batches.
 
         The event of the next load contains the last state of `old` and the number of lost batches."""
         self.ended, self.lost = old.last_state(), old.lost + lost

@@ -65,7 +65,7 @@ class Log:
         return lost
 
     def check(self, batch: Batch) -> None:
-        """Check a transactional batch or a marker against the producer state. Raises `AppendRefused`."""
+        """Check that the producer state permits a transactional batch or a marker. Raises `AppendRefused`."""
         try:
             if batch.producer is not None:
                 self.producers.check(_header_of(batch, len(self.batches)), origin=Origin.COORDINATOR)
@@ -79,7 +79,8 @@ class Log:
             raise AppendRefused(Errors(refused.code)) from None
 
     def note(self, batch: Batch, at: int) -> None:
-        """Update the producer state after a batch was appended as number `at`."""
+        """Update the state of the batch's producer, if it has one, after it was appended as batch number
+        `at`."""
         if batch.producer is not None:
             self.producers.note(_header_of(batch, at))
         elif batch.ending is not None:

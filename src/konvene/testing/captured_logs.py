@@ -30,7 +30,7 @@ _saved_level_and_propagate: tuple[int, bool] = (logging.NOTSET, True)
 
 
 def start_capture(thread: int, lines: list[str]) -> None:
-    """Append the log lines of `thread` to `lines` from now on."""
+    """Append the lines that konvene logs in `thread` (its identifier) to `lines` from now on."""
     global _saved_level_and_propagate
     logger = logging.getLogger("konvene")
     with _lock:

@@ -245,7 +245,8 @@ class FaultProxy(asyncio.Protocol):
     # --- responses ---
 
     def response_received(self, parts: list[bytes]) -> None:
-        """Assign a response, as it comes from the broker, to the oldest request that has none yet."""
+        """Assign a response from the broker to the oldest request that has none, and send what can be
+        sent."""
         for response in self._pending_responses:
             if response.parts is None:
                 response.parts = parts

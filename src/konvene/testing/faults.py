@@ -1,8 +1,9 @@
 """Fault injection for one broker, by method or by a script of sentences.
 
 A method returns a `Fault`, the handle, at once; the fault applies to later messages. `expire_session`,
-`load_coordinator` and `restart_broker` take effect before they return. Faults on messages act on the
-connection: the broker itself is unchanged and processes every request that reaches it.
+`load_coordinator` and `restart_broker` take effect before they return (in virtual time a restart ends later).
+Faults on messages act on the connection: the broker itself is unchanged and processes every request that
+reaches it.
 
 All methods for messages take the keywords of `rules.Match`: `group`, `member`, `instance`, `client`, `topic`
 and `generation` select messages; `nth`, `times`, `probability` and `seed` limit how often the fault applies.
@@ -45,7 +46,7 @@ class BrokerControl(Protocol):
         """Run a function with the broker on its event loop and return the result."""
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop or kill the broker, and start it with the same data and port."""
+        """Stop the broker, or kill it if `kill`, and start it with the same data and port."""
 
 
 class Faults:

@@ -42,8 +42,9 @@ class Matching(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Selects the messages to which a fault applies, and how often; a field that is None does not restrict
-    it."""
+    """The condition that a message or append has to meet for a fault, and how often the fault applies.
+
+    A field that is None restricts nothing."""
 
     api: str | None = None
     """Kafka's name of the API, such as Heartbeat."""

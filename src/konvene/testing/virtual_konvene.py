@@ -255,7 +255,7 @@ class VirtualKonvene:
 
 
 class _VirtualBrokerControl:
-    """The broker operations for faults in virtual time, where `restart` returns before the broker has
+    """The operations on a broker in virtual time that faults need; `restart` returns before the broker has
     restarted."""
 
     def __init__(self, konvene: VirtualKonvene) -> None:

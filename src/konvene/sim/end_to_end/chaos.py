@@ -80,7 +80,7 @@ class Chaos:
             self.loop.note("fault", what)
 
     def _duration_s(self, low: float, high: float) -> float:
-        """Draw a duration, log-uniform between two values."""
+        """Draw a duration in seconds, whose logarithm is uniform between those of `low` and `high`."""
         return float(low * (high / low) ** self.chance.random())
 
     @property

@@ -396,13 +396,15 @@ def _short(value: bytes | None) -> str:
 
 
 def _durable_state(group: ClassicGroup) -> tuple[object, ...]:
-    """Return the state of a stable classic group that a restart has to restore."""
+    """Return the part of a stable classic group that a restart has to restore, to be compared: generation,
+    protocol, static members and assignments."""
     members = sorted((m.member_id, m.instance_id, m.assignment) for m in group.members.values())
     return group.generation, group.protocol_type, group.protocol, sorted(group.instances.items()), members
 
 
 def _durable_share_state(group: ShareGroup) -> tuple[object, ...]:
-    """Return the state of a share group that a restart has to restore."""
+    """Return the part of a share group that a restart has to restore, to be compared: epochs, subscriptions,
+    target and current assignments, and the topics with share state."""
     members = sorted((m.member_id, sorted(m.topics), m.current) for m in group.members.values())
     targets = sorted((client_id, sorted(what.items())) for client_id, what in group.targets.items())
     return group.epoch, group.metadata_hash, group.assignment_epoch, members, targets, group.state_topics

@@ -88,11 +88,11 @@ class EndToEndReport:
     parameters: tuple[tuple[str, str], ...]
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report for JSON."""
+        """Return the report as a JSON object."""
         return asdict(self) | {"knobs": dict(self.parameters)}
 
     def lines(self) -> list[str]:
-        """Return the report as text."""
+        """Return the report as lines of text."""
         return [
             f"seed {self.seed}: {self.steps} steps, {self.simulated_s:.0f} s in {self.wall_s:.1f} s:"
             f" {self.steps_per_s:.0f} steps/s, {self.speed:.0f} x real time"
@@ -200,7 +200,8 @@ class EndToEndRun:
         return found
 
     def has_buffered_records(self, index: int) -> bool:
-        """Return True if the shard of `__consumer_offsets`-`index` has records that its journal buffers."""
+        """Return True if the group shard of partition `index` has applied records that its journal
+        buffers."""
         assert self.host.broker is not None
         coordinator = self.host.broker.groups._coordinators[index]
         assert coordinator is not None

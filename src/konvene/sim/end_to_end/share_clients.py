@@ -168,8 +168,8 @@ async def share(client: Client, cluster: Cluster) -> None:
 
 
 async def _work(client: Client, consumer: ShareConsumer, found: Sequence[ShareRecord]) -> None:
-    """Process the records of one poll for a drawn time, and acknowledge them, unless the client leaves
-    without that."""
+    """Spend a drawn time on the records of one poll, then acknowledge them; a client that is leaving may skip
+    that."""
     habits, chance, faults_disabled = client.spec.habits, client.chance, client.world.faults_disabled
     if not faults_disabled:
         if habits.work_s and chance.random() < 0.5:

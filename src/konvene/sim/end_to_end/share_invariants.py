@@ -462,7 +462,7 @@ def state_shards(run: EndToEndRun) -> Iterator[ShareStateShard]:
 
 
 def has_buffered_records_of(coordinator: Coordinator) -> bool:
-    """Return True if the coordinator has applied records that are not in its log yet."""
+    """Return True if the coordinator's shard has applied records that its journal still buffers."""
     journal = coordinator._journal
     assert isinstance(journal, Journal)
     return bool(journal.buffered)

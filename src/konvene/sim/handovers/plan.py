@@ -195,8 +195,8 @@ def draw_all(count: int = 100) -> list[Scenario]:
 
 
 def _hurried(random: Random, change: Change) -> Change:
-    """Return a copy of the change that the next one follows in 1 to 6 ticks, even if the group has not
-    settled."""
+    """Return the change with `soon` set, unless it already is: the next change follows after 1 to 6 ticks,
+    even if the group has not settled."""
     return change if change.soon else change._replace(soon=random.randint(1, 6))
 
 

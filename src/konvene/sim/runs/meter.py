@@ -103,8 +103,8 @@ class Meter(MembershipListener):
             self._outcome.outages_ms[self._at_ms - since_ms] += 1
 
     def _account(self) -> None:
-        """Add the time since the last call to the unavailable time of each partition without an owner, and to
-        the idle time of each member without partitions."""
+        """Add the time since the last call, once for each partition without an owner to `unavailable_s`, and
+        once for each member without partitions to `idle_s`."""
         now_ms = self._now_ms()
         if self._began_ms >= 0:
             passed_s = (now_ms - self._at_ms) / 1000

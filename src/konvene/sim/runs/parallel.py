@@ -50,8 +50,8 @@ LONGEST_S = 300.0
 
 
 class Lost(NamedTuple):
-    """Stands for the result of a job that raised an exception, whose process died, or that exceeded the time
-    limit. `why` is the reason."""
+    """The reason why a job has no result: it raised an exception, its process died, or it exceeded the time
+    limit."""
 
     why: str
 
@@ -235,7 +235,7 @@ def _level_2_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return which kinds of clients, "transactional" and "share", a level 2 run adds for these kinds of
     members.
 
-    Its other clients are always the same."""
+    Its other clients do not depend on the kinds."""
     candidates = (("transactional", transacts(names)), ("share", shares(names)))
     return tuple(kind for kind, is_requested in candidates if is_requested)
 

@@ -90,8 +90,8 @@ class ShareEpochsRise(ShareStateInvariant):
 
 
 class ShareWritesAreKept(ShareStateInvariant):
-    """SH6: an acknowledged write is in the log; and each offset of it, as each offset in the state before,
-    keeps its delivery state and count, gets later ones, or is below the start offset."""
+    """SH6: an acknowledged write is in the log. The state then has each offset of the write, and each that it
+    had before, unless it is below the start offset; delivery counts and delivery states do not go back."""
 
     def after(self, event: StateEvent) -> None:
         request = event.request

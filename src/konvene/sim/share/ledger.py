@@ -343,7 +343,7 @@ class DeliveryLedger:
     # --- responses ---
 
     def confirm(self, member: str, acks: Iterable[Acknowledged], start: int, error: Errors) -> None:
-        """Record the response to an acknowledgement; without `error`, it must never be lost from now on.
+        """Record the response to an acknowledgement; without `error`, later loads must have its final parts.
 
         `start` is the start offset when it was decided: offsets below it were ignored."""
         if error:

@@ -40,8 +40,7 @@ class ReadLog:
     def grow(
         self, records: int, size: int = MAX_BATCH_RECORDS, draw: Callable[[], int] = lambda: NO_PRODUCER
     ) -> list[int]:
-        """Append batches of up to `size` records until `records` records were appended since the beginning.
-
+        """Append batches of up to `size` records until the total of records ever appended is `records`.
         `draw` returns the producer id of each batch. Return the ids of producers that began transactions."""
         begun: list[int] = []
         while self.records < records:

@@ -244,7 +244,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
     def _check_session_limit(
         self, respond: Callable[[Struct | Errors], None], *, is_full: bool
     ) -> Callable[[Struct | Errors], None]:
-        """Return `respond` with a check before it: a session is rejected only if their number `is_full`."""
+        """Return a function that calls `respond` after a check: a share session may be rejected only if the
+        number of sessions was at its limit (`is_full`)."""
 
         def check(response: Struct | Errors) -> None:
             rejected = getattr(response, "error_code", 0) == Errors.SHARE_SESSION_LIMIT_REACHED
@@ -260,7 +261,9 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
     # --- partitions ---
 
     def get(self, topic: str, index: int) -> ReadPartition | None:
-        """Return a partition, None if it does not exist; the broker's table of partitions has this method."""
+        """Return a partition, or None if it does not exist.
+
+        Share partitions use the node in place of the broker's table of partitions, which has this method."""
         known = self.world.topics.by_name.get(topic)
         if known is None or not 0 <= index < known.partitions:
             return None

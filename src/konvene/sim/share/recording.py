@@ -40,7 +40,8 @@ class RecordingPartition(SharePartition):
 
     @property
     def _is_current(self) -> bool:
-        """Whether no other object has loaded this share partition since; if one has, nothing is reported."""
+        """Whether this object loaded the share partition last; if another one did, it reports no
+        decisions."""
         return self.ledger.owner is self
 
     def _report_start(self) -> None:

@@ -83,7 +83,8 @@ class _DeadLetters:
 
 
 class _Catalogue:
-    """The part of the simulated cluster that share partitions and their handlers use."""
+    """A stand-in for the broker's catalogue, with the topics and features that share partitions and their
+    handlers use."""
 
     node_id = 0
     advertised = ("localhost", 9092)
