@@ -67,7 +67,7 @@ class GroupRuntime(ShardRuntime[Event, View]):
         self.kept: dict[str, Group] = {}
         """A private copy of each group."""
         self.undecided: dict[int, object] = {}
-        """Requests without a response, by waiter."""
+        """Requests that the shard has received and not answered yet, by waiter."""
         self._unanswered: set[int] = set()
         """Waiters whose response has not left, because it is not decided or not durable."""
         self._touched: Touched = ((), ())

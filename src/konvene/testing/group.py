@@ -118,7 +118,7 @@ class GroupView(NamedTuple):
     topology_epoch: int | None = None
     """Epoch of a streams group's topology; None before a member has sent one."""
     records: tuple[RecordsView, ...] = ()
-    """In a share group, the records that are delivered but not completed."""
+    """In a share group, the in-flight records."""
 
     def member(self, member: int | str) -> MemberView:
         """Return a member by position from 1, member id, instance id or client id. Raises LookupError."""

@@ -34,7 +34,7 @@ __all__ = ["LivenessPhase"]
 
 QUIET_SESSIONS = 3
 READERS = ("consume", TRANSACTS, SHARES)
-"""The jobs of who is a member of a group."""
+"""The jobs of clients that are members of a group."""
 
 
 class LivenessPhase:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["DEAD_LETTERS", "SHARES", "Habits", "Shared", "draw_shared", "share"]
 
 SHARES = "share"
-"""The job of such a client."""
+"""The job of a client that is a share consumer."""
 DEAD_LETTERS = "dlq.lost"
 POISON_REMAINDER, POISON_MODULUS = 5, 11
 """Poison records: those with this remainder of the offset are always released explicitly."""
@@ -47,7 +47,7 @@ class Habits:
     work_s: float = 0.1
     """Mean time to process the records of a poll, if it takes any."""
     stalls: float = 0.0
-    """How often it sleeps past its locks."""
+    """Probability that it sleeps past its locks after a poll."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ __all__ = ["OUTPUT", "PARTITIONS", "TRANSACTS", "CompletedTransactionsAreClosed"
 
 OUTPUT = "output"
 TRANSACTS = "transact"
-"""The job of such a client."""
+"""The job of a client that consumes, transforms and produces in transactions."""
 PARTITIONS = 2
 
 

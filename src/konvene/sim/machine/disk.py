@@ -35,7 +35,7 @@ class DiskFaults:
     full: float = 0.0
     """ENOSPC instead of EIO, of those writes that fail."""
     garbage: float = 0.0
-    """After a power cut the torn end of a file is not what was written."""
+    """Whether zeros or noise replace the torn end of a file after a power cut."""
 
 
 SOUND = DiskFaults()

@@ -92,7 +92,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         self.chance = chance or Random(0)
         self.order: Order = order
         self.disk_latency = disk_latency
-        """How long something waits for a thread, and its result for the loop, in seconds."""
+        """Returns the seconds that an executor job waits for a thread, and then its result for the loop."""
         self.time_costs = time_costs
         """Seconds that each read of the clock takes, so that code with time slices is interrupted."""
         self.steps = 0

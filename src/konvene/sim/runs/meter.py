@@ -34,7 +34,7 @@ class Rebalanced:
     state: str
     causes: tuple[str, ...]
     moved: int = 0
-    """Partitions whose owner is not their previous one."""
+    """Number of partitions that got another owner than their previous one."""
 
 
 @dataclass(slots=True)

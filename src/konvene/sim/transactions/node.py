@@ -66,7 +66,7 @@ OUTPUT = "output"
 BROKER_VERSION = 5
 """Version of AddPartitionsToTxn that brokers send."""
 FIRST_THAT_ADDS = {ProduceRequest: 12, TxnOffsetCommitRequest: 5}
-"""First version in which a write adds its partition implicitly."""
+"""First version of each write that adds its partition to the transaction implicitly."""
 NOT_READY_MS = 50
 """Backoff of a marker after a retriable error."""
 RETRY_MS = 2_000

@@ -15,7 +15,7 @@ from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 NONE = "-"
-"""Marks a field as empty, which otherwise has the client's remembered value."""
+"""Value of an option: the field is empty, instead of the value that the client remembers."""
 
 EPOCHS = {"join": 0, "stay": None, "leave": -1, "away": -2}
 """Member epochs of heartbeats by action; `stay` uses the current epoch."""
