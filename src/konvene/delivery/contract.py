@@ -83,7 +83,7 @@ class DeadLetter(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The result of a decision that has to be written. `ticket` is opaque to the shell."""
+    """A change of state that the shell has to write to the share coordinator. `ticket` is opaque to it."""
 
     start_offset: int
     delivery_complete_count: int

@@ -56,7 +56,7 @@ class Locks:
                 yield cell
 
     def _sweep(self) -> None:
-        """Drop entries of removed or renewed locks; the next sweep is due after about as many more."""
+        """Drop the entries of removed or renewed locks; the next sweep follows when the heap has doubled."""
         self._heap = [entry for entry in self._heap if entry[2].lock_end_ms == entry[0]]
         heapify(self._heap)
         self._sweep_size = MIN_SWEEP_SIZE + 2 * len(self._heap)

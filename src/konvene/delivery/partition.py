@@ -231,11 +231,11 @@ class SharePartition:
         return None if was_empty or window.held else self._change(PendingChange(can_fail=False))
 
     def finished(self, change: Change, error: Errors) -> Change | None:
-        """Commit or undo a change according to the result of its write; return the next change to write, if
-        any.
+        """Commit a change that was written, or undo it after an `error`; return the next change to write.
 
-        A decision that stays although its write failed, such as the end of a lock, is followed by a change
-        with its dead letters only."""
+        Some decisions stay although their write failed, such as the release of records whose lock has ended.
+        They are followed by a change with their dead letters only. Return None if nothing is left to
+        write."""
         pending = change.ticket
         follow = None
         if not error:

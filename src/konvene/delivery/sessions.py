@@ -96,8 +96,9 @@ class SessionFetch:
         """Return the error code and the partitions of the response.
 
         `found` has (has records, has error) of each fetched partition. A full response has all partitions. An
-        incremental one has those with records or an error, and once those that were added or had an error
-        before. INVALID_SHARE_SESSION_EPOCH if the member has sent a later request meanwhile."""
+        incremental one has those with records or an error; those that the request added; and those that had
+        an error in the response before. INVALID_SHARE_SESSION_EPOCH if the member has sent a later request
+        meanwhile."""
         if self._epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return Errors.NONE, tuple(found)
         if self._session.epoch != next_epoch(self._epoch):
@@ -151,7 +152,9 @@ class ShareSessions:
         """Begin a ShareFetch: open a session or update it. Raises `SessionError`.
 
         The first request of a session has all its partitions in `added_partitions`. A last request
-        (`FINAL_EPOCH`) leaves the session open: call `remove` after responding."""
+        (`FINAL_EPOCH`) leaves the session open: call `remove` after responding. `acknowledges`: the request
+        has acknowledgements, which a first request may not have. `connection`: owner of a new session, as in
+        `of_connection`."""
         member = (group_id, member_id)
         if epoch == INITIAL_EPOCH:
             if acknowledges:

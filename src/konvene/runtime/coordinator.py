@@ -193,9 +193,10 @@ class Coordinator:
         return answer
 
     def inform(self, event: object) -> bool:
-        """Decide an event that gets no reply, such as the result of an effect; it is dropped unless active.
+        """Decide an event that gets no reply, such as the result of an effect.
 
-        Return False if the outcome does not fit into the log; then nothing has changed."""
+        The event is dropped unless the coordinator is active. Return False if its outcome does not fit into
+        the log; then nothing has changed."""
         if self.state != "active":
             return True
         try:
@@ -343,7 +344,8 @@ class Coordinator:
             self._lingering = None
 
     async def _sync(self) -> None:
-        """Sync until no reply waits, or only those that may. Appends during a sync wait for the next one."""
+        """Sync until no reply waits, or only ones that may. What is appended meanwhile waits for the next
+        sync."""
         try:
             while True:
                 await self._journal.sync()

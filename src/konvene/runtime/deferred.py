@@ -63,7 +63,7 @@ class Deferred(Generic[T]):
 
 
 class HangUp(Enum):
-    """The type of `HANG_UP`."""
+    """An enum whose only member is `HANG_UP`, so that annotations can name the type of that value."""
 
     HANG_UP = "hang up"
 

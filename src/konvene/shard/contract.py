@@ -128,7 +128,7 @@ class Effect(NamedTuple):
 class Rebalance(NamedTuple):
     """A row for the audit: why a group has a new epoch or generation.
 
-    The shell adds the offsets of the records that it explains."""
+    The shell adds the offsets of the outcome's records, which the row explains."""
 
     group_id: str
     value: RebalanceValue
@@ -177,7 +177,7 @@ NOTHING = Outcome()
 
 
 class Core(Protocol):
-    """The interface of a shard, as the shell that runs it uses it."""
+    """The interface that every shard implements, and through which the shell runs it."""
 
     def handle(self, request: Any, context: Context) -> Outcome:
         """Return the outcome of a request. Raises `Refusal` if it is rejected, with the state unchanged."""

@@ -57,7 +57,7 @@ class Read(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Request to write delivery results. Answered with an `Answer`."""
+    """Request to write state batches: the delivery states of records. Answered with an `Answer`."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -76,7 +76,7 @@ class Delete(NamedTuple):
 
 
 class ReadSummary(NamedTuple):
-    """Request for start offset and progress, for a group description. Answered with a `SummaryAnswer`."""
+    """Request for the state without its batches: epochs, offsets, counts. Answered with a `SummaryAnswer`."""
 
     key: SharePartitionKey
     leader_epoch: int

@@ -1,7 +1,8 @@
 """State transitions of a share partition: the checks of each request, and the record that it writes.
 
 Every function follows Kafka's ShareCoordinatorShard, with its checks in its order: invalid fields, missing
-state, fenced epochs, unknown topic. Start offsets and epochs never decrease, and a write changes no epoch.
+state, fenced epochs, unknown topic. Epochs below the highest ever seen are fenced. A write never decreases
+the start offset and changes no epoch.
 """
 
 from __future__ import annotations
@@ -93,7 +94,10 @@ def read(shard: ShareStateShard, request: Read, context: Context) -> Outcome:
 
 
 def write(shard: ShareStateShard, request: Write, context: Context) -> Outcome:
-    """Write delivery results; `replay` merges them into the state."""
+    """Merge state batches, which have delivery states of records, into the state of a share partition.
+
+    The record has only the new batches; `replay` merges them. A lower start offset than the current one is
+    ignored."""
     key, state_epoch, leader_epoch, start_offset, count, batches = request
     rejection = _negative(key, (leader_epoch, NEGATIVE_LEADER_EPOCH), (state_epoch, NEGATIVE_STATE_EPOCH))
     if rejection:

@@ -165,7 +165,7 @@ def needs_new_producer_id(transaction: Transaction, context: Context) -> bool:
 
 
 def fencing_abort(transaction: Transaction, next_producer_id: int, context: Context) -> Transaction:
-    """Return an ongoing transaction in PrepareAbort, with a higher epoch that fences its producer."""
+    """Return the transaction, moved from Ongoing to PrepareAbort with an epoch that fences its producer."""
     if transaction_version(context) >= EPOCH_BUMP:
         return prepare_with_bump(transaction, False, next_producer_id, context)
     return replace(
@@ -176,7 +176,7 @@ def fencing_abort(transaction: Transaction, next_producer_id: int, context: Cont
 
 
 def complete(transaction: Transaction, now_ms: int) -> Transaction:
-    """Return a transaction in CompleteCommit or CompleteAbort, once its markers are written."""
+    """Return the transaction, moved from a Prepare state to CompleteCommit or CompleteAbort."""
     state = COMPLETE_COMMIT if transaction.state is PREPARE_COMMIT else COMPLETE_ABORT
     rotates = transaction.next_producer_id != NO_PRODUCER_ID
     return transaction.moved(

@@ -36,7 +36,10 @@ FIRST_WITH_FENCED = 4
 
 
 def init_producer_id(shard: TransactionShard, request: InitProducerIdRequest, context: Context) -> Outcome:
-    """Answer an InitProducerId with producer id and epoch, or abort an open transaction first."""
+    """Answer an InitProducerId with a producer id and epoch.
+
+    If the id has an open transaction, abort that instead, and answer CONCURRENT_TRANSACTIONS, so that the
+    client retries."""
     try:
         timeout_ms = _timeout_ms(request, context)
         transaction = shard.transactions.get(request.transactional_id or "")
@@ -72,7 +75,7 @@ def _timeout_ms(request: InitProducerIdRequest, context: Context) -> int:
 
 
 def _new_transaction(request: InitProducerIdRequest, context: Context) -> Transaction:
-    """Return a new transactional id with a producer id, but no epoch yet."""
+    """Return the state of a transactional id without records: a fresh producer id, and no epoch yet."""
     assert request.transactional_id
     return Transaction(request.transactional_id, fresh_producer_id(context))
 
@@ -122,7 +125,7 @@ def _is_known_owner(transaction: Transaction, producer_id: int, epoch: int) -> b
 
 
 def _next_epoch(transaction: Transaction, expected: int | None) -> tuple[int, int]:
-    """Return the producer's epoch and the one before, from which it may retry (-1: none).
+    """Return the epoch for the producer, and the epoch that a retry of this request would have (-1: none).
 
     `expected` is the epoch that the producer sent, if any. Raises PRODUCER_FENCED if that is outdated."""
     epoch = transaction.producer_epoch

@@ -145,7 +145,7 @@ def partitions_of(spec: GroupSpec, topics: Iterable[Uuid]) -> dict[Uuid, int]:
 
 
 def each_once(members: Mapping[str, MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> dict[str, MemberSpec]:
-    """Return the members without owned partitions that do not exist, and each partition with one owner only.
+    """Return the members with only valid owned partitions: existing ones, with one owner each.
 
     Of several owners the first one by name keeps a partition. This is for assignments that no server-side
     assignor made: in a converted classic group the clients' assignor may have given all members all

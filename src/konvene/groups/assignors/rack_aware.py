@@ -98,9 +98,10 @@ def _racks(spec: GroupSpec, topic: Uuid, partition: int) -> Racks:
 
 
 def _prefer_local(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
-    """Return an assignment as that of `uniform`, but members preferably keep and receive local partitions.
+    """Return an assignment as balanced as that of `uniform`, preferring local partitions.
 
-    For groups whose members all subscribe to the same topics.
+    Members above their quota keep local partitions first, and those below it receive local ones first. For
+    groups whose members all subscribe to the same topics.
     """
     counts = partitions_of(spec, sorted(spec.members[order[0]].subscribed))
     min_quota = sum(counts.values()) // len(order)
@@ -132,9 +133,9 @@ def _prefer_local(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
 
 
 def _distribute(spec: GroupSpec, retained: assignor.Retained) -> None:
-    """Assign the unassigned partitions: first local ones, then the others.
+    """Assign the unassigned partitions to members below their quota: first local ones, then the others.
 
-    Of local partitions a member gets first those that the fewest other members below their quota prefer.
+    A member first gets the local partitions that are local to the fewest other members below their quota.
     """
     wanted: dict[str | None, int] = {}
     for member, count in retained.below_quota:
@@ -316,7 +317,7 @@ class _ExchangeSearch:
                     yield kind
 
     def _apply_cycle(self, steps: list[Handover]) -> None:
-        """Apply a cycle once if it changes members' sizes, else as often as each handover has a partition."""
+        """Apply a cycle once if it changes members' sizes; else as long as every class has a partition."""
         next_handovers = [*steps[1:], steps[0]]
         resized = next(
             (index for index, step in enumerate(steps) if step.target != next_handovers[index].source), None

@@ -101,7 +101,7 @@ class Decision:
         self.arm(session_key(self.group.group_id, member.member_id), member.session_timeout_ms)
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> Member:
-        """Answer the member's pending JoinGroup, if it has one; return the member without it."""
+        """Answer the member's pending JoinGroup, if it has one, and return the member without it."""
         if member.join_waiter is None:
             return member
         self.reply(member.join_waiter, response)
@@ -151,7 +151,10 @@ class Decision:
         self.group.trace = replace(trace, causes=(*trace.causes, cause))
 
     def audit_generation(self, state: str) -> None:
-        """Add an audit row for the current generation, which ends the rebalance in progress in this state."""
+        """End the rebalance in progress with an audit row for the current generation.
+
+        `state`: the state of the group then, or SUPERSEDED if another rebalance starts before it is stable.
+        No effect if no rebalance is in progress."""
         group, trace = self.group, self.group.trace
         if trace is None:
             return
@@ -181,7 +184,7 @@ class Decision:
         self.group.state_timestamp_ms = self.context.now_ms
 
     def maybe_prepare_rebalance_or_complete_join(self) -> None:
-        """Start a rebalance; if one is in progress, complete its join if all members have joined."""
+        """Start a rebalance; if one is in progress, complete its join once all members have joined."""
         if self.group.state in CAN_REBALANCE:
             self.start_rebalance()
         else:
@@ -315,7 +318,10 @@ class Decision:
         self.group.drop(member.member_id)
 
     def rebalance_after_expiry(self) -> None:
-        """Start a rebalance, or complete the join of one in progress, after an expired member was removed."""
+        """Rebalance the group after a member whose timer expired was removed.
+
+        In Stable and CompletingRebalance a rebalance starts; in PreparingRebalance the join is completed if
+        all remaining members have joined."""
         if self.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
             self.start_rebalance()
         elif self.group.state is State.PREPARING_REBALANCE and self.group.all_joined:

@@ -37,7 +37,10 @@ def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Ou
 
 
 def load(group: ClassicGroup, context: Context) -> Outcome:
-    """Start the session timer of each member of a loaded group, and a rebalance if one is due."""
+    """Start the session timer of each member of a loaded group.
+
+    Also start a rebalance if a downgrade to this group requires one, or if the group exceeds the maximum
+    size."""
     timers: list[Arm | Disarm] = []
     for member in group.members.values():
         timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
@@ -52,7 +55,7 @@ def load(group: ClassicGroup, context: Context) -> Outcome:
 
 
 def _rebalance_cause(group: ClassicGroup, context: Context) -> str | None:
-    """Return the cause why a loaded group has to rebalance; None if it has not."""
+    """Return the cause of the rebalance that a loaded group has to start; None if it need not."""
     if len(group.members) > context.config["group.max.size"]:
         return causes.GROUP_TOO_LARGE  # The limit was lowered: the last members to rejoin are rejected.
     is_due = group.members and group.state_timestamp_ms == REBALANCE_DUE_MS

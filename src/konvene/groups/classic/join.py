@@ -211,7 +211,7 @@ def _replace_static(decision: Decision, request: JoinGroupRequest, old: Member, 
 
 
 def _replace_member_id(group: ClassicGroup, old: Member, member_id: str) -> Member:
-    """Replace a member by itself under a new member id, as leader if it was; return the new member."""
+    """Give a member a new member id, without its pending requests; it stays leader. Return it."""
     was_leader = group.leader == old.member_id
     sync_is_pending = old.member_id in group.pending_syncs
     group.drop(old.member_id)

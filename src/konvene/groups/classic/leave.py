@@ -60,7 +60,7 @@ def _remove_identity(decision: Decision, identity: MemberIdentity) -> Errors:
 
 
 def _pending_member(decision: Decision, member_id: str) -> Member:
-    """Return a member, for the audit, with an assigned member id that has not joined."""
+    """Return a placeholder for a member id that was assigned and has not joined, to be named in the audit."""
     return Member(member_id, None, decision.context.client_id, decision.context.client_host, 0, 0, "", ())
 
 
@@ -75,9 +75,11 @@ def _remove(decision: Decision, member: Member, cause: str, reason: str | None) 
 
 
 def _rebalance_after_leave(decision: Decision) -> None:
-    """Start a rebalance, or complete the join of one in progress, after the members were removed.
+    """Rebalance the group after the members were removed.
 
-    As in Kafka, also if only member ids that had not joined were removed.
+    In Stable and CompletingRebalance a rebalance starts; otherwise the join in progress is completed if all
+    remaining members have joined. As in Kafka, this also happens if only member ids that had not joined were
+    removed.
     """
     if decision.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
         decision.start_rebalance()

@@ -13,7 +13,7 @@ from konvene.shard.errors import GroupError
 
 
 def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context) -> Outcome:
-    """Return the member's assignment if it is known, else keep the request pending until the leader's.
+    """Return the member's assignment if it is known, else keep the request pending until the leader sends it.
 
     Raises `GroupError`.
     """
@@ -44,5 +44,5 @@ def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context
 
 
 def _differs(requested: str | None, current: str | None) -> bool:
-    """Return whether a request names another protocol (or type); None, before version 5, never differs."""
+    """Return whether a request names another protocol (or type); requests before version 5 name none."""
     return requested is not None and requested != current

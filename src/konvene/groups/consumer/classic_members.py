@@ -164,7 +164,8 @@ def _downgrade(
 ) -> Outcome:
     """Downgrade the group: its last member of the consumer protocol rejoined with the classic one.
 
-    `holder`: that member before; `member`: the same as it is now; `owned`: the partitions that it reports."""
+    `holder`: that member as it was before; `member`: the member that replaces it; `owned`: the partitions
+    that it reports; `changed`: whether its subscription changed."""
     group = decision.group
     rebalance = decision.assignment_epoch < decision.epoch
     if not rebalance:
@@ -243,7 +244,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context)
 
 
 def _has_only_classic_members(group: ConsumerGroup) -> bool:
-    """Return whether all members use the classic protocol, as in a group that may not be downgraded."""
+    """Return whether all members use the classic protocol, as in a group whose downgrade is disabled."""
     return group.classic_members == len(group.members)
 
 

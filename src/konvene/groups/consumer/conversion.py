@@ -184,7 +184,10 @@ def _member(
 def may_downgrade(
     group: ConsumerGroup, leaving: Collection[Member], context: Context, *, replaced: bool = False
 ) -> bool:
-    """Return whether the group is downgraded when these members leave (`modern.conversion.may_downgrade`)."""
+    """Return whether the group is downgraded when the `leaving` members leave.
+
+    Policy and size must allow it, and all remaining members must be classic. `replaced`: the leaving member
+    is a static one that rejoins with the classic protocol."""
     max_size: int = context.config["group.max.size"]
     return conversion.may_downgrade(group, leaving, _policy(context), max_size, replaced=replaced)
 
@@ -194,9 +197,9 @@ def downgrade(
 ) -> Outcome:
     """Replace the group by a classic one without the `leaving` members, and return the outcome.
 
-    `joining`: the static member that rejoins with the classic protocol, in place of the only leaving one. The
-    classic group has the group's epoch, and its members are assigned their targets. `rebalance`: it starts a
-    rebalance at once; else it is Stable."""
+    `joining`: the static member that rejoins with the classic protocol and replaces the only leaving one. The
+    generation of the classic group is the epoch, and its members are assigned their targets. `rebalance`:
+    whether it starts a rebalance at once, instead of being Stable."""
     group, topics = decision.group, decision.context.topics
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None
     decision.records += log.group_tombstones(group, replaced)

@@ -139,7 +139,7 @@ def _reconciled(
 
 
 def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Container[Uuid]) -> bool:
-    """Return whether the member owns exactly its target: a fast check that mostly holds."""
+    """Return whether the member owns exactly its target, with nothing to revoke: a fast check."""
     assigned = current.assigned
     if current.pending_revocation or len(assigned) != len(wanted):
         return False
@@ -156,7 +156,7 @@ def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Conta
 def _without_unsubscribed(
     current: CurrentAssignment, target: Target, owned: Partitions | None
 ) -> CurrentAssignment:
-    """Return the assignment with the partitions of unsubscribed topics revoked; the target is unchanged."""
+    """Return the assignment with partitions of unsubscribed topics revoked, before there is a new target."""
     unsubscribed = {topic: p for topic, p in current.assigned.items() if topic not in target.subscribed}
     if not unsubscribed:
         return current

@@ -48,7 +48,9 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
     # --- steps that requests share ---
 
     def bump(self, metadata_hash: int) -> None:
-        """Bump the group's epoch, since an input of its assignment changed."""
+        """Bump the group's epoch, since an input of its assignment changed.
+
+        `metadata_hash`: the hash of the subscribed topics, recorded with the epoch."""
         self.epoch += 1
         self.metadata_hash = metadata_hash
         self.record(log.group_record(self.group.group_id, self.epoch, metadata_hash))
@@ -59,7 +61,7 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
         return self.group.preferred_assignor() or next(iter(offered(self.context)))
 
     def _is_audited_without_bump(self) -> bool:
-        """Return whether the decision upgrades the group.
+        """Return whether the decision upgrades the group, which is audited even without an epoch bump.
 
-        A static member that rejoins with the consumer protocol does so without an epoch bump."""
+        An upgrade by a static member that rejoins with the consumer protocol does not bump the epoch."""
         return any(cause.kind == causes.UPGRADED for cause in self.causes)

@@ -93,7 +93,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class SoftState(ModernSoftState):
-    """State of a group that is not in its log, and lost by a restart."""
+    """State of a group that is not in its log and is lost by a restart."""
 
     resolving: bool = False
     """Whether the expressions are being resolved."""

@@ -50,15 +50,15 @@ def leave(groups: Mapping[str, object], request: ConsumerGroupHeartbeatRequest, 
 def _while_away(current: CurrentAssignment) -> CurrentAssignment:
     """Return the assignment of a static member that leaves temporarily: it keeps its partitions.
 
-    They count as assigned in epoch 0, at which the member is back under another member id."""
+    The epoch of each partition becomes 0, since the member returns under another member id at epoch 0."""
     assigned = {topic: dict.fromkeys(epochs, 0) for topic, epochs in current.assigned.items()}
     return replace(current, epoch=LEAVE_STATIC, assigned=assigned, pending_revocation={})
 
 
 def fence(decision: Decision, departures: Sequence[Departure[Member]]) -> Outcome:
-    """Remove these members, or downgrade the group, and return the outcome of the decision.
+    """Remove these members, and return the outcome of the decision, which has the replies already.
 
-    The replies must be in the decision already."""
+    If all remaining members are classic and the config allows it, the group is downgraded instead."""
     if not departures:
         return decision.outcome()
     group = decision.group

@@ -161,7 +161,9 @@ def _message(error: Exception) -> str:
 
 
 def _match_with_re2(re2: ModuleType, found: dict[str, set[str]], names: tuple[str, ...]) -> None:
-    """Match small expressions together and large ones one by one."""
+    """Add the names that each expression matches to its set in `found`.
+
+    Small expressions are matched together, large ones one by one; an invalid one matches nothing."""
     batch: list[tuple[str, _Compiled]] = []
     size = 0
     for pattern, matched in found.items():
@@ -183,7 +185,7 @@ def _match_with_re2(re2: ModuleType, found: dict[str, set[str]], names: tuple[st
 def _match_as_set(
     re2: ModuleType, compiled: list[tuple[str, _Compiled]], found: dict[str, set[str]], names: tuple[str, ...]
 ) -> None:
-    """Match all expressions against each name in one pass.
+    """Add the names that each of the `compiled` expressions matches to its set in `found`, in one pass.
 
     A set that runs out of memory reports no match at all. Therefore it also contains an expression that
     matches everything: if that is not reported, the expressions are tried one by one."""

@@ -125,7 +125,10 @@ def update_regex(decision: Decision, old: Member, new: Member) -> tuple[bool, bo
 
 
 def refresh(decision: Decision, old: Member, new: Member) -> None:
-    """Request a resolution of the group's expressions, with `new` in place of `old`, if one is due."""
+    """Request that the group's expressions are resolved, if matches are missing or may be outdated.
+
+    The latter is so if topics were created since, or the refresh interval has passed. Only one request is
+    pending at a time, and after a result there is a pause. `new` is counted in place of `old`."""
     group, context = decision.group, decision.context
     users = set(group.regex_users)
     if old.regex != new.regex:
@@ -151,8 +154,8 @@ def refresh(decision: Decision, old: Member, new: Member) -> None:
 def _requires_target(group: ConsumerGroup, expression: str) -> bool:
     """Return whether a new target is needed even if the expression matches no topic.
 
-    Its members may have targets from an earlier subscription, or partitions may be unassigned since the group
-    was upgraded. Kafka 4.4 computes no new target here."""
+    Members that use the expression may have targets from an earlier subscription, or partitions may be
+    unassigned since the group was upgraded. Kafka 4.4 computes no new target here."""
     unassigned = group.classic_members > 0 and not group.assignment_timestamp_ms
     return unassigned or any(
         m.regex == expression and group.targets.get(member_id) for member_id, m in group.members.items()

@@ -86,7 +86,7 @@ class _Memory(Memory[Member]):
 
 
 class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
-    """The history of the consumer groups of a partition."""
+    """The rebalances of consumer groups in one partition of `__consumer_offsets`, inferred from records."""
 
     records = RECORDS
     new_memory = _Memory

@@ -99,7 +99,7 @@ RecordHandler = Callable[..., RebalanceValue | None]
 
 
 class EpochHistory(ABC, Generic[G, M]):
-    """The history of the groups of one type in a partition: replays their records and returns rows."""
+    """The rebalances of all groups of one type in a partition, inferred by a replay of their records."""
 
     records: ClassVar[RecordTypes[Any]]
     new_memory: ClassVar[Callable[[], Memory[Any]]] = Memory
@@ -277,7 +277,7 @@ class EpochHistory(ABC, Generic[G, M]):
     def _bumped(
         self, group: G, memory: M, record: Record, found: list[Cause], position: Position
     ) -> RebalanceValue:
-        """Apply the record of a new epoch, and return its row."""
+        """Apply the record of a new epoch, and return its row. `found`: the causes of the epoch."""
         was_stable = memory.settled or _was_reconciled(group, memory)
         self._replay(record)
         memory.settled = not group.members

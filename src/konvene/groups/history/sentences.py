@@ -31,7 +31,7 @@ def describe(value: RebalanceValue) -> str:
 
 
 def epoch_noun(value: RebalanceValue) -> str:
-    """Return the noun for what a group of this type counts: generations or epochs."""
+    """Return `generation` for a classic group, and `epoch` for a group of any other type."""
     return "generation" if value.group_type == "classic" else "epoch"
 
 

@@ -55,7 +55,7 @@ __all__ = ["ShareHistory"]
 
 
 class ShareHistory(EpochHistory[ShareGroup, Memory[Member]]):
-    """The history of the share groups of a partition."""
+    """The rebalances of share groups in one partition of `__consumer_offsets`, inferred from records."""
 
     records = RECORDS
 

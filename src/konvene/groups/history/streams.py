@@ -96,7 +96,7 @@ class _Memory(Memory[Member]):
 
 
 class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
-    """The history of the streams groups of a partition."""
+    """The rebalances of streams groups in one partition of `__consumer_offsets`, inferred from records."""
 
     records = RECORDS
     new_memory = _Memory
@@ -255,7 +255,7 @@ def _warming_up(group: StreamsGroup, member: Member) -> list[str]:
 
 
 def _note_departed(memory: _Memory, member: Member) -> None:
-    """Remember a departing static member that joined in the same batch."""
+    """Store a static member that departs in the batch in which it joined; ignore any other member."""
     if member.instance_id is not None and memory.members[member.member_id] is None:
         memory.passing[member.instance_id] = member
 

@@ -89,7 +89,7 @@ INLINE_ASSIGNMENT: Mapping[str, object] = {
     "consumer.assignment.interval.ms": ROUND_MS,
     "streams.assignment.interval.ms": ROUND_MS,
 }
-"""Group configs with which targets are computed at once, and not with every join."""
+"""Group configs with which the core computes targets itself, and at most one per round of heartbeats."""
 
 
 def convert_to_consumer(classic: ClassicGroup, context: Context) -> ConvertedGroup[ConsumerGroup]:
@@ -132,7 +132,10 @@ class _RollingRestart:
     def run(
         self, joins: Mapping[str, Heartbeat], next_heartbeat: NextHeartbeat[Heartbeat], group_class: type[G]
     ) -> ConvertedGroup[G]:
-        """Return the group after its members sent these heartbeats, by their ids, and those that follow."""
+        """Let all members rejoin, then send heartbeats in rounds until one changes nothing; return the group.
+
+        `joins`: by old member id, the heartbeat with which the member rejoins. `next_heartbeat`: returns the
+        heartbeat that follows a heartbeat and its response."""
         members = self._classic.members
         ids = {name: joins[name].member_id for name in members}
         requests = dict(joins)
@@ -191,7 +194,7 @@ class _RollingRestart:
 
 
 def _id_of(member: Member) -> str:
-    """Return the member id with which a member rejoins."""
+    """Return the member id with which a member rejoins: its own, or a new one if it is static."""
     return member.member_id if member.instance_id is None else member.member_id + REJOINED_SUFFIX
 
 

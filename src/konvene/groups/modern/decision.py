@@ -145,7 +145,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.arm(session_key(self.group.group_id, member.member_id), timeout_ms)
 
     def arm_all(self) -> None:
-        """Start the session timer of each member, and the revocation timer where one is due, after a load."""
+        """Start, after a load, each member's session timer and the timers of unacknowledged revocations."""
         for member in self.group.members.values():
             self.arm_session(member)
             owes = self.unrevoked is not None and member.current.state is self.unrevoked

@@ -38,7 +38,7 @@ def read_epoch(group: ModernGroup[Any], value: EpochValue) -> None:
 
 
 class EpochValue(Protocol):
-    """The value of the record of a consumer or share group."""
+    """The value of the group-metadata record of a consumer or share group."""
 
     @property
     def epoch(self) -> int: ...

@@ -104,7 +104,9 @@ NOTHING_PENDING = Pending()
 
 
 def _supersede(commits: PendingCommits, up_to: int | None = None) -> None:
-    """Mark commits of a partition as superseded: those before producer `up_to`, or all if it is None."""
+    """Mark pending commits of a partition, in the order of the log, as superseded.
+
+    `up_to`: the producer whose commit is the first that is not superseded; None supersedes all."""
     for producer_id in commits:
         if producer_id == up_to:
             return

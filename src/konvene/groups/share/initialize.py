@@ -92,7 +92,9 @@ def _is_pending(decision: Decision, topic: Uuid) -> bool:
 
 
 def _stale_initializing(decision: Decision) -> PartitionsByTopic:
-    """Return topics in both lists without a pending request: a crash interrupted altering their offsets."""
+    """Return topics that are both `initializing` and `initialized` although no request is pending for them.
+
+    A crash interrupted the change of their start offsets."""
     state = decision.state_topics
     return {
         topic: state.initialized[topic]

@@ -37,9 +37,10 @@ def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
 
 
 def _fence(decision: Decision, member: Member, cause: str, effect: str) -> Outcome:
-    """Remove a member; return the outcome of the decision, with the reply that it may have already.
+    """Remove a member, and return the outcome of the decision.
 
-    `effect`: MEMBER_LEFT or MEMBER_FENCED.
+    `cause`: the kind of departure for the audit. `effect`: the notification of the shell, MEMBER_LEFT or
+    MEMBER_FENCED, which releases the records that the member acquired.
     """
     group = decision.group
     decision.cause(cause, member)

@@ -55,7 +55,7 @@ class StateTopics:
 
     @property
     def has_state(self) -> bool:
-        """Return whether there may be state of which the deletion was not requested."""
+        """Return whether the share coordinator may have state whose deletion was not requested."""
         return bool(self.initializing or self.initialized)
 
     def with_initializing(self, listed: PartitionsByTopic) -> StateTopics:

@@ -205,9 +205,10 @@ def _is_free(unit: Unit, assigned: OwnedTasks, target: Target) -> bool:
 
 
 def _change_roles(assigned: OwnedTasks, kept: set[Unit], revoked: set[Unit], granted: set[Unit]) -> None:
-    """Add to `kept` the tasks that become standbys or warm-ups of the same member in another role.
+    """Add the granted tasks to `kept` for which the member already has the state in another role.
 
-    If a standby becomes a warm-up or vice versa, it need not be revoked and leaves `revoked`.
+    These are standbys that replace its active task, and standbys and warm-ups that replace each other. In the
+    latter case the old role needs no revocation and is removed from `revoked`.
     """
     for role, subtopology, partition in sorted(granted):
         unit = (role, subtopology, partition)

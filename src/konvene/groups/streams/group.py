@@ -104,7 +104,7 @@ NOTHING_REPORTED = Reported()
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of a topology by its epoch, or the pending request for it (`content` is None)."""
+    """The description of the topology of `epoch`; `content` is None while it is only requested."""
 
     epoch: int = NO_EPOCH
     content: TopologyDescription | None = None

@@ -207,7 +207,7 @@ def _by_subtopology(tasks: tuple[TaskIds, ...]) -> Tasks:
 def _updated(old: Member, request: StreamsGroupHeartbeatRequest, context: Context) -> Member:
     """Return the member with the fields of the request; fields that the request omits are unchanged.
 
-    Except that a member which joins without an endpoint has none.
+    The endpoint is an exception: a member that joins without one has none.
     """
     endpoint, tags = request.user_endpoint, request.client_tags
     if tags is not None and len({tag.key for tag in tags}) < len(tags):

@@ -35,7 +35,7 @@ Groups = Mapping[str, object]
 
 
 def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Remove a member that sent a heartbeat at epoch -1, or set a static member aside at -2.
+    """Remove a member that sent a heartbeat at epoch -1; at -2, record that a static one left temporarily.
 
     Raises `GroupError`.
     """
@@ -59,7 +59,7 @@ def leave(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
 def _while_away(current: CurrentAssignment) -> CurrentAssignment:
     """Return the assignment of a static member that left temporarily: it keeps its tasks.
 
-    Active tasks get epoch 0, since the member that returns, under another id, has them from the beginning.
+    The epoch of each active task becomes 0, since the member returns under another member id at epoch 0.
     """
     has = current.assigned
     since = {subtopology: dict.fromkeys(epochs, 0) for subtopology, epochs in has.active.items()}
@@ -69,7 +69,9 @@ def _while_away(current: CurrentAssignment) -> CurrentAssignment:
 
 
 def fence(decision: Decision, departures: Sequence[Departure[Member]]) -> Outcome:
-    """Remove these members; return the outcome of the decision, with the replies that it has already."""
+    """Remove these members, and return the outcome of the decision, which has the replies already.
+
+    If all remaining members are classic and the config allows it, the group is downgraded instead."""
     if not departures:
         return decision.outcome()
     group = decision.group

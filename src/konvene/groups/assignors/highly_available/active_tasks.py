@@ -252,7 +252,7 @@ class ActiveTasks:
     # Warm-ups ----------------------------------------------------------------------------------------
 
     def _plan_final_counts(self) -> None:
-        """Fix the final number of stateful tasks of each process, and continue useful ongoing warm-ups."""
+        """Determine the final number of stateful tasks per process; continue warm-ups that lead to it."""
         group, process_of, balance = self.group, self.process_of, self.balance
         self.ongoing_warmups = ongoing_warmups = sorted(
             (group.progress_rank(copy.process, task), task, copy.process)
@@ -275,7 +275,7 @@ class ActiveTasks:
         self.count = final
 
     def start_warmups(self) -> None:
-        """Start new warm-ups that improve the balance, as many as are configured."""
+        """Start new warm-ups that improve the balance, until as many are in progress as are configured."""
         if not self.warmups_left or self.balance.is_even:
             return
         group, balance = self.group, self.balance
@@ -327,9 +327,9 @@ class ActiveTasks:
         return min(takers, key=lambda p: ((count[p] + 1) * (unit // weights[p]), p))
 
     def _start_shortest_restore(self, target: int) -> bool:
-        """Start a warm-up on a process without state: of the movable task with the least state to restore.
+        """Warm up, on the process `target` without state, the movable task with the least state to restore.
 
-        Return whether it started.
+        Return whether a warm-up was started.
         """
         group, balance = self.group, self.balance
         tasks = [t for t in self.movable if t not in self.warmups and balance.may_give(self.process_of[t])]
@@ -340,7 +340,7 @@ class ActiveTasks:
     # Stateless tasks ---------------------------------------------------------------------------------
 
     def assign_stateless(self) -> None:
-        """Balance stateless tasks around the final numbers of stateful ones."""
+        """Assign the stateless tasks so that they balance the processes' final numbers of stateful tasks."""
         group, process_of = self.group, self.process_of
         total, tasks, unassigned = list(self.count), [], []
         for task, process in enumerate(process_of):
@@ -362,10 +362,10 @@ class ActiveTasks:
 def _by_owner_round_robin(
     group: IndexedGroup, tasks: Iterable[int], process_of: Sequence[int], is_moved: Sequence[bool]
 ) -> list[int]:
-    """Return the tasks in the order in which they should move.
+    """Return the tasks in the order in which they should be taken from their owners.
 
-    Tasks that move anyway (`is_moved`) come first. The others follow such that the owners of the most tasks
-    give first, and the numbers of tasks that remain with each owner stay as equal as possible.
+    Tasks that have moved already (`is_moved`) come first. The others are taken from the owners of the most
+    tasks first, so that the numbers of tasks that remain with each owner stay as equal as possible.
     """
     by_owner: dict[int, list[int]] = {}
     order = []

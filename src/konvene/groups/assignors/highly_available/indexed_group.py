@@ -77,7 +77,7 @@ class IndexedGroup:
         self._index_assigned()
 
     def with_assignment(self, assignment: GroupAssignment) -> IndexedGroup:
-        """Return the group as it is when its members have adopted this assignment, with the last reports."""
+        """Return the group as if its members had adopted this assignment, with the offsets reported last."""
         later = copy(self)
         later.members = [
             replace(member, assigned=assignment[name])

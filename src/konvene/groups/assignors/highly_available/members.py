@@ -40,9 +40,9 @@ def members_of_active_tasks(group: IndexedGroup, processes: Sequence[int]) -> li
 def _assign_in_process(
     group: IndexedGroup, process: int, tasks: list[int], counts: list[int], member_of: list[int]
 ) -> None:
-    """Assign tasks to the members of a process, as numbers in `member_of`.
+    """Choose a member of the process for each of these tasks, and store its number in `member_of`.
 
-    `counts`: numbers of tasks that the members have already, which do not move; updated.
+    `counts`: the number of tasks that each member of the process has already; those do not move. Updated.
     """
     members = group.members_of[process]
     index_of = {member: i for i, member in enumerate(members)}
@@ -85,7 +85,8 @@ def members_of_copies(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the standby tasks and the warm-up tasks of each member.
 
-    `standby_processes`: by task, the processes of its standbys. `warmups`: process that warms up a task.
+    `standby_processes`: by task, the processes of its standbys. `warmups`: by task, the process that warms it
+    up.
     """
     standby_tasks: list[list[int]] = [[] for _ in group.member_ids]
     warmup_tasks: list[list[int]] = [[] for _ in group.member_ids]

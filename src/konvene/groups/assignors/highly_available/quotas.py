@@ -41,7 +41,7 @@ def fair_quotas(count: int, weights: Sequence[int]) -> tuple[list[int], list[int
 
 
 class Balance:
-    """The numbers of tasks of processes during moves, which permits only moves towards fair quotas."""
+    """A counter of tasks per process, which permits only moves of tasks towards fair quotas."""
 
     __slots__ = ("counts", "max_quota", "min_quota", "over", "under")
 

@@ -196,7 +196,8 @@ class Standbys:
     def _can_move(self, source: int, task: int) -> bool:
         """Return whether a task's standby may move away from the process `source`.
 
-        It may if it is new there, if one more warm-up is allowed, or if another process has its state.
+        It may if `source` has no state of it yet, if one more warm-up is allowed, or if a process without a
+        copy has its state.
         """
         if source not in self.current[task] or (self.actives.warmups_left and task not in self.warmups):
             return True
@@ -208,7 +209,7 @@ class Standbys:
     def _try_move(self, source: int, task: int, processes: _LeastLoaded) -> bool:
         """Move a task's standby from `source` to a less loaded process, at once or after a warm-up.
 
-        Return whether it moves: not if no process qualifies.
+        Return False, without a move, if no process qualifies.
         """
         group, standbys, actives = self.group, self.processes_of[task], self.actives
         excluded = (actives.process_of[task], self.warmups.get(task, ABSENT), *standbys)

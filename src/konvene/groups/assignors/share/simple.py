@@ -47,7 +47,7 @@ def assign(spec: GroupSpec) -> GroupAssignment:
 
 
 def units_of(spec: GroupSpec, topics: Iterable[Uuid]) -> list[Unit]:
-    """Return the assignable partitions of these topics."""
+    """Return the partitions of these topics that may be assigned, as (topic id, partition)."""
     return [
         (topic, partition)
         for topic in topics

@@ -51,7 +51,9 @@ def assign(spec: GroupSpec) -> GroupAssignment:
 
 
 def _is_complete(spec: GroupSpec, units: Sequence[Unit], assigned: Mapping[str, set[Unit]]) -> bool:
-    """Return whether all partitions are assigned to subscribers, and no member is idle that need not be."""
+    """Return whether all partitions are assigned, only to subscribers, and no member is needlessly idle.
+
+    A member is needlessly idle if it has no partition although it subscribes to a topic with some."""
     covered = {unit for units_of_member in assigned.values() for unit in units_of_member}
     for member, units_of_member in assigned.items():
         subscribed = spec.members[member].subscribed
@@ -63,7 +65,11 @@ def _is_complete(spec: GroupSpec, units: Sequence[Unit], assigned: Mapping[str, 
 
 
 def _cost(assigned: Mapping[str, set[Unit]], local: Mapping[str, set[Unit]]) -> tuple[int, int, int]:
-    """Return the cost of an assignment, to be compared: imbalance of members, of partitions, remote ones."""
+    """Return the cost of an assignment as a sort key: imbalance, readers per partition, remote partitions.
+
+    The imbalance is the sum of the squared numbers of partitions per member. The second item is the sum of
+    the squared numbers of members per partition, the third the number of assigned partitions without a
+    replica in the member's rack."""
     count = Counter(unit for units_of_member in assigned.values() for unit in units_of_member)
     remote = sum(
         unit not in local[member] for member, units_of_member in assigned.items() for unit in units_of_member
@@ -171,9 +177,9 @@ def _move_sole_reader(
     assigned: dict[str, set[Unit]],
     local: Mapping[str, set[Unit]],
 ) -> bool:
-    """Move one member with a single partition to a partition with at least two members less.
+    """Move a member from its only partition to one that has at least two members fewer.
 
-    Return whether there was one. `count`: number of members by partition.
+    Return whether there was such a member. `count`: number of members by partition.
     """
     for member, units_of_member in assigned.items():
         current = next(iter(units_of_member)) if len(units_of_member) == 1 else None

@@ -100,7 +100,7 @@ class Queue:
         return self.pop()
 
     def _plan_row(self, min_load: float) -> None:
-        """Plan the sequence in which all elements with the minimal load are served."""
+        """Plan the row: the sequence in which all elements with the minimal load are served."""
         heap, load = self.heap, self.load
         preorder: Sequence[int]
         postorder: Sequence[int]
@@ -115,7 +115,7 @@ class Queue:
         self.row, self.served_count, self.light_nodes = row, 0, (preorder, postorder)
 
     def _materialize(self) -> None:
-        """Update the heap for the served part of the row, and drop the row."""
+        """Update the heap as if the served elements of the row had been served one by one; drop the row."""
         heap, row, count = self.heap, self.row, self.served_count
         preorder, postorder = self.light_nodes
         self.row, self.served_count = (), 0

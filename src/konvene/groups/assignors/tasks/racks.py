@@ -171,7 +171,7 @@ def cost(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -
 
 
 def _outside(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> tuple[int, int]:
-    """Return the number of active tasks, and that of other copies, on members outside their racks."""
+    """Return the numbers of active tasks and of other copies that are not local to their members."""
     actives = copies = 0
     for name, mine in given.items():
         if name in spec.members:

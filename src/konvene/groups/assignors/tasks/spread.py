@@ -224,7 +224,9 @@ class _StandbyExchange:
         return False
 
     def _pair(self, one: CopyKind, two: CopyKind) -> tuple[Unit, Unit] | None:
-        """Return a standby of each kind that can be exchanged: no process would have a task twice."""
+        """Return a standby of each kind that can be exchanged; None if there are no such standbys.
+
+        After the exchange no process may have a task twice."""
         for process, units in self.standbys_by_kind[one].items():
             for other, others in self.standbys_by_kind[two].items():
                 if process != other:

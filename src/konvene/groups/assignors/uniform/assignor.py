@@ -61,7 +61,7 @@ def assign_homogeneous(spec: GroupSpec, order: Sequence[str], topics: Sequence[U
 
 
 class Retained(NamedTuple):
-    """An intermediate result: retained partitions, unassigned ones, and what members lack to their quota."""
+    """The state between `retain` and `distribute`: kept and unassigned partitions, and missing numbers."""
 
     assignments: dict[str, MemberAssignment]
     unassigned: Runs
@@ -73,7 +73,7 @@ def retain(
 ) -> Retained:
     """Determine the partitions that members keep, the unassigned ones, and the members below their quota.
 
-    `trim`: removes partitions from members above their quota; by default all but the first ones."""
+    `trim`: chooses the partitions that a member above its quota keeps; by default the first ones."""
     trim = trim or _keep_first
     total = sum(counts.values())
     min_quota, larger_quotas = divmod(total, len(order))
@@ -148,7 +148,7 @@ def _unassigned(before: Sequence[MemberAssignment], counts: Mapping[Uuid, int]) 
 
 
 def distribute(retained: Retained) -> None:
-    """Assign the unassigned partitions, run by run, to the members below their quota."""
+    """Assign the unassigned partitions, in their order, to the members below their quota."""
     assignments = retained.assignments
     runs: Iterator[tuple[Uuid, Partitions]] = iter(retained.unassigned)
     topic = ZERO_UUID

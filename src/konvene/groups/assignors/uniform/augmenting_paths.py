@@ -180,8 +180,9 @@ def _exceeds_neighbours(
 ) -> bool:
     """Return whether a member with `additional` partitions would have at least two more than a neighbour.
 
-    Neighbours are the subscribers of the first of `topics`, of which the member receives a partition, and of
-    those others of which it owns partitions. `min_size`: smallest size of all members.
+    Neighbours are the subscribers of the topics whose partitions the member could give: the first of
+    `topics`, since it is about to receive a partition of it, and the others of which it owns partitions.
+    `min_size`: smallest number of partitions of any member.
     """
     size = builder.sizes[member] + additional
     if size - min_size < 2:

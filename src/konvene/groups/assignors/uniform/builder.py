@@ -218,7 +218,7 @@ def _subscribers_by_topic(groups: dict[frozenset[Uuid], list[int]]) -> dict[Uuid
 
 
 def _still_subscribed(held: MemberAssignment, subscribed: frozenset[Uuid]) -> MemberAssignment:
-    """Return a member's partitions of topics that it still subscribes to; the same mapping if it is all."""
+    """Return a member's partitions of topics that it still subscribes to; `held` itself if these are all."""
     if not held or held.keys() <= subscribed:
         return held
     return {topic: some for topic, some in held.items() if topic in subscribed} or NOTHING

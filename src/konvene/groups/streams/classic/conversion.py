@@ -14,8 +14,8 @@ Apache Kafka 4.4 converts only empty groups. So this is done only with `konvene.
 far as `konvene.streams.migration.policy` allows.
 
 The classic protocol has tasks, but not the topics that they read: so the topology of the joining member must
-be that of the tasks that the others run. Whatever can be compared is (`blockers`, `topology_blockers`); on a
-mismatch the group stays what it is, and the join is rejected with the reason.
+be that of the tasks that the others run. `blockers` and `topology_blockers` compare what they can; on a
+mismatch the group stays a classic one, and the join is rejected with the reason.
 
 A task that a member owned at its last join and that its leader did not assign to it may still be running: it
 counts as pending revocation until the member rejoins without it. If the leader has not assigned since, the
@@ -205,7 +205,10 @@ def _read_member(member: ClassicMember) -> tuple[JoinMetadata, AssignmentInfo]:
 def _mismatches(
     assignment: AssignmentInfo, topology: Topology, configured: ConfiguredTopology
 ) -> Iterator[str]:
-    """Yield a message for each assigned task or partition that the topology does not have, or elsewhere."""
+    """Yield the differences between a member's assigned tasks and the topology, one message each.
+
+    A task may be missing, may not read a partition with which it was assigned, or may be a standby without
+    state."""
     tasks = [(task, partition) for task, partition in assignment.active]
     tasks += [(task, partition) for task, some in assignment.standby.items() for partition in some]
     for (name, number), (topic, partition) in tasks:

@@ -208,7 +208,7 @@ def _copies(
 def _by_host(
     endpoints: Iterable[tuple[wire.Endpoint, Iterable[wire.TopicPartition]]],
 ) -> dict[HostInfo, tuple[TopicPartition, ...]]:
-    """Return the partitions by host; the members of a process have the same one."""
+    """Return the partitions by host; those of members with the same endpoint are merged."""
     found: dict[HostInfo, set[TopicPartition]] = {}
     for endpoint, rows in endpoints:
         partitions = found.setdefault((endpoint.host, endpoint.port), set())

@@ -120,7 +120,7 @@ def _add_cause(decision: Decision, before: ConfiguredTopology | None, configured
 def _matches(decision: Decision, topology: Topology) -> Matches | None:
     """Return the existing topics that each expression matches; None if any expression is not resolved.
 
-    Also request a resolution if one is due.
+    If one is not, or if topics were created since, also request a resolution, or arm the timer for it.
     """
     apply_resolution, topics = decision.soft.resolved, decision.context.topics
     matches = current_matches(topology, apply_resolution, topics)
