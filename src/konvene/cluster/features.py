@@ -31,7 +31,7 @@ SHARE_VERSION = "share.version"
 """1 is share groups (KIP-932), 2 their dead letter topics (KIP-1191)."""
 
 TRANSACTION_VERSION = "transaction.version"
-"""1 has a flexible log; at 2 every transaction has an epoch of its own (KIP-890)."""
+"""1: the log has flexible record versions; 2: every transaction has an epoch of its own (KIP-890)."""
 
 SUPPORTED: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 33),

@@ -141,7 +141,7 @@ class Acquisition:
             self._acquire_part(batch)
 
     def _acquire_part(self, batch: Batch) -> int:
-        """Acquire available records of a batch, fewer if delivered often; return their number."""
+        """Acquire available records of a batch, fewer if they were delivered often; return their number."""
         window, cells = self.window, self.window.cells
         left = self.max_records - self.count
         got, cap = 0, -1

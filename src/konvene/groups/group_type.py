@@ -92,7 +92,7 @@ def _no_timers(group: object) -> Iterable[Disarm]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupType(Generic[G]):
-    """The behaviour of one type of group: functions of a group of that type, and tables of them."""
+    """The behaviour of one type of group: its functions, and tables of its request and timer handlers."""
 
     name: str
     """Kafka's name of the type, as ListGroups returns it."""

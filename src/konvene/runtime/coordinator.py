@@ -344,8 +344,7 @@ class Coordinator:
             self._lingering = None
 
     async def _sync(self) -> None:
-        """Sync until no reply waits, or only ones that may. What is appended meanwhile waits for the next
-        sync."""
+        """Sync until no reply waits, or only ones that may. Appends during a sync wait for the next."""
         try:
             while True:
                 await self._journal.sync()

@@ -50,7 +50,7 @@ class Initialize(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Request of the share-partition leader with this epoch for the state. Answered with a `StateAnswer`."""
+    """Request of the leader with epoch `leader_epoch` for the state. Answered with a `StateAnswer`."""
 
     key: SharePartitionKey
     leader_epoch: int
@@ -76,7 +76,7 @@ class Delete(NamedTuple):
 
 
 class ReadSummary(NamedTuple):
-    """Request for the state without its batches: epochs, offsets, counts. Answered with a `SummaryAnswer`."""
+    """Request for epochs, start offset and delivery complete count. Answered with a `SummaryAnswer`."""
 
     key: SharePartitionKey
     leader_epoch: int

@@ -60,7 +60,7 @@ NO_RACKS: Racks = frozenset()
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """Return the assignment with the most rack-local partitions that is as balanced as that of `uniform`."""
+    """Return an assignment as balanced as that of `uniform`, with more rack-local partitions if possible."""
     racks = {member.rack_id for member in spec.members.values()} - {None}
     if not racks or not any(topic.racks for topic in spec.topics.values()):
         return assignor.assign(spec)
@@ -84,7 +84,7 @@ def _improve_locality(
 
 
 def _with_assignment(spec: GroupSpec, assignment: GroupAssignment) -> GroupSpec:
-    """Return the group as it is when its members have adopted this assignment."""
+    """Return the input of the assignor as if the members had adopted this assignment."""
     members = {name: replace(member, assigned=assignment[name]) for name, member in spec.members.items()}
     return replace(spec, members=members)
 

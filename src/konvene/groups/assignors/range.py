@@ -59,7 +59,7 @@ def _java_sort_key(names: Iterable[str]) -> Callable[[str], str | bytes]:
 
 
 def _assign_homogeneous(order: list[str], counts: Mapping[Uuid, int]) -> GroupAssignment:
-    """Assign topics to which all members subscribe; topics with as many partitions are divided only once."""
+    """Assign topics to which all members subscribe; those with equal partition counts are divided once."""
     topics_by_count: dict[int, list[Uuid]] = {}
     for topic, count in counts.items():
         topics_by_count.setdefault(count, []).append(topic)

@@ -47,8 +47,8 @@ from konvene.shard.image import Topics
 def join(group: ConsumerGroup, request: JoinGroupRequest, context: Context) -> Outcome:
     """Admit or update the classic member that sends a JoinGroup, and reconcile its assignment.
 
-    The group has members. An error that only consumer groups have is answered without the member id, as in
-    Kafka; one that any group has is raised as `GroupError`."""
+    The group must have members. Errors that only consumer groups have are returned in a response without
+    member id, as in Kafka; those of any group are raised as `GroupError`."""
     check(request, context)
     try:
         return _join(group, request, context)

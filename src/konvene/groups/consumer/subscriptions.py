@@ -68,7 +68,8 @@ def _is_subscription_unchanged(group: ConsumerGroup, old: Member, new: Member) -
 def names_without(group: ConsumerGroup, departed: Iterable[Member]) -> set[str]:
     """Return the topics that the group subscribes to, by name or by expression, without these members.
 
-    A member that replaces a static member may have another id here than in the group."""
+    Only their subscriptions count: one that replaces a static member may have another id than in the
+    group."""
     names, regexes = dict(group.subscribers), dict(group.regex_users)
     for member in departed:
         for name in member.topics:

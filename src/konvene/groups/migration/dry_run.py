@@ -59,7 +59,7 @@ from konvene.shard.image import Topic, Topics
 CLASSIC_TYPE, CONSUMER_TYPE, STREAMS_TYPE = "classic", "consumer", "streams"
 
 CONFIG_BLOCKERS = frozenset({"policy", "size"})
-"""Codes of blockers that a config removes: the dry run continues as if it had."""
+"""Codes of blockers that a config can remove: the dry run continues as if they were removed."""
 
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 """The assignors of Kafka's own consumer; any other is the application's."""

@@ -259,7 +259,8 @@ class ModernDecision(ABC, Generic[G, M]):
         return self.stable
 
     def _with_moves(self, trace: RebalanceTrace) -> RebalanceTrace:
-        """Return the trace with the tasks added that the new target moves; only streams groups count them."""
+        """Return the trace with counts of the tasks that the new target moves, which only streams groups
+        have."""
         return trace
 
     def _trace_rebalance(self) -> None:

@@ -80,7 +80,7 @@ class ModernSoftState:
     hashed_topics: Topics | None = None
     """The topics of which the metadata hash was last computed."""
     computing: int = 0
-    """The epoch for which a target is being computed outside the decision; 0: none."""
+    """The epoch for which a target is being computed outside the core; 0: none."""
     trace: RebalanceTrace | None = None
 
     @property

@@ -2,8 +2,8 @@
 
 Members of the current generation or epoch may commit (`modern.commits` for consumer and streams groups). So
 may any client with generation -1 if the group has no members or does not exist yet (a so-called simple
-group). Partitions must exist and their metadata must not be too long; others get an error each, and the rest
-is committed.
+group). A partition that does not exist, or whose metadata is too long, gets an error; the others are
+committed.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def check_member(
 def _check_committer(
     group: ClassicGroup | None, request: OffsetCommitRequest, context: Context
 ) -> tuple[Arm, ...]:
-    """Check that a member of a classic group may commit; return its session timer, which a commit restarts.
+    """Check that a client may commit to a classic group; return the session timer if it is a member.
 
-    The group may be None, and the client no member. Raises `GroupError`."""
+    A commit restarts that timer. `group` is None if it does not exist. Raises `GroupError`."""
     generation = request.generation_id_or_member_epoch
     if group is None:
         if generation < 0:

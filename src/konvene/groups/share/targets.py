@@ -29,9 +29,11 @@ Members = dict[str, tuple[Member, Partitions]]
 
 
 def retarget(decision: Decision, new: Member) -> Partitions:
-    """Return the member's target, computing and recording new targets of all members if they are due.
+    """Return the member's target, after computing new targets of all members if necessary.
 
-    Raises `GroupError` if the assignor fails.
+    That is so if the group's epoch is ahead of the assignment epoch and the assignment interval has passed.
+    Those of a large group are computed outside the core; until then the last target is returned. Raises
+    `GroupError` if the assignor fails.
     """
     group = decision.group
     last = group.targets.get(new.member_id, NOTHING)

@@ -38,7 +38,7 @@ from konvene.messages.streams_group_heartbeat import EndpointToPartitions
 from konvene.shard.image import Topic, Topics
 
 NO_EPOCH = -1
-"""The epoch of a group without a topology."""
+"""The topology epoch of a group without a topology."""
 
 
 class State(StrEnum):
@@ -94,7 +94,7 @@ class Reported:
     reported_ms: int = 0
     """When it reported: of two members of one process, which share a disk, the later report counts."""
     reports: bool = False
-    """Whether the member reports at all: warm-ups of other members are not waited for (`warmups`)."""
+    """Whether the member reports offsets at all; if not, its warm-ups are not waited for (`warmups`)."""
     sent_endpoint_epoch: int = -1
     """The endpoint epoch that was last sent to a member of the classic protocol."""
 
@@ -116,7 +116,7 @@ class SoftState(ModernSoftState):
     """The state of a group that is not in its log, so that a restart loses it."""
 
     configured: ConfiguredTopology | None = None
-    """The topology, configured with these topics."""
+    """The topology, configured with the topics of the last image (`hashed_topics`)."""
     resolved: Resolved | None = None
     """The topics that its expressions match."""
     resolving: bool = False

@@ -56,10 +56,12 @@ def retarget(
     replaced: str | None,
     statuses: list[ResponseStatus],
 ) -> MemberAssignment:
-    """Return the member's target, computing and recording new targets of all members if they are due.
+    """Return the member's target, after computing new targets of all members if necessary.
 
-    `replaced`: id of the static member that this one replaces. `statuses`: a status is added if the targets
-    are delayed. Raises `GroupError` if the assignor fails.
+    That is so if the group's epoch is ahead of the assignment epoch and the assignment interval has passed.
+    Those of a large group are computed outside the core; until then the last target is returned. `replaced`:
+    id of the static member that this one replaces. `statuses`: a status is added if the targets are delayed.
+    Raises `GroupError` if the assignor fails.
     """
     group = decision.group
     if decision.soft.delayed:

@@ -8,10 +8,10 @@ to run again, because the target is outdated. It bumps the epoch
     when a heartbeat shows that a member      nothing would report that its warm-up has caught up
     with a warm-up reports no offsets
 
-An epoch that is already ahead of the target's is not bumped: the next target considers the reports. If that
-target is computed outside the core it may not, and the next heartbeat detects it. An assignor that keeps
-warm-ups after they caught up would be run forever; the built-in ones do not, and those of third-party
-assignors are removed.
+An epoch that is already ahead of the target's is not bumped: the next target considers the reports. If its
+computation outside the core has begun before, it does not, and the next heartbeat bumps the epoch. An
+assignor that keeps warm-ups after they caught up would be run forever; the built-in ones do not, and those of
+third-party assignors are removed.
 
 Whether a member reports offsets follows from the task offsets of its heartbeats:
 

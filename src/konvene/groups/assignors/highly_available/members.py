@@ -21,7 +21,7 @@ __all__ = ["members_of_active_tasks", "members_of_copies"]
 
 
 def members_of_active_tasks(group: IndexedGroup, processes: Sequence[int]) -> list[int]:
-    """Return the member of each active task. `processes`: the process of each task."""
+    """Choose a member of its process for each active task; return the members. `processes`: by task."""
     member_of = [ABSENT] * group.count
     by_process: dict[int, tuple[list[int], list[int]]] = {}
     for task, process in enumerate(processes):

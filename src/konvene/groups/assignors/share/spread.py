@@ -100,7 +100,7 @@ def _keep_owners(
 ) -> dict[Unit, str]:
     """Assign each partition to one of its previous members that still subscribe; return the owners.
 
-    That is the least loaded of them, at a tie one to which the partition is local.
+    The owner is the least loaded of these members, at a tie one to which the partition is local.
     """
     previous: dict[Unit, list[str]] = {}
     for member in assigned:
@@ -131,9 +131,11 @@ def _balance(
     assigned: dict[str, set[Unit]],
     local: Mapping[str, set[Unit]],
 ) -> None:
-    """Move partitions to members that have at least two less, or to which they are local and that have less.
+    """Move partitions to members with fewer partitions until no move improves the assignment.
 
-    Each move lowers the sum of the squared sizes, or keeps it and makes a partition local, so this ends.
+    A move is made if the new owner has at least two fewer than the old one, or has fewer and the partition
+    becomes local. Each move lowers the sum of the squared sizes, or keeps it and makes a partition local, so
+    this ends.
     """
     moved = True
     while moved:

@@ -129,7 +129,7 @@ class _StandbyExchange:
     def exchange_all(self, *, move_state: bool) -> None:
         """Exchange standbys until no exchange helps.
 
-        `move_state`: also standbys of which their process has the state.
+        `move_state`: also exchange standbys that would leave a process that has their state.
         """
         self.move_state = move_state
         self.standbys_by_kind, self.kinds, self.losses = {}, {}, {}

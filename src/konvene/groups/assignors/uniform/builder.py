@@ -30,7 +30,7 @@ from konvene.groups.assignors.contract import (
 __all__ = ["ABSENT", "AssignmentBuilder"]
 
 MAX_ROUNDS = 16
-"""Each round roughly halves the imbalance."""
+"""Maximum number of rounds in which `balance` visits all topics; each roughly halves the imbalance."""
 
 ABSENT = -1
 

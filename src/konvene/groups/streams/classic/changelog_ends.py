@@ -37,7 +37,7 @@ from konvene.shard.contract import NOTHING, Context, Effect, Outcome
 __all__ = ["LOOK_UP_ENDS", "EndsFound", "EndsToLookUp", "apply_ends", "estimated_ends", "look_up_ends"]
 
 LOOK_UP_ENDS = "look-up-ends"
-"""Effect. Subject: `EndsToLookUp`."""
+"""Effect: look up the end offsets of changelogs. Subject: `EndsToLookUp`."""
 
 MAX_PARTITIONS = 2_000
 """Maximum number of end offsets in one lookup; the lags of further tasks stay unknown."""

@@ -75,8 +75,8 @@ from konvene.shard.image import Topics
 MAX_TASKS_NAMED = 3
 
 FIRST_VERSION_WITH_JOIN_REBALANCE = 9
-"""Of user data: Kafka Streams 2.8, whose consumer is the first to handle REBALANCE_IN_PROGRESS from a
-join."""
+"""Version of the user data of Kafka Streams 2.8, the first whose consumer expects REBALANCE_IN_PROGRESS in a
+JoinGroup response."""
 
 
 def policy(config: Mapping[str, object]) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from konvene.groups.streams.group import StreamsGroup
 
 CREATE_TOPICS = "create-internal-topics"
-"""Effect. Subject: `TopicsToCreate`."""
+"""Effect: create internal topics. Subject: `TopicsToCreate`."""
 
 MAX_ERRORS_SHOWN = 3
 """Maximum number of topics whose creation errors are reported; of the others, only how many."""

@@ -123,9 +123,11 @@ class _Reassignment:
         return actives, standbys
 
     def assign_active(self, task: Task, *, is_stateful: bool) -> bool:
-        """Assign an active task to its owner, or else to an up-to-date member.
+        """Assign an active task that was withdrawn from a stale member.
 
-        Return whether the process of that member had a standby of the task, which becomes the active task.
+        It stays with an owner if it is stateful or all members are stale, and else goes to an up-to-date
+        member. Return whether the process of that member had a standby of the task, which becomes the active
+        task.
         """
         owners = self.owners.get((Role.ACTIVE, *task), []) if is_stateful or not self.current else []
         name = min(owners, default=None) or self._next_active(task)
