@@ -49,7 +49,7 @@ _TABLES: dict[int, Mapping[str, Setting]] = {
 
 
 class _Change(NamedTuple):
-    """The change of one resource that a request of either API contains."""
+    """A requested change of one resource's settings, from AlterConfigs or IncrementalAlterConfigs."""
 
     resource: tuple[int, str]
     """Type and name."""

@@ -107,7 +107,7 @@ class InFlight(NamedTuple):
 
 
 class DeliveryError(Exception):
-    """The partition rejected a member's request and changed nothing."""
+    """Raised if the partition rejects a member's request; nothing has changed."""
 
     def __init__(self, error: Errors, message: str = "") -> None:
         super().__init__(message or error.name)

@@ -6,7 +6,7 @@ from konvene.delivery.contract import AcknowledgeType
 
 
 class Counts:
-    """Cumulative counts; they only grow."""
+    """Cumulative counts of delivered, acknowledged and archived records of one or more share partitions."""
 
     __slots__ = ("acknowledged", "archived", "delivered", "lock_timeouts", "redelivered")
 

@@ -63,7 +63,7 @@ class Cell:
 
 
 class PendingChange:
-    """What one change affects: its cells and counts, from the decision to the result of its write."""
+    """The cells and counts that a `Change` affects, kept from the decision to the result of its write."""
 
     __slots__ = ("acknowledged", "archived", "can_fail", "cells", "dead_letters", "member_id")
 

@@ -29,9 +29,9 @@ Member = tuple[str, str]
 
 
 class SessionError(Exception):
-    """The request matches no session, has a wrong epoch, or exceeds a limit.
+    """Raised for a request that matches no session, has a wrong epoch, or exceeds a limit.
 
-    No session has changed, except that one that the request would have replaced is removed."""
+    No session changes, except that a session which the request would have replaced is removed."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)

@@ -171,7 +171,7 @@ class Window:
         right.lock_end_ms = NO_LOCK
 
     def close_gaps(self, first: int, last: int) -> bool:
-        """Remove the offsets from `first` to `last` from the gaps; return True if any gap had some."""
+        """Remove the offsets from `first` to `last` from the gaps; return whether any were in a gap."""
         remaining: list[Gap] = []
         for begin, end in self.gaps:
             if begin < first:

@@ -68,8 +68,8 @@ def disconnect_grace_ms(group_type: str, group_config: Configs, config: Configs,
     """Return the time that a member that lost its connection has for its next heartbeat.
 
     It is at least one heartbeat interval, since a client that reconnected may have nothing to send before
-    that. None leaves its session unchanged: `konvene.session.disconnect.grace.ms` is 0, or the session ends
-    before that anyway."""
+    that. Return None to leave the session unchanged: if `konvene.session.disconnect.grace.ms` is 0, or if the
+    session ends earlier anyway."""
     grace: int = config["konvene.session.disconnect.grace.ms"]
     if not grace:
         return None
@@ -114,8 +114,8 @@ MOST_CLASSIC_MS = 4500
 class HeartbeatSpacing:
     """An estimate of a classic client's heartbeat interval: the shortest of the last few gaps.
 
-    A gap between two heartbeats counts if the first was answered at once, since some clients count from the
-    response."""
+    The gap between two heartbeats counts only if the earlier one was answered at once, since some clients
+    measure the interval from the response."""
 
     __slots__ = ("_answered_ms", "_came_ms", "_gaps")
 

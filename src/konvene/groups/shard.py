@@ -142,7 +142,9 @@ def _join(shard: GroupShard, request: JoinGroupRequest, context: Context) -> Out
 
 
 def _by_type(decisions: Mapping[type, Decide[Any]], without_group: Decide[Any]) -> Handler:
-    """Return a handler that selects the decision by the class of the group that the request names."""
+    """Return a handler that selects the decision by the class of the group that the request names.
+
+    `without_group`: the decision if there is no such group."""
     by_class = {**decisions, type(None): without_group}
 
     def decide(shard: GroupShard, request: Any, context: Context) -> Outcome:
@@ -201,7 +203,7 @@ def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -
 
 
 def _of_type(decide: Callable[[Any, Any, Context], Outcome]) -> Handler:
-    """Return a handler for a request of one type of group, which looks up its groups itself."""
+    """Return a handler that passes all groups to `decide`, which looks up those of its own type."""
     return lambda shard, request, context: decide(shard.groups, request, context)
 
 

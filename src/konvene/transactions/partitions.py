@@ -153,7 +153,7 @@ def _add(
     client_transaction_version: int,
     context: Context,
 ) -> tuple[Transaction, ...]:
-    """Return the transaction with the partitions added; nothing if it has all of them already."""
+    """Return the transaction with the partitions added; an empty tuple if it has all of them already."""
     if transaction.is_ending:
         # Checked first: the client may have another producer id when this end is complete.
         raise TransactionError(Errors.CONCURRENT_TRANSACTIONS)

@@ -37,7 +37,7 @@ Fragment = tuple[int, int]
 
 
 class InvalidPattern(Exception):
-    """The expression is malformed or not supported."""
+    """Raised for an expression that is malformed or not supported."""
 
 
 class Pattern:

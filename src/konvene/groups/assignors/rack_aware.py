@@ -364,7 +364,7 @@ class _ExchangeSearch:
 
 
 def _path_to(predecessors: Mapping[MemberKind, Handover | MemberKind], first: MemberKind) -> list[Handover]:
-    """Return the handovers of the found cycle, which leads from `first` back to it, in order."""
+    """Return, in order, the handovers of the cycle that the search found from `first` back to `first`."""
     steps: list[Handover] = []
     kind = first
     while not steps or kind != first:

@@ -101,7 +101,7 @@ class Decision:
         self.arm(session_key(self.group.group_id, member.member_id), member.session_timeout_ms)
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> Member:
-        """Answer the member's pending JoinGroup, if it has one, and return the member without it."""
+        """Answer the member's pending JoinGroup, if it has one; return the member as changed by that."""
         if member.join_waiter is None:
             return member
         self.reply(member.join_waiter, response)
@@ -216,7 +216,10 @@ class Decision:
             self.complete_join()
 
     def complete_join(self) -> None:
-        """Remove dynamic members that did not join, and start the next generation; or wait if none joined."""
+        """Remove dynamic members that did not join, and start the next generation.
+
+        If only static members are left and none joined, wait for another rebalance timeout instead. A group
+        without members becomes Empty."""
         group = self.group
         self.disarm(join_key(group.group_id))
         for member in [m for m in group.members.values() if m.join_waiter is None and m.instance_id is None]:

@@ -65,7 +65,7 @@ def _pending_member(decision: Decision, member_id: str) -> Member:
 
 
 def _departure_cause(decision: Decision, member: Member) -> str:
-    """Return whether the member left or an administrator removed it: the latter has another client id."""
+    """Return MEMBER_LEFT if the member's own client sent the request, otherwise REMOVED_BY_ADMIN."""
     return causes.MEMBER_LEFT if member.client_id == decision.context.client_id else causes.REMOVED_BY_ADMIN
 
 

@@ -227,7 +227,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, context: Context) -> O
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, context: Context) -> Outcome:
     """Extend the session of a classic member. Raises `GroupError`.
 
-    The response is REBALANCE_IN_PROGRESS if the member has to rejoin, and then it must do so in time."""
+    If the member has to rejoin, the response is REBALANCE_IN_PROGRESS, and the timer of its rejoin starts."""
     member = classic_member(group, request)
     decision = Decision(group, context)
     decision.arm_session(member)

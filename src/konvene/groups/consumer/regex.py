@@ -229,7 +229,9 @@ UNSUPPORTED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """One character in one of these ranges, or in none if `negated`; any number of them if `is_repeated`."""
+    """A part of an expression that matches one character, or any number of them if `is_repeated`.
+
+    The character is in one of the `ranges`, or in none of them if `negated`."""
 
     ranges: tuple[tuple[str, str], ...]
     negated: bool = False

@@ -46,9 +46,9 @@ def retarget(decision: Decision, old: Member, new: Member, *, replaced: str | No
     """Return the member's target, after computing new targets of all members if necessary.
 
     That is so if the group's epoch is ahead of the assignment epoch and the assignment interval has passed.
-    Those of a large group are computed outside the core; until then the last target is returned. `new` is the
-    member after the heartbeat, `old` before; `replaced`: the id of the static member that it replaces. Raises
-    `GroupError` if the assignor fails."""
+    The targets of a large group are computed outside the core; until then the last one is returned. `new` is
+    the member after the heartbeat, `old` before; `replaced`: the id of the static member that it replaces.
+    Raises `GroupError` if the assignor fails."""
     group, context = decision.group, decision.context
     last: Partitions = group.targets.get(replaced if replaced is not None else new.member_id, NOTHING)
     if decision.assignment_epoch >= decision.epoch or not _is_due(decision) or decision.soft.computing:

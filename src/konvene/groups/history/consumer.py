@@ -132,7 +132,9 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     def _infer_causes(
         self, group: ConsumerGroup, memory: _Memory, value: ConsumerGroupMetadataValue, position: Position
     ) -> list[Cause]:
-        """Return the causes in the batch, and those of members that waited for an expression in it."""
+        """Return the causes of an epoch: those in its batch, and changes that waited for an expression.
+
+        Such a change is that of a member whose new expression was resolved only in this batch."""
         departed, new, changed = _changes(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
         found += [cause_of(kind, m, position) for kind, m in new + changed if m.member_id not in memory.held]

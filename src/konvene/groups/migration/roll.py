@@ -62,7 +62,7 @@ class ConvertedGroup(NamedTuple, Generic[G]):
 
 
 class ConfigOverlay:
-    """A broker's configs, some of which are overridden: reads `overrides` first, then `below`."""
+    """A broker's configs with overrides: reads `overrides` first, then `below`."""
 
     def __init__(self, below: Configs, overrides: Mapping[str, object]) -> None:
         self._below = below
@@ -73,7 +73,7 @@ class ConfigOverlay:
 
 
 class _GroupConfigOverlay:
-    """The configs of groups, some of which are overridden for every group."""
+    """Group configs with the same overrides for every group: reads `overrides` first, then `below`."""
 
     def __init__(self, below: GroupConfigs, overrides: Mapping[str, object]) -> None:
         self._below = below

@@ -259,8 +259,7 @@ class ModernDecision(ABC, Generic[G, M]):
         return self.stable
 
     def _with_moves(self, trace: RebalanceTrace) -> RebalanceTrace:
-        """Return the trace with counts of the tasks that the new target moves, which only streams groups
-        have."""
+        """Return the trace with counts of the tasks that the new target moves (streams groups only)."""
         return trace
 
     def _trace_rebalance(self) -> None:

@@ -231,7 +231,9 @@ def _assignment(current: CurrentAssignment) -> Assignment:
 def cacheable(
     group: ShareGroup, request: ShareGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return the cached response to a repetition of this heartbeat, and its timers; None if it may differ."""
+    """Return what the response to a repeated heartbeat depends on, and the session timer that it arms.
+
+    None if each heartbeat has to be decided."""
     timeout_ms = context.group_configs.of(group.group_id)["share.session.timeout.ms"]
     cached = cached_heartbeat(group, request.member_id, None, request.member_epoch, timeout_ms)
     if cached is None or is_initializing(group) or target_lacks_initialized(group, context.topics):

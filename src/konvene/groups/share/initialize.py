@@ -171,7 +171,7 @@ def deleted(group: ShareGroup | None, event: StateDeleted, context: Context) -> 
 
 
 def _acknowledge(context: Context) -> Outcome:
-    """Reply to the shell if it waits until this event is recorded."""
+    """Return an outcome with a reply to the shell if it waits until this event is recorded."""
     return Outcome((Reply(context.waiter, None),)) if context.waiter else NOTHING
 
 

@@ -32,7 +32,7 @@ def retarget(decision: Decision, new: Member) -> Partitions:
     """Return the member's target, after computing new targets of all members if necessary.
 
     That is so if the group's epoch is ahead of the assignment epoch and the assignment interval has passed.
-    Those of a large group are computed outside the core; until then the last target is returned. Raises
+    The targets of a large group are computed outside the core; until then the last one is returned. Raises
     `GroupError` if the assignor fails.
     """
     group = decision.group

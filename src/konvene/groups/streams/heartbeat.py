@@ -135,10 +135,10 @@ def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Contex
 
 
 def _group(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Decision:
-    """Return a new decision about the group.
+    """Return a new decision about the group of the request.
 
-    For a member that joins the group is created if it does not exist; an empty classic group is replaced, and
-    one with members is upgraded if that is enabled. Raises GROUP_ID_NOT_FOUND.
+    If the member joins, a missing group is created, an empty classic group is replaced, and one with members
+    is upgraded if that is enabled. Raises GROUP_ID_NOT_FOUND.
     """
     group_id, joins = request.group_id, request.member_epoch == JOIN
     known = groups.get(group_id)
@@ -368,8 +368,9 @@ def _response(
 ) -> StreamsGroupHeartbeatResponse:
     """Return the response to a heartbeat, without its statuses.
 
-    `old`, `new`: the member before and after. `replaced`: id of the static member that it replaces.
-    `is_known`: the group existed before; as in Kafka, the member that creates it gets endpoint epoch 0.
+    `old`, `new`: the member before and after the heartbeat. `replaced`: id of the static member that it
+    replaces. `is_known`: whether the group existed before; as in Kafka, the member that creates it gets
+    endpoint epoch 0.
     """
     has = new.current.assigned
     is_changed = has != old.current.assigned
@@ -421,8 +422,8 @@ def _may_have_missed_tasks(
 def _interval_ms(decision: Decision, member: Member, configured: ConfiguredTopology) -> int:
     """Return the member's heartbeat interval.
 
-    It may be shorter than the configured one while the member waits; but not if a source topic is missing,
-    since the Java client stops its application if that lasts twice this interval.
+    It may be shorter than the configured one while the member waits, but not if a source topic is missing:
+    the Java client stops its application if the topic is missing for twice this interval.
     """
     configured_ms: int = decision.config["streams.heartbeat.interval.ms"]
     if configured.failure is not None and configured.failure[0] is Status.MISSING_SOURCE_TOPICS:
@@ -449,7 +450,9 @@ def _response_tasks(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
 def cacheable(
     group: StreamsGroup, request: StreamsGroupHeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return the cached response to a repetition of this heartbeat, and its timers; None if it may differ."""
+    """Return what the response to a repeated heartbeat depends on, and the session timer that it arms.
+
+    None if each heartbeat has to be decided."""
     soft = group.soft
     if soft.configured is None or not soft.configured.is_ready or soft.delayed:
         return None

@@ -59,9 +59,9 @@ def retarget(
     """Return the member's target, after computing new targets of all members if necessary.
 
     That is so if the group's epoch is ahead of the assignment epoch and the assignment interval has passed.
-    Those of a large group are computed outside the core; until then the last target is returned. `replaced`:
-    id of the static member that this one replaces. `statuses`: a status is added if the targets are delayed.
-    Raises `GroupError` if the assignor fails.
+    The targets of a large group are computed outside the core; until then the last one is returned.
+    `replaced`: id of the static member that this one replaces. `statuses`: a status is added if the targets
+    are delayed. Raises `GroupError` if the assignor fails.
     """
     group = decision.group
     if decision.soft.delayed:

@@ -107,8 +107,8 @@ def _offsets(reported: tuple[TaskOffset, ...]) -> TaskOffsets:
 def hand_over_report(decision: Decision, departed: Member) -> None:
     """Merge the last report of a departed member into that of another member of its process.
 
-    The state of the departed member is still on the disk of the process. Of its other members the one that
-    reported last gets the report, which its own next report replaces.
+    The state of the departed member is still on the disk of the process. The report goes to the member of the
+    process that reported last, until that member's next report replaces it.
     """
     report = decision.group.reported.get(departed.member_id)
     if report is None or not (report.offsets or report.end_offsets):

@@ -205,7 +205,7 @@ class ActiveTasks:
         return True
 
     def _move_without_warmup(self, cold_processes: list[int]) -> None:
-        """Move tasks at once to processes whose members report no offsets, so that warm-ups would never end.
+        """Move tasks at once to processes whose members report no offsets: a warm-up there would never end.
 
         Tasks of which such a process has a copy come first, the most advanced copies before others.
         """

@@ -85,8 +85,8 @@ class Balance:
     def fix_quotas(self, expected: Sequence[int]) -> None:
         """Set the quota of each process to its minimum or maximum, such that all tasks are assigned.
 
-        The maximum goes first to processes that have it already, then to those that have it according to
-        `expected`: the numbers of tasks when the ongoing warm-ups have ended.
+        The maximum goes first to processes that have that many tasks already, then to those that will have
+        according to `expected`: the numbers of tasks when the ongoing warm-ups have ended.
         """
         remaining = sum(self.counts) - sum(self.min_quota)
         counts, most = self.counts, self.max_quota

@@ -196,8 +196,8 @@ class Standbys:
     def _can_move(self, source: int, task: int) -> bool:
         """Return whether a task's standby may move away from the process `source`.
 
-        It may if `source` has no state of it yet, if one more warm-up is allowed, or if a process without a
-        copy has its state.
+        It may if the standby is not on `source` yet but only assigned to it; if one more warm-up is allowed,
+        and the task has none; or if a process without a copy of the task has its state.
         """
         if source not in self.current[task] or (self.actives.warmups_left and task not in self.warmups):
             return True

@@ -53,7 +53,7 @@ def assign(spec: GroupSpec) -> GroupAssignment:
 def _is_complete(spec: GroupSpec, units: Sequence[Unit], assigned: Mapping[str, set[Unit]]) -> bool:
     """Return whether all partitions are assigned, only to subscribers, and no member is needlessly idle.
 
-    A member is needlessly idle if it has no partition although it subscribes to a topic with some."""
+    A member is needlessly idle if it has no partition although one of its topics has any."""
     covered = {unit for units_of_member in assigned.values() for unit in units_of_member}
     for member, units_of_member in assigned.items():
         subscribed = spec.members[member].subscribed

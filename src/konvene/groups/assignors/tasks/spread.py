@@ -86,7 +86,7 @@ class _KindsByLoss:
 
 
 class _StandbyExchange:
-    """The assignment of standbys while they are exchanged, indexed by kinds."""
+    """The assignment of standbys while they are exchanged, indexed by the kinds of their copies."""
 
     def __init__(self, spec: GroupSpec, racks: Racks, assignment: GroupAssignment) -> None:
         self.racks = racks
@@ -202,9 +202,10 @@ class _StandbyExchange:
     # --- exchanges ---
 
     def _try_exchange(self, kind: CopyKind) -> bool:
-        """Make one exchange in which a copy of this kind gains more than the other one loses, if possible.
+        """Exchange a copy of this kind for one of another kind if the former gains more than the latter
+        loses.
 
-        Return whether there was one.
+        Return whether there was such an exchange.
         """
         shared = self._shared_with(kind[1])
         current = shared[kind[0]]

@@ -369,8 +369,9 @@ def downgrade(
     """Convert a streams group to a classic one, without the leaving members.
 
     `joining`: the member of the classic protocol that replaces the leaving one, if there is one. `rebalance`:
-    whether the classic group starts a rebalance. Its generation is the group's epoch, and the assignment of
-    each member has the tasks that it owns or has yet to revoke, for an upgrade before the next rebalance.
+    whether the classic group starts a rebalance. The generation is the group's epoch. The assignment of each
+    member has the tasks that it owns or has yet to revoke, in case the group is upgraded before the next
+    rebalance.
     """
     group = decision.group
     replaced = (leaving[0].member_id, joining.member_id) if joining is not None else None

@@ -362,10 +362,10 @@ def _report_is_due(decision: Decision, member: Member) -> bool:
 def cacheable(
     group: StreamsGroup, request: HeartbeatRequest, context: Context
 ) -> tuple[CachedHeartbeat, tuple[Arm | Disarm, ...]] | None:
-    """Return the cached response to repetitions of this heartbeat, and its timers; None if it may differ.
+    """Return what the response to a repeated heartbeat depends on, and the session timer that it arms.
 
-    It may unless the member has reached its target assignment; also if a rejoin becomes due with time, or if
-    only the heartbeats of classic members detect changed topics of the group.
+    None if each heartbeat has to be decided: the member has not reached its target, or has warm-ups and must
+    rejoin from time to time, or all members are classic, so that only their heartbeats detect changed topics.
     """
     member = group.members.get(request.member_id)
     if member is None or member.classic is None or request.generation_id != member.current.epoch:
