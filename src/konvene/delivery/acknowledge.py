@@ -41,8 +41,9 @@ NO_RENEWALS = "Renewing acquisition locks is not enabled for the group."
 
 
 def released_state(cell: Cell, terms: Terms) -> RecordState:
-    """Return the state of released records: available, or archived or archiving at the delivery count
-    limit."""
+    """Return the state of released records: available below the delivery count limit.
+
+    At the limit it is archiving if the group has a dead letter topic, else archived."""
     if cell.count < terms.delivery_count_limit:
         return AVAILABLE
     return ARCHIVING if terms.dead_letters else ARCHIVED

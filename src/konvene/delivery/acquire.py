@@ -25,7 +25,7 @@ MIN_THROTTLE = 2
 
 
 def throttle_threshold(limit: int) -> int:
-    """Return the delivery count from which on a batch is acquired in parts. `limit`: its maximum."""
+    """Return from which delivery count on batches are acquired in parts. `limit`: delivery count limit."""
     return max(MIN_THROTTLE, -(-limit // 2))
 
 

@@ -205,7 +205,7 @@ class SharePartition:
         return self._change(pending)
 
     def expire(self, now_ms: int) -> Change | None:
-        """Release the records whose lock has ended. They stay released even if the write of that fails."""
+        """Release the records whose lock has ended. They stay released even if the write fails."""
         window = self._window
         pending = PendingChange(can_fail=False)
         expired = sorted(window.locks.ended(now_ms), key=_first_offset)

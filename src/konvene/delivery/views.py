@@ -11,7 +11,7 @@ DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
 def in_flight(window: Window) -> Iterator[InFlight]:
-    """Yield the ranges of delivered records that are not final; a pending write means not final."""
+    """Yield the ranges of delivered records that are not final, including those with a pending write."""
     for cell in window.cells:
         if cell.change is None and (cell.state in DONE or cell.count == 0):
             continue

@@ -58,7 +58,7 @@ class Coordinators:
         return group_partition(key, len(self._coordinators))
 
     def at(self, index: int) -> Coordinator | None:
-        """Return the coordinator of a partition of the topic; None as with `of`."""
+        """Return the coordinator of a partition; None before it is created, or if its log is damaged."""
         return self._coordinators[index] if index < len(self._coordinators) else None
 
     def all(self) -> list[Coordinator]:

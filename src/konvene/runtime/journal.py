@@ -143,6 +143,6 @@ class Journal:
     def read_back(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Return an iterator over all batches of the log, after discarding the buffer.
 
-        No reply that left depended on the buffered records."""
+        No reply that was sent depended on the buffered records."""
         self._buffer, self._buffer_bytes = [], 0
         return self._partition.batches()

@@ -58,7 +58,7 @@ EPOCH_BUMP = 2
 
 
 def end_txn(shard: TransactionShard, request: EndTxnRequest, context: Context) -> Outcome:
-    """Prepare the commit or abort that an EndTxn requests, or answer a retry or an error."""
+    """Prepare the commit or abort that an EndTxn requests; only answer a retry or an invalid request."""
     transaction = shard.transactions.get(request.transactional_id)
     try:
         if not request.transactional_id:

@@ -38,8 +38,8 @@ FIRST_WITH_FENCED = 4
 def init_producer_id(shard: TransactionShard, request: InitProducerIdRequest, context: Context) -> Outcome:
     """Answer an InitProducerId with a producer id and epoch.
 
-    If the id has an open transaction, abort that instead, and answer CONCURRENT_TRANSACTIONS, so that the
-    client retries."""
+    If the transactional id has an open transaction, abort it instead, and answer CONCURRENT_TRANSACTIONS, so
+    that the client retries."""
     try:
         timeout_ms = _timeout_ms(request, context)
         transaction = shard.transactions.get(request.transactional_id or "")

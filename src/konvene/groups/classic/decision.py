@@ -101,7 +101,7 @@ class Decision:
         self.arm(session_key(self.group.group_id, member.member_id), member.session_timeout_ms)
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> Member:
-        """Answer the member's pending JoinGroup, if it has one; return the member as changed by that."""
+        """Answer the member's pending JoinGroup, if it has one; return the member without that request."""
         if member.join_waiter is None:
             return member
         self.reply(member.join_waiter, response)

@@ -42,7 +42,7 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 def join(known: ClassicGroup | None, request: JoinGroupRequest, context: Context) -> Outcome:
-    """Decide a JoinGroup request by the cases above. Raises `GroupError`."""
+    """Admit, update or reject the member that sends a JoinGroup, case by case. Raises `GroupError`."""
     check(request, context)
     config = context.config
     if known is None and request.member_id:

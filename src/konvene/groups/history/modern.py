@@ -137,7 +137,7 @@ class EpochHistory(ABC, Generic[G, M]):
         return False
 
     def _begin(self, group_id: str) -> tuple[G, M]:
-        """Return a new group, and what to remember of it."""
+        """Return a new, empty group, and a new memory for it."""
         memory: Any = type(self).new_memory()
         return self.records.group_class(group_id), memory
 

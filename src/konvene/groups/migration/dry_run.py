@@ -422,7 +422,8 @@ def _member_count(member_ids: tuple[str, ...]) -> str:
 def _max_standbys(decoded: Iterable[tuple[JoinMetadata, AssignmentInfo]]) -> int:
     """Return the largest number of standbys of one task.
 
-    Members that have warm-up tasks are left out, as their user data does not tell these from standbys."""
+    Members that have warm-up tasks are left out, as their user data does not distinguish these from
+    standbys."""
     counts: dict[Task, int] = {}
     for _, assignment in decoded:
         if assignment.next_rebalance_ms != NO_REBALANCE_MS:

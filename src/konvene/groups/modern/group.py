@@ -52,7 +52,7 @@ class Current(Protocol):
 
 
 class Member(AuditedMember, Protocol):
-    """A member of a consumer, share or streams group."""
+    """What members of consumer, share and streams groups have in common (a protocol class)."""
 
     @property
     def classic(self) -> ClassicProtocolMetadata | None:
@@ -75,7 +75,7 @@ M = TypeVar("M", bound=Member)
 
 @dataclass(frozen=True, slots=True)
 class ModernSoftState:
-    """State of a group that is not in its log, and lost by a restart."""
+    """State of a group that is not in its log and is lost by a restart."""
 
     hashed_topics: Topics | None = None
     """The topics of which the metadata hash was last computed."""

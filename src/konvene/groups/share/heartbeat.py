@@ -48,7 +48,9 @@ Groups = Mapping[str, object]
 
 
 def heartbeat(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a heartbeat: of a member that joins, stays or leaves. An error response changes nothing."""
+    """Let the member that sends the heartbeat join, stay or leave, and respond.
+
+    An error is a response, and changes nothing."""
     try:
         _check(request)
         if request.member_epoch == LEAVE:
@@ -80,7 +82,9 @@ def _invalid(message: str) -> GroupError:
 
 
 def _stay(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide the heartbeat of a member that joins or stays; return its assignment if it may have changed."""
+    """Return the outcome of a heartbeat whose member joins or stays.
+
+    The response has the member's assignment if that may have changed."""
     decision = Decision(_group(groups, request), context)
     check_size(decision.group, context.config["group.share.max.size"], request.member_id, None)
     old = _admit(decision, request)

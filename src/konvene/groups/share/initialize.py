@@ -104,7 +104,9 @@ def _stale_initializing(decision: Decision) -> PartitionsByTopic:
 
 
 def _start_offset(decision: Decision, topic: Uuid, partition: int) -> int:
-    """Return the start offset of a new share partition, by the rules above: `RESET` or 0."""
+    """Return the start offset of a new share partition.
+
+    It is `RESET` if the group had no partition of the topic before, otherwise 0: no record may be missed."""
     state = decision.state_topics
     if topic in state.initialized:
         return 0

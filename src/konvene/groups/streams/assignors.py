@@ -56,7 +56,8 @@ def assignor_of(
 ) -> TaskAssignor:
     """Return the task assignor of a group.
 
-    `config`: the group's configs. `reported`: last report of each member, None for one that is unknown.
+    `config`: the group's configs. `reported`: each member's last report of task offsets; None if it is
+    unknown.
     """
     offered = context.task_assignors or TASK_ASSIGNORS
     named = config["streams.assignor.name"]

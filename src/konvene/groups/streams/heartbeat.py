@@ -73,7 +73,9 @@ Groups = Mapping[str, object]
 
 
 def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide a heartbeat: of a member that joins, stays or leaves. An error response changes nothing."""
+    """Let the member that sends the heartbeat join, stay or leave, and respond.
+
+    An error is a response, and changes nothing."""
     try:
         check_request(request, context.config["konvene.streams.mode"])
         if request.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -85,7 +87,7 @@ def heartbeat(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Co
 
 
 def _stay(groups: Groups, request: StreamsGroupHeartbeatRequest, context: Context) -> Outcome:
-    """Decide the heartbeat of a member that joins or stays, by the steps above."""
+    """Return the outcome of a heartbeat whose member joins or stays."""
     decision = _group(groups, request, context)
     group = decision.group
     is_known = groups.get(group.group_id) is group

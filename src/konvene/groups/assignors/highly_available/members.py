@@ -21,7 +21,9 @@ __all__ = ["members_of_active_tasks", "members_of_copies"]
 
 
 def members_of_active_tasks(group: IndexedGroup, processes: Sequence[int]) -> list[int]:
-    """Choose a member of its process for each active task; return the members. `processes`: by task."""
+    """Return the member that is chosen for each active task, by task.
+
+    `processes`: by task, the process to which it is assigned."""
     member_of = [ABSENT] * group.count
     by_process: dict[int, tuple[list[int], list[int]]] = {}
     for task, process in enumerate(processes):

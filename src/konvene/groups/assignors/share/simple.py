@@ -28,7 +28,9 @@ Unit = tuple[Uuid, int]
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """Return the assignment by the rules above. Raises `PartitionAssignorError` for a missing topic."""
+    """Return a balanced and sticky assignment, as Kafka's assignor `simple` does.
+
+    Raises `PartitionAssignorError` for a missing topic."""
     members = sorted(spec.members)
     topics = sorted({topic for member in spec.members.values() for topic in member.subscribed})
     partitions_of(spec, topics)

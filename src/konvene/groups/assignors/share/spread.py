@@ -23,7 +23,9 @@ from konvene.groups.assignors.share.simple import Unit, owned_units, to_assignme
 
 
 def assign(spec: GroupSpec) -> GroupAssignment:
-    """Return the assignment by the rules above. Raises `PartitionAssignorError` for a missing topic."""
+    """Return an assignment that is balanced over all topics together, then rack-local, then sticky.
+
+    Raises `PartitionAssignorError` for a missing topic."""
     topics = sorted({topic for member in spec.members.values() for topic in member.subscribed})
     partitions_of(spec, topics)
     subscribers = {

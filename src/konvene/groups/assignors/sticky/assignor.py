@@ -89,7 +89,7 @@ class _Tasks:
         ]
 
     def ranges(self, tasks: Tasks) -> Iterable[tuple[int, Sequence[int]]]:
-        """Yield the number of the first task of each subtopology in `tasks`, with their partitions.
+        """Yield, by subtopology in `tasks`, the number of its first task and its partitions in `tasks`.
 
         Subtopologies and partitions that do not exist are left out.
         """

@@ -111,7 +111,9 @@ class Racks:
         return taken.bit_count()
 
     def shared_by_each(self, others: Iterable[int]) -> bytes:
-        """Return the result of `shared_by` of each class, by its number. At most 255 tags are possible."""
+        """Return, by number of class, how many tags each class shares with at least one of the others.
+
+        At most 255 tags are possible."""
         taken = [0] * len(self._values)
         for other in others:
             if other not in self._rows:

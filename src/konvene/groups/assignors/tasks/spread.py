@@ -202,8 +202,7 @@ class _StandbyExchange:
     # --- exchanges ---
 
     def _try_exchange(self, kind: CopyKind) -> bool:
-        """Exchange a copy of this kind for one of another kind if the former gains more than the latter
-        loses.
+        """Exchange a copy of this kind for one of another kind, if its gain exceeds the other's loss.
 
         Return whether there was such an exchange.
         """

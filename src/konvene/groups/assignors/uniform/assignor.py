@@ -61,7 +61,7 @@ def assign_homogeneous(spec: GroupSpec, order: Sequence[str], topics: Sequence[U
 
 
 class Retained(NamedTuple):
-    """The state between `retain` and `distribute`: kept and unassigned partitions, and missing numbers."""
+    """The state between `retain` and `distribute`, with the number of partitions that each member lacks."""
 
     assignments: dict[str, MemberAssignment]
     unassigned: Runs

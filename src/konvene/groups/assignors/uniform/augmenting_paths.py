@@ -107,10 +107,10 @@ def _moved_partitions(builder: AssignmentBuilder) -> Holdings:
 def _search_path(
     builder: AssignmentBuilder, moved: Holdings, first: int, open_members: set[int]
 ) -> tuple[dict[int, Step], int]:
-    """Search breadth-first for a member with at least two partitions less than `first`.
+    """Search breadth-first for a member with at least two partitions fewer than `first`.
 
-    Return by reached member the member and topic before it on the path, and the member that was found or
-    `ABSENT`.
+    Return, for each member reached, the member and topic before it on the path; and the member that was
+    found, or `ABSENT`.
     """
     max_size = builder.sizes[first] - 2
     predecessors: dict[int, Step] = {}

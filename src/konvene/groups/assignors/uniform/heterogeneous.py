@@ -18,7 +18,7 @@ __all__ = ["assign", "build_as_kafka"]
 
 
 def assign(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
-    """Return the assignment. At a tie, members earlier in `order` receive and later ones give."""
+    """Return the assignment. At a tie, members earlier in `order` receive partitions, later ones give."""
     builder = build_as_kafka(spec, order)
     follow_augmenting_paths(builder)
     undo_needless_moves(builder)

@@ -137,7 +137,7 @@ def _lags_matter(decision: Decision) -> bool:
 
 
 def _bounded(topology: Topology, tasks: Iterable[Task]) -> Iterator[Changelogs]:
-    """Yield tasks with their changelogs, as long as these have at most `MAX_PARTITIONS` partitions."""
+    """Yield tasks with their changelogs, while these have at most `MAX_PARTITIONS` partitions together."""
     left = MAX_PARTITIONS
     for name, partition in tasks:
         topics = topology.subtopologies[name].state_changelog_topics
