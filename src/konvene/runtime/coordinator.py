@@ -255,8 +255,7 @@ class Coordinator:
     # --- outcomes ---
 
     def _carry_out(self, outcome: Outcome, waiter: int | None) -> bool:
-        """Append, replay and release an outcome; return False if the log rejects it and nothing has
-        changed."""
+        """Append, replay and release an outcome. Return False if the log rejects it; nothing changes then."""
         base = end = self._journal.end_offset
         if outcome.records or outcome.ending is not None:
             try:

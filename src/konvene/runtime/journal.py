@@ -75,8 +75,9 @@ class Journal:
 
     @property
     def buffered(self) -> int:
-        """Return the number of records that are not in the log yet. Replies that depend on them are held
-        back."""
+        """Return the number of records that are not in the log yet.
+
+        Replies that depend on them are held back."""
         return len(self._buffer)
 
     @property

@@ -23,8 +23,9 @@ class Topic(NamedTuple):
 
     @property
     def rack_sets(self) -> tuple[frozenset[str], ...]:
-        """Return `racks` as sets, one per partition; empty if no replica has a rack. Equal racks share one
-        set."""
+        """Return `racks` as sets, one per partition; empty if no replica has a rack.
+
+        Partitions with equal racks share one set."""
         return _rack_sets(self.racks) if any(self.racks) else ()
 
 

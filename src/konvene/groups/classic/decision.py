@@ -184,7 +184,7 @@ class Decision:
         self.group.state_timestamp_ms = self.context.now_ms
 
     def maybe_prepare_rebalance_or_complete_join(self) -> None:
-        """Start a rebalance; if one is in progress, complete its join once all members have joined."""
+        """Start a rebalance if none is in progress, else complete the join if all members have joined."""
         if self.group.state in CAN_REBALANCE:
             self.start_rebalance()
         else:

@@ -36,8 +36,7 @@ from konvene.shard.image import Topic
 
 
 class State(StrEnum):
-    """The states of a consumer group by Kafka's names, as ListGroups and ConsumerGroupDescribe return
-    them."""
+    """The states of a consumer group, by the names that ListGroups and ConsumerGroupDescribe return."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"

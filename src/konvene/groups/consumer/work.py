@@ -1,9 +1,9 @@
 """Long computations of a group, which run outside the core: their inputs and their results.
 
-A core never waits. It passes the computation to the code that runs it (`runtime`) as an `Effect` whose
-subject is one of the first two classes; the result is handled like a request, as one of the last two. The
-group may have changed by then: a result names what it was computed for, and is dropped if that is
-outdated.
+A core never waits. It passes the computation to the code that runs it (`runtime`) as an `Effect` with a
+`RegexesToResolve` or `AssignmentToCompute`; the result, a `RegexesResolved` or `AssignmentComputed`, is
+handled like a request. The group may have changed by then: a result names what it was computed for, and is
+dropped if that is outdated.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Memory(Memory[Member]):
 
 
 class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
-    """The rebalances of consumer groups in one partition of `__consumer_offsets`, inferred from records."""
+    """A reader that infers the rebalances of a partition's consumer groups from their records."""
 
     records = RECORDS
     new_memory = _Memory

@@ -36,7 +36,7 @@ class EndedGroup(NamedTuple):
 
 
 class ConvertibleHistory(EpochHistory[G, M]):
-    """The history of groups of a type that classic groups can be converted to, and back."""
+    """An `EpochHistory` of a type of groups that classic groups can be converted to, and back."""
 
     def __init__(self, partition: int, *, units: bool = False) -> None:
         super().__init__(partition, units=units)

@@ -99,7 +99,7 @@ RecordHandler = Callable[..., RebalanceValue | None]
 
 
 class EpochHistory(ABC, Generic[G, M]):
-    """The rebalances of all groups of one type in a partition, inferred by a replay of their records."""
+    """A reader that replays the records of all groups of one type and infers their rebalances."""
 
     records: ClassVar[RecordTypes[Any]]
     new_memory: ClassVar[Callable[[], Memory[Any]]] = Memory

@@ -55,7 +55,7 @@ __all__ = ["ShareHistory"]
 
 
 class ShareHistory(EpochHistory[ShareGroup, Memory[Member]]):
-    """The rebalances of share groups in one partition of `__consumer_offsets`, inferred from records."""
+    """A reader that infers the rebalances of a partition's share groups from their records."""
 
     records = RECORDS
 

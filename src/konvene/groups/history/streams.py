@@ -96,7 +96,7 @@ class _Memory(Memory[Member]):
 
 
 class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
-    """The rebalances of streams groups in one partition of `__consumer_offsets`, inferred from records."""
+    """A reader that infers the rebalances of a partition's streams groups from their records."""
 
     records = RECORDS
     new_memory = _Memory

@@ -56,8 +56,7 @@ class Member(AuditedMember, Protocol):
 
     @property
     def classic(self) -> ClassicProtocolMetadata | None:
-        """Return the `ClassicProtocolMetadata` of a member that uses the classic protocol; None for
-        others."""
+        """Return what is kept of a member that uses the classic protocol; None for others."""
 
     @property
     def rebalance_timeout_ms(self) -> int: ...

@@ -2,7 +2,7 @@
 
     a field of JoinGroup                    means
     owned partitions                        active tasks, by the topology
-    offset sums (user data, version 7+)     offsets of the state on disk; of active tasks nothing
+    offset sums (user data, version 7+)     offsets of the state on disk, except of active tasks
     tasks (user data, versions 1 to 6)      ignored: no offsets
 
     a field of SyncGroup                    has
