@@ -50,7 +50,7 @@ def released_state(cell: Cell, terms: Terms) -> RecordState:
 
 
 def add_dead_letter(change: PendingChange, cell: Cell, cause: str) -> None:
-    """Add the cell's records to those that `change` copies to the dead letter topic."""
+    """Add the cell's records to the dead letters of `change`. `cause`: a header of the copied records."""
     dead_letters = change.dead_letters
     if dead_letters:
         first, last, count, previous_cause = dead_letters[-1]

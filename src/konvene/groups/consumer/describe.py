@@ -35,7 +35,7 @@ def describe(
 
 
 def _described(groups: Mapping[str, object], group_id: str, context: Context) -> DescribedGroup:
-    """Return the description of a group, or GROUP_ID_NOT_FOUND if it is not a consumer group."""
+    """Return the description of a group; with GROUP_ID_NOT_FOUND if it is not a consumer group."""
     try:
         group = get_or_throw_group(groups, group_id, ConsumerGroup)
     except GroupError as refused:

@@ -51,7 +51,7 @@ def _hash_with(decision: Decision, old: Member, new: Member) -> int:
 
 
 def _is_subscription_unchanged(group: ConsumerGroup, old: Member, new: Member) -> bool:
-    """Return whether `new` in place of `old` adds no topic to the group, and none loses its last subscriber.
+    """Return whether the group subscribes to the same topics with `new` in place of `old`.
 
     This is a fast check. It returns False if some expressions are not resolved yet, since the metadata hash
     may then be that of earlier subscriptions."""

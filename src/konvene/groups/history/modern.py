@@ -64,7 +64,7 @@ class PendingRebalance:
 
 @dataclass(slots=True)
 class Memory(Generic[MemberT]):
-    """What is remembered of a group for the inference, besides the group itself."""
+    """What the inference keeps of a group besides the group: changes in the batch, and the rebalance."""
 
     batch: int = -1
     """Serial number of the batch that the fields below refer to."""

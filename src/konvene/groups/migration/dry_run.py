@@ -75,7 +75,7 @@ class Note(NamedTuple):
 
 
 class MemberPlan(NamedTuple):
-    """A member with its present assignment and that after the migration, as names of partitions or tasks."""
+    """A member with its assignments now and after the migration, as names of partitions or tasks."""
 
     member_id: str
     instance_id: str | None

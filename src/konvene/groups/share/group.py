@@ -71,7 +71,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class SoftState(ModernSoftState):
-    """The state of a group that is not in its log, so that a restart loses it."""
+    """State of a group that is not in its log and is lost by a restart."""
 
     requested_ms: Mapping[Uuid, int] = field(default_factory=dict)
     """When the initialization of a topic's share partitions was requested, while it is pending."""

@@ -59,7 +59,7 @@ TIMERS: Final[MemberTimers[ShareGroup]] = MemberTimers(
 
 
 def load(group: ShareGroup, context: Context) -> Outcome:
-    """Start the session timer of each member, when the coordinator has loaded the group."""
+    """Restart the session timer of each member after a load."""
     decision = Decision(group, context)
     decision.arm_all()
     return decision.outcome()

@@ -113,7 +113,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class SoftState(ModernSoftState):
-    """The state of a group that is not in its log, so that a restart loses it."""
+    """State of a group that is not in its log and is lost by a restart."""
 
     configured: ConfiguredTopology | None = None
     """The topology, configured with the topics of the last image (`hashed_topics`)."""

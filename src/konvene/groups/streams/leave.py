@@ -107,7 +107,9 @@ def initial_delay_ended(group: StreamsGroup, context: Context) -> Outcome:
 
 
 def load(group: StreamsGroup, context: Context) -> Outcome:
-    """Start the timers of each member, when the coordinator has loaded the group."""
+    """Restart the session and revocation timers of each member after a load.
+
+    Also request the resolution of the topology's expressions."""
     decision = Decision(group, context)
     decision.arm_all()
     resolution.on_group_loaded(decision)
