@@ -343,7 +343,8 @@ takes a tenth of a second each time."""
 async def _enable_gc_when_loaded(broker: Broker) -> None:
     """Enable the garbage collector once the coordinators have loaded their logs.
 
-    The loaded objects are frozen: they stay alive, and scanning them would take as long as loading them."""
+    The loaded objects are frozen (`gc.freeze`), so that no collection scans them: they stay alive, and
+    scanning them would take as long as loading them."""
     await broker.groups.loaded()
     await broker.transactions.loaded()
     gc.freeze()

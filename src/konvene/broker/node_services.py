@@ -37,7 +37,8 @@ class NodeServices:
     ) -> ports.Ports:
         """Return the ports that every type of coordinator needs; `partition` has the coordinator's log.
 
-        Callers add the ports of their type with `dataclasses.replace`."""
+        `wrap_journal` gets the journal and returns the one to use (tests inject faults). Callers add the
+        ports of their type with `dataclasses.replace`."""
         durable = self.settings.config["konvene.log.fsync.internal"]
         return ports.Ports(
             journal=wrap_journal(Journal(partition, durable=durable)),

@@ -8,7 +8,7 @@ from konvene.runtime.coordinator import RequestContext
 
 
 class ProducerIds:
-    """Unused producer ids of the current block."""
+    """An allocator of producer ids: returns those of its block, then requests the next block."""
 
     def __init__(self, catalogue: ClusterCatalogue) -> None:
         self._catalogue = catalogue

@@ -5,8 +5,8 @@ A handler takes the services that it uses, then the request and its context:
     def handle(catalogue: ClusterCatalogue, partitions: Partitions, request: ListOffsetsRequest,
                context: RequestContext) -> ListOffsetsResponse
 
-`bind` looks its parameters up by name, once, when its API is first used (`docs/decisions`). A test holds that
-the annotations are those of `Services`.
+`bind` looks its parameters up by name, once, when its API is first used (`docs/decisions`). A test checks
+that the annotations are those of `Services`.
 """
 
 from __future__ import annotations

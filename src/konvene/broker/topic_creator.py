@@ -34,7 +34,9 @@ class TopicCreator:
         return f"<topic creator of {self._catalogue!r}>"
 
     async def create_missing(self, names: list[str]) -> None:
-        """Create those topics of `names` that do not exist, with the broker's defaults."""
+        """Create those topics of `names` that do not exist.
+
+        Internal topics get the configs of `internal_topic`, others the broker's defaults."""
         missing = [n for n in dict.fromkeys(names) if n not in self._catalogue.topics.by_name]
         internal = [n for n in missing if n in INTERNAL_TOPICS]
         for name in internal:
@@ -80,7 +82,7 @@ class TopicCreator:
 
 
 def internal_topic(name: str, config: BrokerConfig) -> tuple[int, dict[str, str]]:
-    """Return the partition count and the configs of an internal topic, as Kafka creates it."""
+    """Return the partition count and the configs of an internal topic: Kafka's, or those of the audit."""
     if name == OFFSETS_TOPIC:
         return config["offsets.topic.num.partitions"], {
             "cleanup.policy": "compact",

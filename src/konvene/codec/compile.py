@@ -148,7 +148,10 @@ def _read_tag_section(out: Source, tagged: list[Field], version: int) -> None:
 
 
 def _field_reader(field: Field, version: int, counted: bool) -> Reader:
-    """Generate the function that reads the value of one tagged field."""
+    """Generate the function that reads the value of one tagged field.
+
+    With `counted` it also sums up the memory of the elements that it reads.
+    """
     out = Source(counted=counted)
     if field.kind == "struct" and version in field.nullable:
         # Within a tag a null struct is a zero byte; a present one still has its marker in front.

@@ -8,8 +8,8 @@ Snappy has two forms: Java's client wraps blocks in the "xerial" framing, librdk
 are read; the framing is written.
 
 Limitation: lz4 and zstd are decompressed by a library that fills a buffer of a given size or fails, so an
-unknown size is found by trying growing buffers (each four times the last, so that
-the failed attempts add about a third to the work).
+unknown size is found by trying growing buffers. Each is four times as large as the one before, so that the
+failed attempts add about a third to the work.
 """
 
 from __future__ import annotations

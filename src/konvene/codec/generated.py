@@ -52,7 +52,7 @@ def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 class Budget(threading.local):
-    """The memory budget (bytes) that is left for the frame being read, one for each thread."""
+    """What is left of the memory budget (bytes) of the frame being read; each thread has its own budget."""
 
     left = 0
 

@@ -224,7 +224,7 @@ def _longer_stamps(
 
 
 def _place(place: int, word: int) -> int:
-    """Return where the byte with weight 256 to the power of `place` is in an integer of `word` bytes."""
+    """Return the index of byte number `place` (0 is the lowest) in the memory of a `word`-byte integer."""
     return place if byteorder == "little" else word - 1 - place
 
 

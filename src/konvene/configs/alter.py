@@ -55,7 +55,7 @@ class Alteration(NamedTuple):
 def altered(
     table: Mapping[str, Setting], current: Mapping[str, str], changes: Iterable[Alteration]
 ) -> dict[str, str]:
-    """Return the values, as text by name, after these changes of the `current` ones.
+    """Apply `changes` to the `current` values; return the resulting values, as text by name.
 
     Raises `BadRequest` for a setting that is named twice, a missing value or an unknown operation, and
     `ConfigError` for a list operation on a setting that is no list, and for a text that is too long. The

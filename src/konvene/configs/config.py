@@ -220,7 +220,7 @@ def _static_entries(
 
 
 def _with_kafka_name(entry: Entry, notices: list[str]) -> Entry:
-    """Return the entry, renamed if it has a name that only a KIP uses, which adds a notice."""
+    """Return the entry under Kafka's name; if its name is one that only a KIP uses, add a notice."""
     name = NAMES_OF_KIPS.get(entry.key)
     if name is None:
         return entry

@@ -3,8 +3,8 @@
 The rules are Kafka's, including its oddities. The source of a value is that of its first synonym, and
 synonyms before the setting's own broker name are omitted: a topic whose retention comes from
 `log.retention.hours` shows the right `retention.ms` with the source default. A password has no value, nor has
-an unknown name. Internal settings are shown only if they are set; in mode `kip` those of warm-ups always are,
-because KIP-1071 does not hide them.
+an unknown name. Internal settings are shown only if they are set. With `konvene.streams.mode=kip` those of
+warm-ups are always shown, because KIP-1071 does not hide them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def describe_cluster(broker: BrokerConfig, names: Collection[str] | None = None)
 
 
 def broker_sets(broker: BrokerConfig, name: str) -> bool:
-    """Return True if a broker setting has a value other than by default: dynamic or static."""
+    """Return True if a broker setting is set, dynamically or statically, even if to its default."""
     return any(name in layer for layer in _layers(broker))
 
 
@@ -156,7 +156,10 @@ def _source(synonyms: tuple[Synonym, ...]) -> Source:
 
 
 def _synonyms(broker: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[Synonym, ...]:
-    """Return the sources of a broker setting and its fallbacks (`chain`) that are set, by precedence."""
+    """Return the values of a broker setting and its fallbacks (`chain`) with their sources, by precedence.
+
+    Those before the first value of the setting `name` itself are omitted.
+    """
     hidden = name not in BROKER or BROKER[name].sensitive
     found = (
         Synonym(one, None if hidden else text, source)

@@ -97,7 +97,10 @@ def _group_default(row: Setting, broker: Settings) -> Value:
 
 
 def has_task_assignors(broker: Settings) -> bool:
-    """Return True if `group.streams.assignors` is set; in a mapping of values, if it is not the default."""
+    """Return True if the broker lists task assignors: `group.streams.assignors` is set.
+
+    A mapping has no sources of values: there it counts as set if it differs from the default.
+    """
     name = "group.streams.assignors"
     if isinstance(broker, BrokerConfig):
         return broker.origin(name).source is not Source.DEFAULT

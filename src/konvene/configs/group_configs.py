@@ -19,7 +19,7 @@ __all__ = ["GroupConfigs"]
 
 
 class GroupConfigs:
-    """The effective settings of every group, and warnings about its overrides for the operator.
+    """The effective settings of all groups, and warnings for the operator about invalid or clamped overrides.
 
     `broker` is a `BrokerConfig`, or its values by name; `overrides` are by group id.
     """

@@ -133,7 +133,7 @@ class TimeIndex:
             self.data += _TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """Return an offset from which to search for a timestamp above `timestamp`: none is before it."""
+        """Return an offset to start a search at: no record before it has a timestamp above `timestamp`."""
         slot = bisect_right(range(len(self)), timestamp, key=self._time_at)
         if not slot:
             return self.base_offset

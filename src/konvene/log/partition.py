@@ -105,7 +105,7 @@ class Appended(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """The position of a record that was found by its timestamp."""
+    """Timestamp, offset and leader epoch of a record that was found by its timestamp."""
 
     timestamp: int
     offset: int

@@ -123,9 +123,9 @@ def raise_unless_torn(
 ) -> None:
     """Raise `DamagedLog` unless the bytes from `end` of segment `at` on are a torn tail, with no valid batch.
 
-    `fault` is what is wrong there. With `in_order`, a segment was synced before the next one took records, so
-    that a valid batch in a later segment is damage too. Otherwise a power cut may have kept only the later
-    segment, whose data was never acknowledged, and later segments are not searched.
+    `fault` describes the first invalid bytes, for the error. `in_order` is True if each segment was synced
+    before the next one took records: then later segments must have no valid batch either. Otherwise they are
+    not searched, because a power cut may have kept only a later segment, which was never acknowledged.
     """
     torn = segments[at]
     if _is_whole(torn.file, end.position):

@@ -99,7 +99,7 @@ def too_large(size: int, config: LogConfig) -> MessageTooLarge:
 def _may_be_far(newest: int, first: int, earlier: bool, config: LogConfig, now_ms: int) -> bool:
     """Return True if a timestamp of the batch may be too far from the clock.
 
-    `newest` is the newest timestamp, `first` the base timestamp; `earlier` means that a record is older.
+    `newest` is the newest timestamp, `first` the base timestamp; `earlier`: a record is older than `first`.
     """
     if newest > min(now_ms + config.message_timestamp_after_max_ms, LONG_MAX):
         return True
@@ -161,7 +161,10 @@ def _examine(
 
 
 def _shown(record: Record, timestamp: int, header: BatchHeader, config: LogConfig) -> str:
-    """Format a record as Kafka does, whose class name depends on whether it reads the whole record."""
+    """Format a record for an error message as Kafka does: as DefaultRecord or PartialDefaultRecord.
+
+    Kafka reads a part of each record, without key and value, if a batch stays compressed as it is.
+    """
     source = header.attributes & _COMPRESSION
     whole = source == Compression.NONE or config.compression not in (None, source)
     missing = 0 if whole else -1

@@ -2,9 +2,10 @@
 assignment.
 
 Kafka's description omits tasks that a member has to revoke and still owns, so it does not show which tasks
-other members wait for. It shows how far tasks have restored, but not how far they must. As in
-`heartbeat_extensions`, the extension is a tagged field with a number that Kafka does not use: a client that
-sends it, empty, with StreamsGroupDescribe receives it with each group. Other brokers ignore the tag.
+other members wait for. It shows how far tasks have restored their state, but not the lag up to which a
+warm-up counts as caught up. As in `heartbeat_extensions`, the extension is a tagged field with a number that
+Kafka does not use: a client that sends it, empty, with StreamsGroupDescribe receives it with each group.
+Other brokers ignore the tag.
 """
 
 from __future__ import annotations

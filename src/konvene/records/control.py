@@ -1,4 +1,4 @@
-"""Control records, producer index entries and KRaft records."""
+"""Control records of logs, entries of the transaction index (`.txnindex`), and KRaft's control records."""
 
 from __future__ import annotations
 

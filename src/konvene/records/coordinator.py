@@ -23,7 +23,7 @@ class Record(NamedTuple):
 
 
 class RecordOfVersion0(Record):
-    """A transaction record in the format of `transaction.version` 0."""
+    """A record of `__transaction_state` whose value has version 0, as with `transaction.version` 0."""
 
     __slots__ = ()
 

@@ -8,7 +8,7 @@ Task assignors of streams groups are loaded in the same way, from
 `konvene.groups.streams.assignors.TASK_ASSIGNORS` and the entry points `konvene.task_assignors`. Such a
 function takes a `GroupSpec` and a `TopologyDescriber`. It may assign warm-up tasks. Two kinds of them are
 removed from its result: those that have caught up, since KIP-1071 has no such tasks, and those of processes
-that report no offsets, since the group could never tell that they have caught up.
+that report no offsets, since the group would never learn that they have caught up.
 
 A loaded object is a function from a `GroupSpec` to a `GroupAssignment`, or an `Assignor` (`TaskAssignor`)
 that holds such a function and has a name of its own. The function's result is validated (`checked`), and any

@@ -108,7 +108,9 @@ class Audit:
         return observe
 
     def _write_derived(self, partition: int, offset: int, timestamp_ms: int, rebalance: Rebalance) -> None:
-        """Write a row derived from the record at `offset`, unless it has a row or exceeds the retention."""
+        """Write a row derived from the record at `offset`, unless that record has a row or is too old.
+
+        Too old is a record whose `timestamp_ms` exceeds the audit's retention."""
         if timestamp_ms < self._oldest_ms() or offset <= self._explained_offsets().get(partition, -1):
             return
         group_id, row = rebalance
@@ -127,7 +129,9 @@ class Audit:
         return self._node.environment.wall_clock_ms() - retention_ms if retention_ms >= 0 else 0
 
     def _explained_offsets(self) -> dict[int, int]:
-        """Return the last explained offset of each partition; the first call reads the audit topic."""
+        """Return the last offset of each `__consumer_offsets` partition that an audit row explains.
+
+        The first call reads the audit topic."""
         if self._explained is None:
             self._explained = {}
             partition = self._node.partitions.get(AUDIT_TOPIC, 0)

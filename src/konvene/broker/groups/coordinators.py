@@ -138,7 +138,9 @@ class GroupCoordinators(Coordinators):
     # --- members and their connections ---
 
     def _count(self) -> None:
-        """Count the members of all groups every second; the advised heartbeat interval depends on it."""
+        """Count the members of all groups every second, if the heartbeat policy is "responsive".
+
+        The advised heartbeat interval depends on their number."""
         config = self._node.settings.config
         if config["konvene.heartbeat.policy"] == RESPONSIVE:
             interval_ms = heartbeat_interval_ms(LONG_INTERVAL_MS, config, self.members, waits=False)

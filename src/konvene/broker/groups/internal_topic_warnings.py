@@ -51,7 +51,7 @@ class InternalTopicWarnings:
         return f"<internal topic warnings of {len(self._logged)} groups>"
 
     def observe(self, outcome: Outcome) -> None:
-        """Check the groups whose configured topology an outcome of their coordinator has replaced."""
+        """Check the groups whose configured topology (`SoftState.configured`) this outcome replaces."""
         for record in outcome.soft_records:
             if type(record) is SoftStateRecord and isinstance(record.soft, SoftState):
                 configured = record.soft.configured
@@ -59,7 +59,7 @@ class InternalTopicWarnings:
                     self._check(record.group_id, configured)
 
     def configs_changed(self, topic: str | None) -> None:
-        """Check the groups that use the internal topic with altered configs; all groups if it is None."""
+        """Check the groups that use `topic`, whose configs were altered; with None check all groups."""
         for group_id, configured in list(self._topologies.items()):
             if topic is None or topic in configured.internal_topics:
                 self._check(group_id, configured)
@@ -84,7 +84,9 @@ class InternalTopicWarnings:
                 log.warning("group %s: %s", group_id, warning)
 
     def _existing(self, required: InternalTopic) -> ExistingTopic:
-        """Return replicas and configs of a topic; a value equal to the required one is spelled like it."""
+        """Return the replicas of the existing topic, and its values of the configs that `required` names.
+
+        A value that equals the required one gets the same text, so that comparing texts is enough."""
         altered = self._node.catalogue.settings_of(ResourceType.TOPIC, required.name)
         values = topic_values(self._node.settings.config, altered)
         configs = {}

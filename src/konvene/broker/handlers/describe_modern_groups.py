@@ -29,7 +29,7 @@ G = TypeVar("G", "ConsumerGroup", "ShareGroup", "StreamsGroup")
 
 
 class DescribeSpec(NamedTuple, Generic[G]):
-    """The described group, its topics, and the error text of one group type's describe API."""
+    """The properties of one group type's describe API: response class, topics and error message."""
 
     group: type[G]
     """Class of a described group in the response."""
@@ -40,7 +40,7 @@ class DescribeSpec(NamedTuple, Generic[G]):
 
 
 def disabled_groups(spec: DescribeSpec[G], request: DescribeRequest) -> tuple[G, ...]:
-    """Return UNSUPPORTED_VERSION for each requested group, for a group type that is disabled."""
+    """Return an UNSUPPORTED_VERSION error for each requested group, because the group type is disabled."""
     return tuple(_error(spec, group_id, Errors.UNSUPPORTED_VERSION) for group_id in request.group_ids)
 
 

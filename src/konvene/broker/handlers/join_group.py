@@ -43,5 +43,5 @@ def handle(
 
 
 def _with_protocol_name(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Return the response with an empty protocol name for null, which some versions do not allow."""
+    """Replace a null protocol name by an empty one, because some versions cannot encode null."""
     return response if response.protocol_name is not None else response.replace(protocol_name="")

@@ -43,7 +43,7 @@ async def handle(
 
 
 def _empty_response(settings: BrokerSettings, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """Return the response of a coordinator without transactions, which still validates the filters."""
+    """Return a response without transactions, or the error that a coordinator returns for invalid filters."""
     try:
         (reply,) = TransactionShard().handle(request, Context(0, settings.config)).replies
     except Refusal as refusal:

@@ -1,6 +1,7 @@
 """OffsetCommit: commit offsets of a group.
 
-An error of the coordinator is returned for each partition, except for those that do not exist.
+If the coordinator rejects the request, each partition that exists gets the coordinator's error, and each
+missing one an error such as UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations

@@ -150,7 +150,10 @@ async def _append_in_slices(
     results: dict[Key, PartitionProduceResponse],
     unsynced: dict[Key, Partition],
 ) -> Produced:
-    """Append to many partitions, yielding to other tasks every `SLICE_S`; decompression takes time."""
+    """Run `steps` (`_append_steps`), yielding to other tasks every `SLICE_S`; then return the response.
+
+    The steps fill `results` and `unsynced`, the partitions to sync. Slices are needed because validation may
+    have to decompress many batches."""
     slice_end_s = loop.time() + SLICE_S
     try:
         for _ in steps:
@@ -178,7 +181,8 @@ def _respond(
 def _check_transactional_id(request: ProduceRequest, requested: list[tuple[Key, Buffer]]) -> None:
     """Raise `Refused` if a batch is transactional but the request has no transactional id.
 
-    As in Kafka, also if the data of a partition before the first transactional one is not a batch."""
+    As in Kafka, only the data up to the first transactional batch is examined, and `Refused` is also raised
+    if some of it is not a batch."""
     for _, data in requested:
         if is_transactional(data):
             if request.transactional_id is None:
@@ -368,7 +372,9 @@ def _append(
 
 
 async def _sync_without_response(syncs: dict[Key, asyncio.Task[None]]) -> HangUp | None:
-    """Wait for the syncs of a request with acks=0, and with it the connection's next request."""
+    """Wait for the syncs of a request with acks=0, which delays the connection's next request.
+
+    Return `HANG_UP` if a sync fails."""
     for sync in syncs.values():
         try:
             await asyncio.shield(sync)

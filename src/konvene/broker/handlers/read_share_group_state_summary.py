@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary: read the start offset and progress of share partitions."""
+"""ReadShareGroupStateSummary: read the start offset of share partitions, without state batches."""
 
 from __future__ import annotations
 

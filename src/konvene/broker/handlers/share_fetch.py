@@ -195,10 +195,10 @@ class _DelayedShareFetch:
         return servers
 
     def _acquire_all(self, servers: Servers, min_bytes: int | None = None) -> bool:
-        """Acquire records if `min_bytes` (default: the request's) are available; return True if any result.
+        """Acquire records if at least `min_bytes` (default: the request's) are available.
 
-        Results are acquired records and errors; they are stored in `fetched`. With `min_bytes` 0 the share
-        partitions without either are stored too."""
+        Return True if there is a result: acquired records, or an error of a share partition. Results are
+        stored in `fetched`; with `min_bytes` 0, share partitions without a result are stored there too."""
         ready = [(partition, server) for partition, server in servers if server.can_acquire]
         if not ready:
             return False

@@ -137,7 +137,9 @@ class PendingAcknowledgements:
 
 
 def are_valid_batches(batches: Iterable[Batch], *, renews: bool, is_renew_ack: bool) -> bool:
-    """Return True if the batches ascend, and each has valid types: one for all offsets or one for each."""
+    """Return True if the batches ascend, and each has valid types: one for all offsets or one for each.
+
+    RENEW is valid only if the request's version has it (`renews`) and the request sets `is_renew_ack`."""
     last_type = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
     last_offset = -1
     for batch in batches:

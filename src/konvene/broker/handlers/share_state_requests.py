@@ -27,7 +27,7 @@ YIELD_INTERVAL = 200
 
 
 class PartitionData(Protocol):
-    """A partition of a request."""
+    """The part of a share state request that concerns one partition."""
 
     @property
     def partition(self) -> int: ...
@@ -38,7 +38,7 @@ D_co = TypeVar("D_co", bound=PartitionData, covariant=True)
 
 
 class TopicData(Protocol[D_co]):
-    """A topic of a request and its partitions."""
+    """The part of a share state request that concerns one topic, with its partitions."""
 
     @property
     def topic_id(self) -> Uuid: ...
@@ -47,7 +47,7 @@ class TopicData(Protocol[D_co]):
 
 
 class StateRequest(Protocol[D_co]):
-    """A request of any share state API."""
+    """A request of any share state API: a group, and topics with partitions."""
 
     @property
     def group_id(self) -> str: ...

@@ -1,4 +1,4 @@
-"""UpdateFeatures: change feature levels. The catalogue decides and responds once ApiVersions has them."""
+"""UpdateFeatures: change feature levels. The catalogue responds once ApiVersions returns the new ones."""
 
 from __future__ import annotations
 

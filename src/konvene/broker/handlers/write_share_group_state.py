@@ -1,4 +1,4 @@
-"""WriteShareGroupState: persist the delivery results of share partitions."""
+"""WriteShareGroupState: persist the delivery state (state batches) of share partitions."""
 
 from __future__ import annotations
 

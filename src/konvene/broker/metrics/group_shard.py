@@ -64,7 +64,9 @@ class MeteredGroupShard(GroupShard):
         return outcome
 
     def load(self, context: Context) -> Outcome:
-        """Record the time since the shard was created as its load time; its log has just been replayed."""
+        """Load the shard, as `GroupShard` does when the log is replayed, and record its load time.
+
+        The load time is the time since the shard was created."""
         self._meter.loaded(perf_counter() - self._began_s)
         return super().load(context)
 
@@ -80,7 +82,7 @@ class MeteredGroupShard(GroupShard):
 
 
 def _offsets(record: object) -> int:
-    """Return the number of offsets in a record."""
+    """Return how many committed offsets a record holds: 0 for a record of another type."""
     if isinstance(record, OffsetsCommitted):
         return len(record.committed)
     return 1 if isinstance(record, OffsetCommitted) else 0

@@ -96,7 +96,9 @@ def begins(row: RebalanceValue) -> bool:
 
 
 def counts_in_kafka(row: RebalanceValue) -> bool:
-    """Return True if Kafka counts the row: the end of a classic group's rebalance, else its beginning."""
+    """Return True if Kafka's metrics count the row.
+
+    Kafka counts the end of a rebalance of a classic group, and its beginning for other types of groups."""
     return (row.state == STABLE) is (row.group_type == CLASSIC)
 
 
@@ -124,7 +126,7 @@ def moved(groups: Groups, record: object) -> Moved | None:
 
 
 def _by_leader(groups: Groups, key: GroupMetadataKey, value: GroupMetadataValue) -> Moved | None:
-    """Compare the assignments of a new generation with the members' previous ones.
+    """Count the partitions that members of a classic group gain in a new generation.
 
     Return None if the group's protocol type is not "consumer", as the assignments cannot be decoded."""
     if value.protocol_type != CONSUMER:
@@ -160,7 +162,7 @@ def _by_roles(
     key: StreamsGroupTargetAssignmentMemberKey,
     value: StreamsGroupTargetAssignmentMemberValue,
 ) -> Moved:
-    """Compare a streams member's tasks by role: a standby task that becomes active counts as moved."""
+    """Count the tasks that a streams member gains in each role: a standby task that becomes active counts."""
     group = groups.get(key.group_id)
     old = group.targets.get(key.member_id) if isinstance(group, StreamsGroup) else None
     before = (old.active, old.standby, old.warmup) if old is not None else ({}, {}, {})
@@ -187,7 +189,7 @@ def _by_share(
     key: ShareGroupTargetAssignmentMemberKey,
     value: ShareGroupTargetAssignmentMemberValue,
 ) -> Moved:
-    """Compare a share member's partitions; one that several members gain counts for each of them."""
+    """Count the partitions that a share group member gains, even if other members have them too."""
     group = groups.get(key.group_id)
     old = group.targets.get(key.member_id, {}) if isinstance(group, ShareGroup) else {}
     new = {topic.topic_id: topic.partitions for topic in value.topic_partitions}

@@ -133,7 +133,9 @@ class Meter:
             self.warmed_up[label] += gained.warmed_up
 
     def offsets(self, sensor: str, count: int) -> None:
-        """Count offsets of a sensor: "commits", "expired" or "deletions"."""
+        """Add `count` to the counter of offsets that were committed, expired or deleted.
+
+        `sensor` selects the counter: "commits", "expired" or "deletions"."""
         self.offset_rates[sensor].add(count, self._clock())
 
     def decided(self, event: str, duration_s: float) -> None:
@@ -149,7 +151,7 @@ class Meter:
         self.longest_load_s = max(self.longest_load_s, duration_s)
 
     def forget(self, group_id: str) -> None:
-        """Remove a deleted group's lines and free its label."""
+        """Remove the metric lines of a deleted group and free its label."""
         self.labels.forget(group_id)
         self.costs.forget(group_id)
         self.share_done.pop(group_id, None)

@@ -35,6 +35,8 @@ class MeteredShareStateShard(ShareStateShard):
         return outcome
 
     def load(self, context: Context) -> Outcome:
-        """Record the time since the shard was created as its load time; its log has just been replayed."""
+        """Load the shard, as `ShareStateShard` does when the log is replayed, and record its load time.
+
+        The load time is the time since the shard was created."""
         self._meter.share_load_s.add(perf_counter() - self._began_s)
         return super().load(context)

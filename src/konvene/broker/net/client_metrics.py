@@ -48,14 +48,18 @@ class ClientInstance:
         return f"<subscription {self.subscription_id}: {self.error.name}{suffix}>"
 
     def try_fetch(self, now_ms: int) -> bool:
-        """Return True if the client may fetch its subscription: once per interval, and after some errors."""
+        """Return True if the client may fetch its subscription now, and record a fetch that is on time.
+
+        It may `PUSH_INTERVAL_MS` after its last fetch or push, or at once on an error of `_UNTHROTTLED`."""
         if now_ms - max(self.fetched_ms, self.pushed_ms) >= PUSH_INTERVAL_MS:
             self.fetched_ms = now_ms
             return True
         return self.error in _UNTHROTTLED
 
     def try_push(self, now_ms: int) -> bool:
-        """Return True if the client may push metrics: once per interval, and once after each fetch."""
+        """Return True, and record the push, if the client may push metrics now.
+
+        It may once per `PUSH_INTERVAL_MS`, and once after each fetch of its subscription."""
         if self.fetched_ms > self.pushed_ms or now_ms - self.pushed_ms >= PUSH_INTERVAL_MS:
             self.pushed_ms = now_ms
             return True
@@ -80,7 +84,9 @@ class Telemetry:
     def subscriptions(
         self, client_instance_id: Uuid, connection: object
     ) -> GetTelemetrySubscriptionsResponse:
-        """Return a subscription without metrics. A client that has no instance id yet is assigned one."""
+        """Return a subscription without metrics, or THROTTLING_QUOTA_EXCEEDED if it is fetched too often.
+
+        If `client_instance_id` is zero, the client is assigned a new id."""
         if client_instance_id == ZERO_UUID:
             client_instance_id = self._fresh_id()
         now_ms = self._now_ms()
@@ -98,7 +104,7 @@ class Telemetry:
         )
 
     def push(self, request: PushTelemetryRequest, connection: object) -> PushTelemetryResponse:
-        """Validate pushed metrics and discard them."""
+        """Validate pushed metrics and discard them; the response has an error if they are invalid."""
         if request.client_instance_id in RESERVED:
             return PushTelemetryResponse(error_code=Errors.INVALID_REQUEST)
         now_ms = self._now_ms()
@@ -108,7 +114,7 @@ class Telemetry:
         return PushTelemetryResponse(error_code=instance.error)
 
     def disconnected(self, connection: object) -> None:
-        """Remove the last client instance of a closed connection."""
+        """Remove the client instance that was created last on a closed connection."""
         client_instance_id = self._by_connection.pop(connection, None)
         if client_instance_id is not None:
             self._instances.pop(client_instance_id, None)

@@ -479,7 +479,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _set_hold_time(cached: CachedResponse, response: Any) -> None:
-    """Set how long the response to this heartbeat may be held back next time."""
+    """Set the fields of `cached` that determine how long a repeated heartbeat may be held back."""
     value: Any = cached.decision and cached.decision.value
     if isinstance(value, ClassicGroup):
         # Kafka Streams closes without leaving the group, and waits for the response like a static member.

@@ -9,8 +9,8 @@ it returns, and passes the results to `finish`. If the client has sent a later r
 one fails with INVALID_FETCH_SESSION_EPOCH.
 
 The number of sessions is limited, and so is the number of partitions in all of them. If a limit is reached, a
-full fetch opens no session: its response has session id 0, and the client's next fetch is full again. If it
-is the number of sessions, one of these is evicted instead, if possible:
+full fetch opens no session: its response has session id 0, and the client's next fetch is full again. To stay
+within the limit of sessions, the broker first tries to evict one of these:
 
   the least recently used session, if it was unused for more than `EVICTION_MS`; otherwise
   the smallest session that has existed for longer than that, if it is smaller than the new one.

@@ -72,8 +72,8 @@ class FrameBufferPool:
     def acquire(self, size: int, min_size: int) -> bytearray:
         """Return a buffer of at least `min_size` bytes, with arbitrary content.
 
-        It has `size` bytes if the pool has such a buffer. A new buffer has `min_size` bytes, rounded up,
-        since it touches new memory."""
+        It is the smallest free buffer of `size` bytes or more, else the largest free one. If that is smaller
+        than `min_size`, it is a new buffer of `min_size` bytes (rounded up), which uses little new memory."""
         free = self._free  # By size, the largest last.
         if not free or len(free[-1]) < min_size:
             return bytearray(-(-min_size // ROUND_TO) * ROUND_TO)
@@ -89,9 +89,9 @@ class FrameBufferPool:
             self._free_bytes -= len(self._free.pop(0))
 
     def grow(self, buffer: bytearray, size: int) -> bytearray:
-        """Return a larger buffer that begins with the content of a full one, which goes back into the pool.
+        """Return a larger buffer with the content of `buffer`, which is full and goes back into the pool.
 
-        The frame has `size` bytes in total; the new buffer may be smaller."""
+        `size` is the size of the whole frame; the new buffer may be smaller, and is grown again then."""
         larger = self.acquire(size, min(size, GROWTH_FACTOR * len(buffer)))
         larger[: len(buffer)] = buffer
         self.release(buffer)

@@ -204,7 +204,8 @@ class ShareStateWork:
     ) -> Deferred[Answers]:
         """Submit the requests; return a deferred of all answers.
 
-        Before it is resolved, share partitions with a later request are added to the set `superseded`."""
+        When all are answered, the share partitions for which a later request was submitted meanwhile are
+        added to the set `superseded`."""
         answers: Answers = {}
         all_answers: Deferred[Answers] = Deferred()
 
@@ -225,7 +226,9 @@ class ShareStateWork:
         return all_answers
 
     def _pop_superseded(self, requests: Sequence[Initialize | Delete]) -> set[SharePartitionKey]:
-        """Return the share partitions of answered requests that have a later request; forget the others."""
+        """Return the share partitions for which a later request than the answered one was submitted.
+
+        Forget the requests of the other share partitions."""
         superseded: set[SharePartitionKey] = set()
         for request in requests:
             if self._latest.get(request.key) is request:

@@ -196,7 +196,7 @@ class SharePartitionServer:
             self.core.terms = delivery_terms(self._node.settings, self._node.catalogue, self.key.group_id)
 
     def invalidate_terms(self) -> None:
-        """Make the next decision read the delivery terms anew, because features have changed."""
+        """Make the next decision compute `delivery_terms` anew, because features have changed."""
         self._terms_source = None
 
     # --- reading ---
@@ -379,7 +379,9 @@ class SharePartitionServer:
 
 
 def delivery_terms(settings: BrokerSettings, catalogue: ClusterCatalogue, group_id: str) -> Terms:
-    """Return the delivery terms of a group, from its configs and the level of `share.version`."""
+    """Return the terms by which records are delivered to a group: lock duration, limits, isolation level.
+
+    They come from the group's configs; the level of `share.version` decides on dead letters."""
     configs = settings.group_configs.of(group_id)
     return Terms(
         lock_ms=configs["share.record.lock.duration.ms"],
@@ -395,7 +397,7 @@ def delivery_terms(settings: BrokerSettings, catalogue: ClusterCatalogue, group_
 def _batches_between(
     data: bytes, read: list[tuple[BatchHeader, memoryview]], first: int, last: int
 ) -> bytes | memoryview:
-    """Return the part of `data`, whose batches are `read`, that holds the offsets `first` to `last`."""
+    """Return the batches of `data` that hold the offsets `first` to `last`; `read` are all its batches."""
     begin, end, position = 0, len(data), 0
     for header, view in read:
         if header.last_offset < first:

@@ -108,7 +108,9 @@ class SharePartitions:
             self._node.loop.call_later(LEAVE_GRACE_S, self._end_leave_grace, session, session.epoch)
 
     def _end_leave_grace(self, session: ShareSession, epoch: int) -> None:
-        """Release the member's records, unless it has opened a session or sent a request since it left."""
+        """Release the records of a member that left when its session had `epoch`.
+
+        Keep them if it has opened another session or sent a request (its epoch has advanced) since."""
         now = self.sessions.get(*session.member)
         if now is None or (now is session and now.epoch == epoch):
             self.member_removed(*session.member)

@@ -104,7 +104,9 @@ SHARE_STATE_SERDE = RecordSerde(_encode, _read)
 
 
 class PendingRequest:
-    """A request and its future answer. `deadline_s` ends its wait for a coordinator, once it waits."""
+    """A request and its future answer.
+
+    `deadline_s` is set when the request first waits for its coordinator: the time at which it fails."""
 
     __slots__ = ("answer", "began_s", "deadline_s", "request")
 
@@ -225,7 +227,7 @@ class ShareCoordinators(Coordinators):
             self._retry_timer = loop.call_later(RETRY_S, self._retry_waiting)
 
     def _made(self, making: asyncio.Task[None]) -> None:
-        """Submit the waiting requests if the topic was created; otherwise the next retry creates it."""
+        """Submit the waiting requests if the topic was created; otherwise the next retry tries again."""
         if making.cancelled():
             return
         error = making.exception()

@@ -415,7 +415,7 @@ class LogCleaner:
         return cleaner.worker
 
     def _check(self, partition: Partition, *, is_intact: bool = True) -> None:
-        """Raise `CleaningAborted` if the log was deleted or truncated, `LogOffline` if its disk failed."""
+        """Raise `CleaningAborted` if a log is deleted or truncated (not intact), `LogOffline` if offline."""
         if not self._is_current(partition):
             raise CleaningAborted("the partition was deleted")
         if not is_intact:

@@ -98,7 +98,7 @@ class DiskThreads:
 
 
 def resolve_future(done: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    """Complete a future, unless its task was cancelled."""
+    """Complete a future with an error or, if that is None, with a result; ignore a cancelled future."""
     if done.done():
         return
     if error is not None:

@@ -179,7 +179,9 @@ class OfflineCleaner:
     def clean(
         self, topic_partition: TopicPartition, config: LogConfig, on_progress: OnProgress
     ) -> CleaningResult:
-        """Clean a partition as far as possible; return what changed. If its log is damaged, nothing does."""
+        """Clean a partition as far as possible; return what changed.
+
+        If damage is found in the log, cleaning ends, and the result describes the damage."""
         result = CleaningResult(topic_partition)
         try:
             log = self._directory.load(topic_partition, config, self._now_ms)

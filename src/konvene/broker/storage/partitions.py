@@ -34,7 +34,7 @@ _DEFAULT_LZ4_LEVEL = 9
 
 
 class Refused(Exception):
-    """Rejects a request for a partition: error code, message, and index and message of each bad record."""
+    """The rejection of a request for a partition: error code, message, and a message for each bad record."""
 
     def __init__(
         self, error: Errors, message: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
@@ -143,7 +143,7 @@ class Partition:
         return max_unsynced != LONG_MAX and self.log.end_offset - self.log.synced_offset >= max_unsynced
 
     def is_due(self, now_ms: int) -> bool:
-        """Return True if there are unsynced records, and the last sync was `flush.ms` ago."""
+        """Return True if a sync is due: there are unsynced records, and the last sync was `flush.ms` ago."""
         unsynced_ms = now_ms - self.synced_ms
         return self.log.synced_offset < self.log.end_offset and unsynced_ms >= self.log.config.flush_ms
 
@@ -305,7 +305,9 @@ def is_transactional(data: bytes | memoryview) -> bool:
 def log_config(
     values: Mapping[str, Any], producer_id_expiration_ms: int, *, sync_on_roll: bool = True
 ) -> LogConfig:
-    """Return the `LogConfig` of a topic's logs, given all its config values."""
+    """Return the `LogConfig` of a topic's logs, given all its config values.
+
+    With `sync_on_roll` a finished segment is synced before the next one takes records."""
     is_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
     compression, level = _compression(values)
     return LogConfig(

@@ -56,7 +56,10 @@ PartitionErrors = dict[TopicPartition, int]
 
 
 class SupportedOperation(Enum):
-    """What a client supports, given the version of its request; Kafka's `TransactionSupportedOperation`."""
+    """The treatment of a write to a partition outside of its transaction, by the client's request version.
+
+    ADD_PARTITION: the write adds it. GENERIC_ERROR_SUPPORTED: the client knows TRANSACTION_ABORTABLE; with
+    DEFAULT_ERROR it does not. Kafka's `TransactionSupportedOperation`."""
 
     DEFAULT_ERROR = 0
     GENERIC_ERROR_SUPPORTED = 1

@@ -161,7 +161,7 @@ def _read_chunks(
 ) -> Generator[int, None, None]:
     """Read a segment and pass its batches to `taker` until the segment ends or `taker.done` is set.
 
-    Yields the number of bytes that `taker` has processed after each chunk.
+    After each chunk, yields how many of its bytes `taker` has processed.
     """
     file = disk.open(source.path)
     try:

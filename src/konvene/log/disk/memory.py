@@ -52,7 +52,7 @@ class _Inode:
 
 
 class MemoryDisk:
-    """See the module docstring."""
+    """A `Disk` in memory, with injected faults and simulated power cuts (see the module docstring)."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -248,7 +248,9 @@ class MemoryDisk:
         return MemoryLock(self, path)
 
     def _operation(self, kind: str, path: str) -> bool:
-        """Count an operation and raise its planned fault; return True if an append must fail half-way."""
+        """Count an operation, and raise the fault that `fail` or `cut_power_at` plans for it.
+
+        A planned failure of an append is not raised: True is returned, and the caller fails half-way."""
         self.calls += 1
         self._clock += 1
         self.operations.append((kind, path))
@@ -279,7 +281,7 @@ class MemoryDisk:
 
 
 class MemoryLock:
-    """A lock that an instance of the program has taken."""
+    """A lock on a path of a `MemoryDisk`; until its release no other one can be taken there."""
 
     def __init__(self, disk: MemoryDisk, path: str) -> None:
         self._disk = disk

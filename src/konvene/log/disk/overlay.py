@@ -45,7 +45,7 @@ class NoLock:
 
 
 class OverlayDisk:
-    """See the module docstring."""
+    """A copy-on-write `Disk`: keeps all writes in memory, over a disk that it only reads."""
 
     def __init__(self, below: Disk | None = None) -> None:
         self._below: Disk = ReadOnlyDisk() if below is None else below

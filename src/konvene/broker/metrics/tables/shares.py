@@ -63,7 +63,7 @@ def _labelled(snapshot: Snapshot, by_group: dict[str, int]) -> Counter[str]:
 
 
 def _of_partitions(snapshot: Snapshot) -> Iterator[tuple[tuple[str, str, str], SharePartitionServer]]:
-    """Yield label values and share partition, for groups that have a label of their own."""
+    """Yield label values and server of each open share partition whose group has a label of its own."""
     for key, served in sorted(snapshot.broker.share_partitions.served.items()):
         if snapshot.meter.labels.of(key.group_id) != OTHER:
             yield (key.group_id, served.topic, str(key.partition)), served
