@@ -177,7 +177,11 @@ def array(
     element: Primitive[Any] | type[Struct], versions: str, *, nullable: str = "none", default: object = (),
     tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
 ) -> object:  # fmt: skip
-    """Declare an array field. Its value is a tuple, or None if nullable."""
+    """Declare an array field. Its value is a tuple, or None if nullable.
+
+    `tag` is the field's tag in the versions `tagged` (default: all), and `wire` its name in Kafka. A version
+    without the field cannot encode a value other than the default, unless the field is `ignorable`.
+    """
     return Field("array", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
 
 
@@ -185,7 +189,10 @@ def struct(
     element: type[S], versions: str, *, nullable: str = "none", default: S | EllipsisType | None = ...,
     tag: int | None = None, tagged: str | None = None, ignorable: bool = False, wire: str | None = None,
 ) -> S:  # fmt: skip
-    """Declare a field with a struct type; its default is the struct with all defaults."""
+    """Declare a field with a struct type; its default is the struct with all defaults.
+
+    The other parameters are those of `array`.
+    """
     field = Field("struct", element, versions, nullable, default, tag, tagged, ignorable, wire, None)
     return cast("S", field)
 

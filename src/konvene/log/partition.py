@@ -576,7 +576,7 @@ class PartitionLog:
             self.health.fail(f"cannot read {self.directory}", error)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the offset below which read-committed consumers may read."""
+        """Return the high watermark, or the start of an earlier transaction without a marker below it."""
         return self.producers.last_stable_offset(high_watermark)
 
     def aborted_transactions(self, offset: int, upto: int) -> list[AbortedTransaction]:

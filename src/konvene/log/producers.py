@@ -191,7 +191,7 @@ class Producers:
             self._open[header.base_offset] = header.producer_id
 
     def note_marker(self, header: BatchHeader, marker: EndMarker) -> AbortedTransaction | None:
-        """End a producer's transaction for a marker that was written; return it if the marker aborts it."""
+        """End a producer's transaction for a marker that was written; return it if it was aborted."""
         producer = self._producer(header.producer_id, header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
@@ -217,7 +217,10 @@ class Producers:
         return len(expired)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the offset below which read-committed consumers may read."""
+        """Return the offset below which read-committed consumers may read.
+
+        It is the high watermark, or the start of an earlier transaction without a marker below that.
+        """
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
         stable = high_watermark

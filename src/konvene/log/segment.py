@@ -98,7 +98,7 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, interval: int, now_ms: int) -> Segment:
-        """Create an empty segment with a new file."""
+        """Create an empty segment with a new file; `interval` is `index.interval.bytes`."""
         segment = cls(disk, directory, base_offset, interval, now_ms)
         segment.file = disk.open(segment.path, create=True)
         segment.reset_indexes()
@@ -106,7 +106,7 @@ class Segment:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, interval: int) -> Segment:
-        """Open the segment of an existing file without reading it."""
+        """Open the segment of an existing file without reading it; `interval` is `index.interval.bytes`."""
         segment = cls(disk, directory, base_offset, interval, 0)
         segment.file = disk.open(segment.path)
         segment.size = segment.file.size()

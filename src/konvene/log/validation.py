@@ -113,7 +113,10 @@ def _may_be_far(newest: int, first: int, earlier: bool, config: LogConfig, now_m
 def _examine(
     data: bytes, header: BatchHeader, config: LogConfig, partition: str, now_ms: int, *, keyed: bool
 ) -> int:
-    """Validate each record and return the newest timestamp; raise one error for all invalid records."""
+    """Validate each record and return the newest timestamp; raise one error for all invalid records.
+
+    With `keyed`, a record without a key is invalid.
+    """
     stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     claimed = header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None
     before, after = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
@@ -175,7 +178,7 @@ def _shown(record: Record, timestamp: int, header: BatchHeader, config: LogConfi
 
 
 def _check_sizes(data: bytes, header: BatchHeader, most: int) -> None:
-    """Reject a compressed batch with a record larger than `max.decompressed.message.bytes`."""
+    """Reject a batch with a record larger than `most` bytes (`max.decompressed.message.bytes`)."""
     pos = 0
     for _ in range(header.record_count):
         size, pos = read_varint(data, pos)

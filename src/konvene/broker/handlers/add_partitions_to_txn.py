@@ -102,7 +102,9 @@ def submit_for_transaction(
 
 
 def _invalid_partitions(catalogue: ClusterCatalogue, topics: Topics, *, from_client: bool) -> PartitionErrors:
-    """Return the errors of partitions that cannot be added. If there is any, no partition is added."""
+    """Return the errors of partitions that cannot be added; if there are any, the caller adds none.
+
+    A partition must exist, and a client (`from_client`) may not add partitions of internal topics."""
     errors: PartitionErrors = {}
     for topic in topics:
         for index in topic.partitions:

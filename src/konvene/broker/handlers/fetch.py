@@ -92,7 +92,9 @@ def handle(
 
 
 def _unknown_isolation_level(request: FetchRequest, *, with_ids: bool) -> FetchResponse:
-    """Return Kafka's response to an unknown isolation level: an error per partition requested by name."""
+    """Return Kafka's response to an unknown isolation level: an error for each requested partition.
+
+    If the client fetches by topic id (`with_ids`), the response has no partitions, as in Kafka."""
     error = Errors.UNKNOWN_SERVER_ERROR
     responses = tuple(
         FetchableTopicResponse(
@@ -293,7 +295,7 @@ class _DelayedFetch:
 
 
 class _PartitionWatch:
-    """An observer of one partition: counts the bytes appended to it, and completes the waiting fetch."""
+    """An observer of one partition: counts appended bytes, and completes the fetch when there are enough."""
 
     __slots__ = ("checked_offset", "delayed", "partition", "remaining_bytes")
 

@@ -151,7 +151,7 @@ def _topic(
 def _partition(
     catalogue: ClusterCatalogue, partitions: Partitions, topic: str, index: int, epoch: int
 ) -> MetadataResponsePartition:
-    """Describe a partition: this node is its leader, unless its log is offline."""
+    """Describe a partition with leader epoch `epoch`: this node is its leader, unless its log is offline."""
     node = (catalogue.node_id,)
     if (topic, index) in partitions.offline:
         return MetadataResponsePartition(

@@ -43,7 +43,9 @@ def submit_with_producer_id(
     context: RequestContext,
     error_response: Callable[[Errors], R],
 ) -> Answer[R]:
-    """Submit a request whose decision may need a new producer id; if it does, allocate one first."""
+    """Submit a request whose decision may need a new producer id; if it does, allocate one first.
+
+    Return the coordinator's response, or `error_response` of the error it returns."""
     shard = transactions.shard_of(transactional_id) if transactional_id else None
     if shard is not None and shard.needs_producer_id(request, context.api_version):
         return _allocate_and_submit(transactions, transactional_id, request, context, error_response)

@@ -116,9 +116,9 @@ class Moved(NamedTuple):
 
 
 def moved(groups: Groups, record: object) -> Moved | None:
-    """Return what a record moves compared with `groups`, before it is replayed.
+    """Return how many partitions or tasks a record of a target assignment newly gives to members.
 
-    Return None for records without a target assignment."""
+    `groups` are the groups before the record is replayed. Return None for other records."""
     if type(record) is not Record or record.value is None:
         return None
     compare = MOVES.get(type(record.key))

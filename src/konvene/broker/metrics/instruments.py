@@ -19,7 +19,8 @@ MAX_LABEL_LENGTH: Final = 255
 
 WINDOW_S: Final = 30.0
 WINDOWS: Final = 2
-"""As Kafka's `metrics.sample.window.ms` and `metrics.num.samples`."""
+"""Length of a window of a rate, and number of windows, as by Kafka's `metrics.sample.window.ms` and
+`metrics.num.samples`."""
 
 
 class Buckets:

@@ -61,7 +61,7 @@ class ResourceType(IntEnum):
 
 
 class Resource(NamedTuple):
-    """A named resource."""
+    """A resource to which access is permitted or denied, such as a topic or a group, by its name."""
 
     type: ResourceType
     name: str

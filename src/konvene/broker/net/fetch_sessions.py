@@ -35,7 +35,8 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_INT = 0x7FFF_FFFF
 
 EVICTION_MS = 120_000
-"""Kafka's `MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS`."""
+"""Time in ms without use, or of existence, after which a session may be evicted; Kafka's
+`MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS`."""
 
 MAX_PARTITIONS = 1_000_000
 """Maximum number of partitions in all sessions. Kafka has no such limit: see `_Session`."""
@@ -167,7 +168,9 @@ class FetchSessions:
         return f"<{len(self)} fetch sessions, {self._partitions} partitions>"
 
     def begin(self, request: FetchRequest, *, with_ids: bool, now_ms: int) -> FetchContext:
-        """Update or close the request's session; return the partitions to read. Raises `SessionError`."""
+        """Update or close the request's session; return the partitions to read. Raises `SessionError`.
+
+        `with_ids` is True if the request names topics by id, False if by name."""
         requested = _requested(request, with_ids)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)

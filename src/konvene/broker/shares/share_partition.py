@@ -215,8 +215,8 @@ class SharePartitionServer:
     ) -> tuple[list[Acquired], list[bytes | memoryview]]:
         """Acquire records for a member; return the acquired ranges of offsets and the batches that hold them.
 
-        Markers and aborted records are skipped, and later records acquired in their place. Raises `LogError`
-        or `CodecError` if nothing was acquired."""
+        An acquired range has about `batch_size` records at most. Markers and aborted records are skipped, and
+        later records acquired in their place. Raises `LogError` or `CodecError` if the first read fails."""
         self._update_terms()
         acquired: list[Acquired] = []
         data_parts: list[bytes | memoryview] = []

@@ -86,7 +86,7 @@ class DiskThreads:
                 loop.call_soon_threadsafe(resolve_future, done, result, error)
 
     def shutdown(self, *, wait: bool = True) -> None:
-        """Finish the submitted jobs and stop the threads."""
+        """Stop the threads when they have finished the submitted jobs; with `wait`, return only then."""
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None

@@ -150,7 +150,9 @@ class Partition:
     # --- writing ---
 
     def produce(self, data: bytes | memoryview, *, sequence_zero: bool = False) -> Appended:
-        """Validate and append a producer's batch (`single_batch`). Raises `Refused`."""
+        """Validate and append a producer's batch (`single_batch`). Raises `Refused`.
+
+        With `sequence_zero` a producer that the log does not know must begin at sequence 0."""
         try:
             appended = self.log.append_as_leader(
                 data, self.leader_epoch, self._wall_clock_ms(), sequence_zero=sequence_zero
@@ -233,7 +235,9 @@ class Partition:
         return self.log.leader_epoch_end(epoch)
 
     def read(self, offset: int, max_bytes: int, *, min_one: bool) -> bytes | memoryview:
-        """Return batches, beginning with the one that contains `offset`. Raises `Refused`."""
+        """Return batches of `max_bytes` at most, from the one that contains `offset` on. Raises `Refused`.
+
+        With `min_one` at least one batch is returned, whatever its size."""
         try:
             return self.log.read(offset, max_bytes, min_one=min_one)
         except LogError as error:
@@ -262,7 +266,8 @@ class Partition:
 def single_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:
     """Return the batch in a Produce request's data for a partition. Raises `Refused` unless it is one batch.
 
-    As in Kafka, an incomplete batch does not count, so one after the first is ignored.
+    As in Kafka, an incomplete batch does not count, so one after the first is ignored. `zstd` is True if the
+    request's version allows zstd compression.
     """
     size = _complete_batch_size(data, 0)
     if not size:

@@ -54,7 +54,8 @@ class LogToClean(NamedTuple):
 def log_to_clean(log: PartitionLog, cleaned_to: int | None, high_watermark: int, now_ms: int) -> LogToClean:
     """Compute the cleanable part of a log whose last cleaning ended at `cleaned_to`.
 
-    Raises `LogOffline` if the log cannot be read and `DamagedLog` if a batch is invalid.
+    It does not exceed `high_watermark`. Raises `LogOffline` if the log cannot be read and `DamagedLog` if a batch
+    is invalid.
     """
     start, end = log.start_offset, log.end_offset
     dirty = start if cleaned_to is None else cleaned_to
@@ -97,7 +98,10 @@ def filthiest_log(candidates: Iterable[tuple[LogT, LogToClean]]) -> LogT | None:
 def cleaning_task(
     log: PartitionLog, candidate: LogToClean, high_watermark: int, now_ms: int, map_bytes: int
 ) -> CleaningTask:
-    """Build the task for cleaning a log. Raises `LogOffline` if the log cannot be read."""
+    """Build the task for cleaning a log. Raises `LogOffline` if the log cannot be read.
+
+    `map_bytes` is the memory limit of the offset map.
+    """
     config = log.config
     try:
         sources = tuple(

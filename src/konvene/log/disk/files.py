@@ -50,7 +50,7 @@ class File(Protocol):
         """Make every byte appended before durable. May be called from another thread."""
 
     def begin_sync(self) -> int | None:
-        """Return a descriptor for the caller to sync, which stays open until `end_sync`, or None."""
+        """Return a descriptor for the caller to sync, open until `end_sync`; None if the file has none."""
 
     def end_sync(self) -> None:
         """Let the descriptor of `begin_sync` be closed again, once it has been synced."""

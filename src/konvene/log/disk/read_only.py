@@ -97,7 +97,7 @@ class ReadOnlyFile:
         _refuse(self.path)
 
     def end_sync(self) -> None:
-        """Do nothing: `begin_sync` returns no descriptor."""
+        """Do nothing: `begin_sync` always fails."""
 
 
 def _refuse(path: str) -> NoReturn:

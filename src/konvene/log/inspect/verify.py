@@ -98,8 +98,9 @@ def verify(
 ) -> Verification:  # fmt: skip
     """Verify one partition (or the segments of it that `folder` names).
 
-    `durable` is an offset that the log must reach (a recovery point); `on_read` is called with the size of
-    each range that was read. Raises `OSError` if files cannot be read.
+    With `with_records` the records of each batch are decoded too. `durable` is an offset that the log must
+    reach (a recovery point); `on_read` is called with the size of each range that was read. Raises `OSError`
+    if files cannot be read.
     """
     return _Verifying(disk, folder, with_records, on_read).run(durable)
 
