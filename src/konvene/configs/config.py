@@ -231,7 +231,7 @@ def _with_kafka_name(entry: Entry, notices: list[str]) -> Entry:
 def _add_static(
     name: str, text: str, where: str, values: dict[str, Value], origins: dict[str, Origin], notices: list[str]
 ) -> None:
-    """Parse a static setting and add it to `values` and `origins`; add a notice if it has no effect."""
+    """Parse a static setting, add it to `values` and `origins`, and a notice if the setting has no effect."""
     row = BROKER.get(name)
     if row is None:
         notices.append(f"{where}: {name} {_reason_for_no_effect(name, where)}")

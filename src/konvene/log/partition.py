@@ -69,7 +69,7 @@ _INDEX_ENTRY_BYTES = 8
 
 
 class Health:
-    """The failure state that all logs of a data directory share: `failure` is set once it is offline."""
+    """The state that all logs of a data directory share: `failure` is None until the directory is offline."""
 
     __slots__ = ("failure",)
 
@@ -427,7 +427,7 @@ class PartitionLog:
     # syncing ---------------------------------------------------------------------------------
 
     def sync(self) -> int:
-        """Make everything written before this call durable; return the offset below which all is.
+        """Make everything written before this call durable; return the end offset of the durable records.
 
         May run on another thread than the appending one. Raises `LogOffline` if the disk fails.
         """
@@ -458,7 +458,7 @@ class PartitionLog:
             self._unsynced.remove(segment)
 
     def sync_finished(self) -> int:
-        """Make all finished segments and their indexes durable; return the offset below which all is.
+        """Make all finished segments and their indexes durable; return `synced_offset`, which this raises.
 
         This is for logs that are not synced: a start after a crash need not read these segments. May run on
         any thread.

@@ -191,7 +191,7 @@ class Producers:
             self._open[header.base_offset] = header.producer_id
 
     def note_marker(self, header: BatchHeader, marker: EndMarker) -> AbortedTransaction | None:
-        """End a producer's transaction for a marker that was written; return it if it was aborted."""
+        """End a producer's transaction when its marker was written; return the transaction if aborted."""
         producer = self._producer(header.producer_id, header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp

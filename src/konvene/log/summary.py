@@ -63,7 +63,10 @@ class LogSummary(NamedTuple):
 
 
 def summarize(log: PartitionLog, disk: Disk) -> LogSummary | None:
-    """Return the row of a closed log; None if it gets none, so that the next start reads its files."""
+    """Return the row of a closed log, or None if the next start has to read the log's files.
+
+    That is the case for aborted transactions, leftovers of a cleaning, many producers or a changed file.
+    """
     snapshot = log.producers.snapshot()
     if log.aborted or log.has_unfinished_files or len(snapshot) > _LARGEST_PRODUCERS:
         return None

@@ -30,7 +30,7 @@ def with_extension(
     request: Struct,
     described: list[Described],
 ) -> list[Described]:
-    """Add the intervals to each group that was described without error, if the request has their tag."""
+    """Add the members' heartbeat intervals to groups described without error, if the request has the tag."""
     return add_tagged_field(
         HEARTBEAT_EXTENSION,
         request,

@@ -35,7 +35,7 @@ def with_streams_extension(
     request: StreamsGroupDescribeRequest,
     described: list[DescribedGroup],
 ) -> list[DescribedGroup]:
-    """Add the details to each group that was described without error, if the request has their tag."""
+    """Add the rebalance details to groups described without error, if the request has the tag."""
     return add_tagged_field(
         STREAMS_EXTENSION, request, described, lambda group_id: _extension(settings, groups, group_id)
     )

@@ -337,7 +337,7 @@ class _PartitionWatch:
 
 
 def _diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset | None:
-    """Return where the client's log diverges (KIP-595): an epoch and its end offset; None if it does not."""
+    """Return the epoch and end offset at which the client's log diverges (KIP-595); None if it agrees."""
     log = partition.log
     end = partition.end_of_epoch(epoch)
     if NO_EPOCH in end or offset < log.start_offset:

@@ -61,7 +61,7 @@ class GroupTypeMetrics(NamedTuple):
 
 
 def _waiting_in_classic(group: ClassicGroup) -> int:
-    """Return the number of members, or 0 if the generation is stable: until then all of them wait."""
+    """Return 0 if the generation is stable, else the number of members, all of which wait for that."""
     return 0 if group.state is ClassicState.STABLE else len(group.members)
 
 

@@ -75,7 +75,7 @@ class RequestedPartition:
         return (self.topic or "" if self.topic_id is None else self.topic_id), self.request.partition
 
     def update(self, data: PartitionData) -> bool:
-        """Record the watermarks of a result; return True if an incremental response has to include it."""
+        """Record the watermarks of a read result; return True if an incremental response needs it."""
         failed = data.error_code != Errors.NONE
         changed = (
             bool(data.records)

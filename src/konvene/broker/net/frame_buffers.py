@@ -82,7 +82,7 @@ class FrameBufferPool:
         return free.pop(index)
 
     def release(self, buffer: bytearray) -> None:
-        """Put a buffer back into the pool, which drops its smallest ones if it exceeds `MAX_FREE_BYTES`."""
+        """Put a buffer back into the pool; drop the smallest buffers above `MAX_FREE_BYTES` in total."""
         insort(self._free, buffer, key=len)
         self._free_bytes += len(buffer)
         while self._free_bytes > MAX_FREE_BYTES:

@@ -295,7 +295,9 @@ class SharePartitionServer:
     # --- acknowledging ---
 
     def acknowledge(self, member_id: str, acks: list[Acknowledged]) -> Deferred[PartitionResult]:
-        """Apply a member's acknowledgements; return a deferred of the result, resolved when it is written."""
+        """Apply a member's acknowledgements; return a deferred of the result.
+
+        It is resolved when the changed delivery state is written."""
         result: Deferred[PartitionResult] = Deferred()
         if not self.loaded:
             result.resolve(self.failed or (Errors.UNKNOWN_TOPIC_OR_PARTITION, None))
@@ -322,7 +324,7 @@ class SharePartitionServer:
     # --- writing ---
 
     def _write_behind(self, change: Change | None) -> None:
-        """Write a change, if there is one, without a request that waits for it."""
+        """Start writing a change of the delivery state, if there is one; no request waits for it."""
         if change is not None:
             self._write(change, None)
 

@@ -363,7 +363,7 @@ class LogCleaner:
         return stats
 
     async def _hand_over(self, partition: Partition, candidate: LogToClean) -> bool:
-        """Hand the segments that a cleaning may replace to the archive; return True if they may be."""
+        """Hand over to the archive what a cleaning may replace; return True if the cleaning may begin."""
         archive, of = self._archive, partition.log
         if not archive.accepts(of):
             return True

@@ -155,7 +155,7 @@ class OfflineCleaner:
         self._directory.close(clean=self._directory.clean and not self.dry_run)
 
     def select(self, targets: list[CleaningTarget]) -> list[tuple[TopicPartition, LogConfig]]:
-        """Return the compacted partitions in `targets` and their configs; all compacted ones if it is empty.
+        """Return the compacted partitions of `targets`, or all compacted ones without targets, with configs.
 
         Raises `NotCompacted` if a target does not exist or is not compacted."""
         selected = []

@@ -386,7 +386,7 @@ class Partitions:
         return self._all.get((topic, index))
 
     def missing_error(self, topic: str, index: int, missing: Errors) -> Errors:
-        """Return the error if `get` returns None: KAFKA_STORAGE_ERROR if it is offline, else `missing`."""
+        """Return the error for a partition without log: KAFKA_STORAGE_ERROR if offline, else `missing`."""
         return Errors.KAFKA_STORAGE_ERROR if (topic, index) in self.offline else missing
 
     def put(self, partition: Partition) -> None:

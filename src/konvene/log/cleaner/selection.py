@@ -54,8 +54,8 @@ class LogToClean(NamedTuple):
 def log_to_clean(log: PartitionLog, cleaned_to: int | None, high_watermark: int, now_ms: int) -> LogToClean:
     """Compute the cleanable part of a log whose last cleaning ended at `cleaned_to`.
 
-    It does not exceed `high_watermark`. Raises `LogOffline` if the log cannot be read and `DamagedLog` if a batch
-    is invalid.
+    That part does not exceed `high_watermark`. Raises `LogOffline` if the log cannot be read and `DamagedLog`
+    if a batch is invalid.
     """
     start, end = log.start_offset, log.end_offset
     dirty = start if cleaned_to is None else cleaned_to
