@@ -62,7 +62,7 @@ class Versions(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """Read Kafka's notation: `3`, `3-5`, `3+`, `none`."""
+        """Parse Kafka's notation of a range of versions: `3`, `3-5`, `3+` or `none`."""
         if text == "none":
             return NEVER
         if text.endswith("+"):

@@ -73,7 +73,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Producer:
-    """The state of one producer id."""
+    """The state of one producer id in a partition: its epoch, last batches and open transaction."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_start")
 

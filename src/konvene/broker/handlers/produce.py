@@ -228,7 +228,7 @@ class _Transaction:
         self.errors: dict[tuple[str, int], int] = {}
 
     def add_errors(self, errors: PartitionErrors) -> None:
-        """Add the coordinator's errors for unverified partitions."""
+        """Store the errors with which the transaction coordinator rejected partitions; ignore NONE."""
         self.errors.update((partition, error) for partition, error in errors.items() if error)
 
     def error_result(self, partition: Partition, key: Key) -> PartitionProduceResponse | None:

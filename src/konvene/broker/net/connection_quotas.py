@@ -50,6 +50,6 @@ class ConnectionQuotas:
 
 
 def _overrides(text: str | None) -> Mapping[str, int]:
-    """Parse `host:count,host:count` to limits by host."""
+    """Parse `max.connections.per.ip.overrides`, such as `host:10,host2:20`; return the limits by host."""
     rows = (part.rpartition(":") for part in (text or "").split(",") if part)
     return {host: int(count) for host, _, count in rows}

@@ -77,7 +77,7 @@ class RequestScheduler:
             requester.decide(frame)
 
     def close(self) -> None:
-        """Run everything that is queued."""
+        """Run all queued requests at once, because the broker stops."""
         while self._queue:
             requester, frame = self._queue.popitem(last=False)
             requester.decide(frame)

@@ -87,7 +87,7 @@ def client_result(answer: Answer | StateAnswer) -> PartitionResult:
 
 
 class DelayedFetch(Protocol):
-    """A fetch that waits for records."""
+    """A ShareFetch request that waits for records of a share partition."""
 
     def try_complete(self) -> None:
         """Complete the fetch if there are enough records now."""

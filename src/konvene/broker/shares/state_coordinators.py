@@ -289,7 +289,7 @@ class ShareCoordinators(Coordinators):
             self._node.meter.share_cut_at[index] = effect.subject
 
     async def close(self) -> None:
-        """Stop serving; waiting requests are rejected."""
+        """Stop the share coordinators; reject waiting requests with COORDINATOR_NOT_AVAILABLE."""
         self._closed = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()

@@ -128,7 +128,7 @@ class Disk(Protocol):
         """
 
     def lock(self, path: str) -> Lock:
-        """Take an exclusive lock or raise `DirectoryLocked`."""
+        """Take an exclusive lock on a file. Raises `DirectoryLocked` if another process holds it."""
 
 
 def replace(disk: Disk, path: str, data: bytes, *, durably: bool = True) -> None:

@@ -38,7 +38,7 @@ class _Node:
 
 
 class NoLock:
-    """A lock without effect: nothing is modified."""
+    """A lock without effect: none is needed, because the disk below is not modified."""
 
     def release(self) -> None:
         """Do nothing."""

@@ -75,7 +75,7 @@ class Finding(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """Result of verifying one partition."""
+    """The result of verifying one partition: what was read, the range of offsets, and the findings."""
 
     folder: Folder
     segments: int
