@@ -250,7 +250,8 @@ class MemoryDisk:
     def _operation(self, kind: str, path: str) -> bool:
         """Count an operation, and raise the fault that `fail` or `cut_power_at` plans for it.
 
-        A planned failure of an append is not raised: True is returned, and the caller fails half-way."""
+        A planned failure of an append is not raised: True is returned, and the caller fails half-way.
+        """
         self.calls += 1
         self._clock += 1
         self.operations.append((kind, path))
