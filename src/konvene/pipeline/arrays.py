@@ -49,7 +49,7 @@ def order_of(key: Ints, keys: int) -> Ints:
 def running_max(key: Ints, values: Ints, start: Ints) -> Ints:
     """Return for each row the largest value before it among the rows of its key, but at least its `start`.
 
-    Rows are sorted by key."""
+    `key`, `values` and `start` have an element per row; rows are sorted by key."""
     heads = np.r_[True, key[1:] != key[:-1]]
     segment = np.cumsum(heads) - 1
     low = min(int(values.min()), int(start.min()))

@@ -244,7 +244,10 @@ class TransactionAdmin:
         self, partitions: Iterable[TopicPartition], *, now_ms: int, max_transaction_timeout_ms: int,
         broker_id: int | None = None,
     ) -> list[HangingTransaction]:  # fmt: skip
-        """Return the hanging transactions of partitions. `now_ms` is compared with timestamps of records."""
+        """Return the hanging transactions of partitions.
+
+        A transaction can hang if its last record is older than `max_transaction_timeout_ms` at `now_ms`.
+        `broker_id` is as in `describe_producers`."""
         states = await self.describe_producers(partitions, broker_id=broker_id)
         candidates = [
             HangingTransaction(tp, producer)

@@ -125,7 +125,10 @@ class TransactionState:
     # what is called
 
     def call(self, name: str) -> None:
-        """Check that a call is allowed. Raises the fatal error, `TransactionFailed` or `OutOfTurn`."""
+        """Check that the method `name` may be called in the current state (`CALLS`).
+
+        Raises the fatal error if there is one, `TransactionFailed` if only an abort is left, else
+        `OutOfTurn`."""
         if self.state in CALLS[name]:
             return
         if self.state is State.FATAL_ERROR and self.error is not None:

@@ -303,7 +303,7 @@ class ShareMachine:
                     self._finish(ack, ack.error or KafkaError(Errors.REQUEST_TIMED_OUT))
 
     def _fail_acknowledgements(self, node: _Node) -> None:
-        """Fail acknowledgements of records of a previous session."""
+        """Fail the queued acknowledgements for this broker, because their session is over."""
         for ack in node.waiting:
             self._finish(ack, KafkaError(Errors.NETWORK_EXCEPTION, "the share session is over"))
         node.waiting = []

@@ -79,7 +79,7 @@ class ShareMember(HeartbeatMember[ShareMembership]):
                 self.partitions = resolved
 
     async def _resolve(self, partitions: Partitions) -> dict[TopicPartition, tuple[Uuid, int]]:
-        """Return those partitions whose topic names are known, with their topic ids."""
+        """Return those partitions whose topic names are known, by name, each with its topic id and number."""
         names = await self._topic_names.resolve(partitions)
         named = {TopicPartition(names[t], p): (t, p) for t, p in partitions if t in names}
         return dict(sorted(named.items()))

@@ -105,7 +105,9 @@ def _note_gaps(
     delivered: list[list[Delivered]], taken: Sequence[AcquiredRecords], found: list[int],
     settled: dict[int, int],
 ) -> None:  # fmt: skip
-    """Add a gap to `settled` for each acquired offset without a record."""
+    """Add a gap to `settled` for each acquired offset that has no record and is not settled yet.
+
+    `delivered` are the decoded records, `taken` the acquired ranges, `found` the records in each."""
     if all(count == row.last_offset - row.first_offset + 1 for row, count in zip(taken, found, strict=True)):
         return
     there = {each.record.offset for batch in delivered for each in batch}

@@ -94,8 +94,8 @@ class StreamsMember(HeartbeatMember[StreamsMembership]):
         """Report the progress of tasks, dormant ones on disk included, and the end offsets of their
         changelogs.
 
-        A member that reports before it joins, even an empty mapping, gets warm-ups before the tasks that it
-        would have to restore."""
+        A member that reports before it joins, even an empty mapping, first gets warm-up tasks for those that
+        it would have to restore."""
         self.membership.report(offsets, end_offsets)
 
     def request_shutdown(self) -> None:

@@ -224,8 +224,8 @@ class StreamsMembership(
         return fields
 
     def _offsets_are_due(self) -> bool:
-        """Return True if offsets are to be sent: the interval is over, or a warm-up is within the acceptable
-        lag."""
+        """Return True if the task offsets are to be sent: the task offset interval is over, or the lag of a
+        warm-up task is acceptable."""
         if self._sent_ms >= self._offsets_sent_ms + self.task_offset_interval_ms:
             return True
         return any(

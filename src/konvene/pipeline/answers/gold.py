@@ -71,7 +71,7 @@ class Gold:
     # --- everything else ---
 
     def rows(self, table: str, groups: Sequence[str] = (), columns: Sequence[str] | None = None) -> list[Row]:
-        """Return the rows of these groups (empty: all groups), with only these columns if given."""
+        """Return the table's rows of these groups (empty: all groups), with only these columns if given."""
         found: list[Row] = []
         wanted = pc.field("group_id").isin(list(groups)) if groups else None
         for batch in self._batches(table, columns, wanted):
@@ -79,7 +79,7 @@ class Gold:
         return found
 
     def rows_by_group(self, table: str, groups: Sequence[str]) -> dict[tuple[str, str], list[Row]]:
-        """Return the rows of these groups, by pairs of cluster and group id."""
+        """Return the table's rows of these groups, by pairs of cluster and group id."""
         found: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for row in self.rows(table, groups):
             found[row["cluster"], row["group_id"]].append(row)

@@ -266,7 +266,7 @@ def _lanes(
 def _side_by_side(owned: Sequence[Row]) -> dict[tuple[str, int, str, int], list[Row]]:
     """Distribute ownership rows over lanes in which they do not overlap.
 
-    Lanes are numbered from 0 within a topic, partition and role; an active unit has lane 0 only."""
+    The keys are topic, partition, role and lane, numbered from 0. An active unit has lane 0 only."""
     found: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
     ends: dict[tuple[str, int, str], list[float]] = defaultdict(list)
     for row in sorted(owned, key=lambda row: row["from_ms"]):
@@ -384,8 +384,9 @@ def _reduced(
 
 
 def _redeliveries(rows: Sequence[Row], low: int, high: int) -> dict[str, object]:
-    """Sum redelivered and archived records over intervals of `stretch_ms`: `sums` has the start of each
-    interval and both sums."""
+    """Sum redelivered and archived records over intervals of equal length.
+
+    Returns the length as `stretch_ms`, and as `sums` the start of each interval with both sums."""
     stretch = max(-(-(high - low) // (POINTS * MINUTE_MS)), 1) * MINUTE_MS
     sums: dict[int, list[int]] = {}
     for row in rows:

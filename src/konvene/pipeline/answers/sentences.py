@@ -265,7 +265,7 @@ def _cost(r: Rebalance, cost: Cost | None) -> str:
 
 
 def note(r: Rebalance) -> str:
-    """Return a remark on the evidence for a sentence; empty if the coordinator recorded the rebalance."""
+    """Return a remark on the evidence for a rebalance; empty if it is `observed`."""
     if r.evidence == "observed":
         return ""
     if r.evidence == "missing":

@@ -186,8 +186,9 @@ def _headers(found: Records) -> pa.Array:
 
 
 def _every(data: Bytes, ends: npt.NDArray[np.int32], step: int, first: int, null: Bools) -> pa.Array:
-    """Return every `step`-th element from `first` on, of the elements that `ends` delimits, as an array of
-    its own."""
+    """Return every `step`-th of the slices of `data` between consecutive `ends`, from number `first` on.
+
+    The result has its own array, with null where the mask `null` is set."""
     if not len(ends):
         return pa.array([], pa.binary())
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
@@ -229,7 +230,9 @@ def _is_text(value: bytes | None) -> bool:
 
 
 def _group_ids(found: Records, typed: Bools) -> pa.Array:
-    """Return the first string of each key, which follows its type; null if the key is too short for one."""
+    """Return the first string of each key, which follows its type.
+
+    It is null if the key is too short for one, or if the mask `typed` is not set."""
     length = int16_at(found.block.data, found.key + 2).astype(np.int64)
     there = typed & (found.key_length >= 4) & (length >= 0) & (length + 4 <= found.key_length)
     return texts(found.block.data, found.key + 4, length, there)[0]

@@ -87,7 +87,7 @@ def _lists(element: Primitive[Any] | type[Struct], values: Sequence[Sequence[Any
 
 
 def _structs(cls: type[Struct], values: Sequence[Any]) -> pa.Array:
-    """Return structs by columns. For an absent struct the fields have defaults, which are masked."""
+    """Convert structs, one per row, to an Arrow column; None becomes a null struct."""
     null = np.fromiter((v is None for v in values), bool, len(values))
     if null.any():
         instead = cls()
@@ -101,12 +101,12 @@ def list_of(
     inner: pa.Array,
     null: Bools,
 ) -> pa.Array:
-    """Return a list array whose elements `inner` are delimited by `ends`."""
+    """Return a list array: list i has `inner[ends[i]:ends[i + 1]]`, and is null where `null` is set."""
     mask = pa.array(null) if null.any() else None
     return pa.ListArray.from_arrays(pa.array(ends), inner, type=pa.list_(_element(element)), mask=mask)
 
 
 def struct_of(cls: type[Struct], made: Sequence[pa.Array], null: Bools | None = None) -> pa.Array:
-    """Return a struct array of these columns."""
+    """Return a struct array whose fields are the columns `made`; a struct is null where `null` is set."""
     mask = None if null is None or not null.any() else pa.array(null)
     return pa.StructArray.from_arrays(list(made), fields=fields(cls), mask=mask)

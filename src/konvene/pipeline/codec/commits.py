@@ -57,8 +57,10 @@ def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
 
 
 def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
-    """Return a mask of the tombstones and the values that have the usual form, and the columns of their
-    fields."""
+    """Return a mask of the rows to decode here, and a column per field of the value, null for tombstones.
+
+    The mask selects tombstones and values of the usual form. `legacy` is as in `decode`; such values have
+    neither leader epoch nor expiry nor topic id, so these columns are left out."""
     data, there = value.data, ~value.null
     version = int16_at(data, value.at)
     known = version == 0 if legacy else (version >= 0) & (version <= 4)

@@ -43,7 +43,7 @@ _KINDS = {
 
 
 class Raw:
-    """A binary Arrow column as positions of its values in its data buffer."""
+    """A binary Arrow column as numpy arrays: the data buffer, and begin and end of each value in it."""
 
     __slots__ = ("at", "data", "end", "null")
 
@@ -200,7 +200,7 @@ def _nullable_struct(
 
 
 def column_of_none(cls: type[Struct]) -> list[pa.Array]:
-    """Return the columns of one struct of defaults, which fill the rows whose struct is null."""
+    """Return columns of length one with the default of each field, to fill the rows whose struct is null."""
     return [column(f, [getattr(cls(), f.name)]) for f in cls.__fields__]
 
 
@@ -236,7 +236,9 @@ def _array(f: Field, version: int, compact: bool, nullable: bool, cursor: _Curso
 
 
 def _run(kind: str, count: Ints, ends: Ints, cursor: _Cursor) -> pa.Array:
-    """Decode an array of fixed-width numbers for each row, at the cursor's position."""
+    """Decode an array of numbers of the type `kind` for each row, at the cursor's position.
+
+    `count` has the length of each row's array, `ends` their running sum."""
     layout, kept = _KINDS[kind]
     width = np.dtype(layout).itemsize
     at = np.repeat(cursor.pos - ends[:-1] * width, count) + np.arange(int(ends[-1])) * width

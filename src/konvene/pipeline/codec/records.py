@@ -285,9 +285,10 @@ def unsigned(data: Bytes, pos: Ints, wrong: Bools) -> Ints:
 def _rest(
     data: Bytes, pos: Ints, many: Ints, first: Bytes, most: int
 ) -> tuple[npt.NDArray[np.uint64], Bools]:
-    """Decode the bytes after the first one of varints at the indices `many`.
+    """Decode the varints of several bytes, which are those at the indices `many` of `pos`.
 
-    Returns the values, and a mask of the invalid ones."""
+    `first` has their first bytes, which were read already; `pos` is advanced over the others. Returns the
+    values, and a mask of the invalid ones, such as those of more than `most` bytes."""
     raw = (first & 0x7F).astype(np.uint64)
     malformed = np.zeros(len(many), bool)
     live = np.arange(len(many))

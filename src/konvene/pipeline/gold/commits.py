@@ -5,10 +5,10 @@ only if that is COMMIT; until then it is kept in memory. Of two commits for a pa
 log wins, even if the marker of the other comes after it, as in Kafka. A tombstone ends a key, whatever is
 pending for it; so does the one that the coordinator writes for an expired commit.
 
-Silver's commits do not contain their transaction: the batches of bronze do. So there are two streams, both in
-log order; of the second one only offset, attributes, producer, timestamp and key are read, and only rows of
-transactional batches. `watch` receives the outcome of each transactional commit when its transaction ends
-(`Ended`).
+Silver's rows do not have the transaction of a commit, but bronze's have the producer of each batch. So two
+streams are read, both in log order: the commits from silver; and from bronze the offset, attributes,
+producer, timestamp and key of records in transactional batches. `watch` receives the outcome of each
+transactional commit when its transaction ends (`Ended`).
 
 The result does not depend on how the streams are cut into batches. State grows with the number of keys in the
 log, not with its length.
@@ -126,10 +126,10 @@ class Effects:
 
 
 class Ended(NamedTuple):
-    """Commits of transactions that ended, as columns; ordered by the end of the transaction, then by their
-    offsets.
+    """A batch of transactional commits whose transactions ended, as columns of the same length.
 
-    The same class reports commits that are pending where the log ends: their `offset` and `ms` are -1."""
+    It is ordered by the offset of the marker that ended the transaction, then by the record's own. At the end
+    of the log, one more batch has the commits that are still pending; their `offset` and `ms` are -1."""
 
     rows: pa.Table
     """Rows of silver with these commits."""
@@ -141,7 +141,7 @@ class Ended(NamedTuple):
     ms: Ints
     """Timestamp of the marker."""
     counted: Bools
-    """Whether the group's offset was the committed one after the marker, as no later commit won."""
+    """Whether the commit became the group's committed offset: not if it was aborted or a later one won."""
 
 
 class _Marks(NamedTuple):
@@ -242,7 +242,7 @@ _NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 class _MarkReader:
-    """A reader of transactional rows up to an offset; it holds rows beyond that until they are requested."""
+    """A reader that returns transactional rows up to a given offset; rows beyond it wait for a later call."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
@@ -305,9 +305,10 @@ class _EndedCommits(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Rows that take effect at the same call, each with its position and time.
+    """Commits and tombstones to which one call of `_State.take` gives effect, as columns.
 
-    `late` rows are commits of transactions: rows with larger offsets may have taken effect already."""
+    `position` and `ms` are the offset and time at which each takes effect: its own, or those of the marker.
+    `late` means that they are commits of transactions, which rows with larger offsets may precede."""
 
     rows: pa.Table
     key: Ints
@@ -326,9 +327,9 @@ class _State:
     waiting: _Waiting | None = None
 
     def take(self, rows: pa.Table | None, marks: _Marks) -> Iterator[Effects]:
-        """Yield what takes effect between the last row of the previous call and that of `rows`.
+        """Yield what takes effect after the last row of the previous call, up to the last of `rows`.
 
-        `marks` are the transactional rows up to there. At the end of the log `rows` is None."""
+        `marks` are the transactional rows of that range. At the end of the log `rows` is None."""
         parts: list[_Part] = []
         if rows is not None:
             self.cluster = rows["cluster"][0].as_py()
@@ -407,7 +408,7 @@ class _State:
         return Effects(self.cluster, self.keys, key, offset, ms, tombstone, log_offset, rows)
 
     def _winning(self, key: Ints, log_offset: Ints) -> Bools:
-        """Return a mask of the effects that no effect on the same key with a larger offset precedes."""
+        """Return a mask of the effects that win: those with a larger offset than all before on their key."""
         by_key = order_of(key, len(self.keys.all))
         keys, offsets = key[by_key], log_offset[by_key]
         before = running_max(keys, offsets, self.last[keys])
@@ -427,7 +428,7 @@ def _ended_commits(over: _EndedCommits, took_effect: Ints) -> Ended:
 
 
 def _last_of_its_end(over: _EndedCommits, offsets: Ints) -> Bools:
-    """Return a mask that selects, of several commits for a key that one marker ended, the last one."""
+    """Return a mask of the last commit for each key among those of one transaction."""
     by_key = np.lexsort((offsets, over.offset, over.held.key))
     key, offset = over.held.key[by_key], over.offset[by_key]
     last = np.empty(len(offsets), np.bool_)

@@ -53,7 +53,7 @@ class _Record(NamedTuple):
 
 @dataclass(slots=True)
 class _Minute:
-    """The minute of a share partition to which its last record belongs."""
+    """The current minute of a share partition: that of its last record, with the totals before it."""
 
     minute_ms: int
     before: Counts

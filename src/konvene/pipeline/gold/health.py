@@ -10,10 +10,10 @@ The formulas:
     state             that of the rebalance which began last, if it is over; else its current phase
     storm             at some moment of the minute five rebalances had begun within ten minutes
     unavailable_pct   100 * time without owner / (units * length of the minute)
-    stuck_member_id   of the members that had not converged in any rebalance of the minute, while there was
-                      always one in progress: the member that most others waited for, then the first
-                      by id
-    score             100 - ceil(40 * unavailable_pct / 100) - 30 storm - 20 stuck - 10 more than one an hour
+    stuck_member_id   the member that converged in no rebalance of the minute, while there was always one in
+                      progress; of several, the one that most members waited for, then the first by id
+    score             100 - ceil(40 * unavailable_pct / 100) - 30 if storm - 20 if stuck
+                      - 10 if more than one rebalance began within the last hour
 
 A rebalance triggered by a warm-up that caught up continues an earlier one: it does not count for storm and
 score. Units are those that members had when the last rebalance was over, or those without owner if they are
@@ -260,8 +260,9 @@ class _Ends:
 
 
 class _Open(Generic[_Interval]):
-    """Those of some intervals, sorted by start, that overlap a minute; minutes are queried in ascending
-    order."""
+    """Intervals, sorted by start; `within` returns those that overlap a minute.
+
+    Minutes must be queried in ascending order."""
 
     def __init__(self, intervals: Sequence[_Interval]) -> None:
         self._intervals: Sequence[_Interval] = intervals
@@ -280,7 +281,9 @@ class _Open(Generic[_Interval]):
 
 
 def _state(kind: str, latest: _Run | None, over: _Run | None, end_ms: int) -> tuple[str, int]:
-    """Return the state of a group at the end of a minute, and its number of members then."""
+    """Return the state of a group at the end of a minute, and its number of members then.
+
+    `kind` is the group's type, `latest` the rebalance that began last, `over` the last one that is over."""
     if latest is None:
         return "Unknown", 0
     if latest.ended and latest.over_ms < end_ms:

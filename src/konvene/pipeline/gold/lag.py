@@ -55,12 +55,13 @@ EVIDENCE = pa.array(["observed", "inferred", "missing"], pa.string())
 
 _FIELDS = MINUTE, OFFSET, MS, COMMITS, LIFE, LOST = range(6)
 """The fields of a minute of a key: its start, the last committed offset and its time, the number of commits,
-the number of tombstones before the last one, and whether some of them may be lost."""
+the number of tombstones before the last one, and whether some commits of the minute may be lost."""
 
 
 class _Rows(NamedTuple):
-    """Minutes of keys, which become rows when the log ends are joined; row `i` of `fields` is the i-th of
-    `_FIELDS`."""
+    """Minutes in which a key was committed, one per element; with the log ends they become rows of `lag`.
+
+    `fields[i]` has the i-th of `_FIELDS` for all of them."""
 
     key: Ints
     fields: Ints
@@ -96,7 +97,7 @@ def lag_rows(
 
 
 class _Minutes:
-    """The latest minute of each key, which later commits may still extend, and the row before it."""
+    """Combines commits into minutes: holds the latest minute of each key, which later commits may extend."""
 
     def __init__(self, compacted: Sequence[tuple[int, int]]) -> None:
         self._compacted = np.array(sorted(compacted), np.int64).reshape(-1, 2)

@@ -126,7 +126,9 @@ def load(task: Task) -> StoredState | None:
 
 
 def before_last(groups: Sequence[DataFile]) -> int:
-    """Return the number of files before the last one; 0 if one of them overlaps it."""
+    """Return how many of these files can be read before storing the state: all but the last.
+
+    Returns 0 if the offsets of another one reach into the last."""
     count = max(len(groups) - 1, 0)
     return count if all(file.last_offset < groups[-1].first_offset for file in groups[:count]) else 0
 
@@ -144,7 +146,7 @@ def _can_resume(task: Task, state: StoredState) -> bool:
 
 
 def _commits_before(task: Task, end: int) -> list[str]:
-    """Return the paths of the commit files with offsets up to `end`, in which offsets were looked up."""
+    """Return the paths of the files of commits that begin at or before the offset `end`."""
     return [file.path for file in task.inputs["commits"] if file.first_offset <= end]
 
 

@@ -248,7 +248,9 @@ def _of(
 
 
 def _until_ms(task: Task, known: StoredState | None) -> int | None:
-    """Return the last time in the log, from Parquet column statistics."""
+    """Return the largest timestamp in the log, from Parquet column statistics; None if it has none.
+
+    Files that the stored state `known` covers are not read again."""
     times = [] if known is None or known.until_ms is None else [known.until_ms]
     for file in task.inputs["times"]:
         if known is not None and file.path in known.times:

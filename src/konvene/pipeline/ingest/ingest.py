@@ -100,11 +100,11 @@ def ingest(
 def take(
     warehouse: Warehouse, parts: Sequence[Slice], engine: Engine, paths: Sequence[str] = (), cluster: str = ""
 ) -> Report:
-    """Ingest these parts of logs, or what the warehouse does not have of them.
+    """Ingest the offsets of these parts that the warehouse does not have; other copies are not searched.
 
-    For callers that know what is new, such as a stream. `paths` contain the logs' folders, which name topics.
-    Raises `Replaced`, without effect, if a file was replaced since the part was planned, and `Conflict` if
-    another process is writing to the warehouse."""
+    For callers that have planned what to read, such as a stream. `paths` are searched for topic names only;
+    `cluster` is as in `ingest`. Raises `Replaced`, without effect, if a segment was replaced since it was
+    planned, and `Conflict` if another process is writing to the warehouse."""
     with warehouse.writing():
         return _Ingest(warehouse, engine, None, Watched("ingest", None), TASK_BYTES).take(
             parts, paths, cluster
@@ -112,7 +112,7 @@ def take(
 
 
 class _Job(NamedTuple):
-    """A task, the range that it is a part of, and the fingerprint of its segment."""
+    """A task to run, the range of offsets that it covers a part of, and the fingerprint of its segment."""
 
     chunk: Chunk
     whole: Range
@@ -190,9 +190,9 @@ class _Ingest:
         return self._commit(started_ms, tables_row)
 
     def _same_tables(self) -> dict[str, object]:
-        """Return the ledger's entry about tables, or nothing if it has one already.
+        """Return the entry to add to the ledger: the tables of the warehouse; empty if it is there already.
 
-        Raises `WrongTables` if that differs, or for an unknown table."""
+        Raises `WrongTables` if the entry there differs, or for an unknown table."""
         tables_row = None if self.tables is None else sorted(self.tables)
         unknown = sorted(
             (self.tables or frozenset()) - TABLES.keys() - {each.name for each in TYPED.values()}

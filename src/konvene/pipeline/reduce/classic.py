@@ -115,7 +115,9 @@ def _emit_skipped(
     at: Position,
     put: Put,
 ) -> None:
-    """Emit rows for the generations before this record that left none; without `row`, also for its own."""
+    """Emit rows of `rebalance` for the generations between the tracker's last one and this record's.
+
+    They left no record. If no rebalance was found in this record (`row` is None), its own is among them."""
     known = now.generation if row is None else row.epoch - 1
     unwritten = audit.unwritten(track.group_id, at.ms)
     is_behind = track.epoch > known > 0 and row is None  # It was deleted and created again.

@@ -39,7 +39,9 @@ _last_offset = attrgetter("last_offset")
 
 @dataclass(slots=True)
 class Counts:
-    """Totals of deliveries and of their results; a record counts each time."""
+    """Totals of deliveries, and of records that reached a delivery state.
+
+    A record that is delivered again, or reaches a state again, counts again."""
 
     delivered: int = 0
     redelivered: int = 0
@@ -76,7 +78,8 @@ class Counts:
 
 
 class InFlight(NamedTuple):
-    """Numbers of offsets from a state's start offset on, by what the state has about them."""
+    """Figures about the records in flight of a share partition: those from the start offset on that are, as
+    far as its state shows, neither acknowledged nor archived."""
 
     available: int
     """Records that were delivered and can be again."""

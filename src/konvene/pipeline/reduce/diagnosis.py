@@ -15,8 +15,9 @@ A cause is excluded if it is impossible, provided that one clock wrote all times
     rebalance-timeout   for a classic group only if the rebalance can have lasted as long as the shortest
                         rebalance timeout of its members, and the member was not static; for the other groups
                         only if the member had to revoke units, or speaks the classic protocol, for that long
-    sync-timeout        only for members of the classic protocol, after the same time; for a classic group not
-                        after more than four times the longest rebalance timeout of its members
+    sync-timeout        only for members of the classic protocol, once the rebalance timeout above has
+                        passed; for a classic group not after more than four times the longest rebalance
+                        timeout of its members
 
 Timers may be late and are never early, so only lower bounds are used, except for the last rule: a generation
 waits once for its members' SyncGroup, from its start, and the rebalance after it lasts as long at most.

@@ -274,8 +274,9 @@ def _departure_causes(track: GroupTracker, member: Member, at: Position) -> str:
 
 
 def _unconverged(track: GroupTracker, group: Group) -> list[MemberIdentity]:
-    """Return the members that have not reached their target; none if they are more than
-    `MAX_UNCONVERGED_REPORTED`."""
+    """Return the members of the rebalance in progress that have not reached their target, without new ones.
+
+    Returns none if the target is not computed yet, or for more than `MAX_UNCONVERGED_REPORTED`."""
     rebalance = track.open
     if rebalance is None or rebalance.target_ms is None or len(group.behind) > MAX_UNCONVERGED_REPORTED:
         return []

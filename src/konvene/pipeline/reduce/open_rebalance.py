@@ -48,7 +48,7 @@ _NO_CAUSE: CauseRow = {
 
 @dataclass(slots=True)
 class MemberProgress:
-    """A member's progress in a rebalance."""
+    """A member's part in a rebalance: the states that it was in, and the members that it waited for."""
 
     identity: MemberIdentity
     states: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class MemberProgress:
 
 @dataclass(slots=True)
 class OpenRebalance:
-    """A rebalance in progress."""
+    """A rebalance in progress: its causes, times, and the progress of its members."""
 
     group_type: str
     from_epoch: int
@@ -193,7 +193,10 @@ def _shared(
 def rebalance_row(
     log: LogPartition, group_id: str, rebalance: OpenRebalance, end: End, counts: Counts, evidence: str
 ) -> Row:
-    """Return a row of `rebalance`."""
+    """Return the row of the table `rebalance` for this rebalance.
+
+    `end` has its last state and its end, `counts` the units that moved, `evidence` how its times are
+    known."""
     first = rebalance.diagnosis.causes[0] if rebalance.diagnosis.causes else _NO_CAUSE
     duration_ms = None if rebalance.start_ms is None or end.ms is None else end.ms - rebalance.start_ms
     return (

@@ -4,10 +4,10 @@ A unit is a partition of a topic or a task, in a role. An active unit has one ow
 and warm-up tasks) and shared units (partitions of a share group) may have several. A unit that a member has
 to revoke is still its own until the log records the revocation.
 
-`changed` has the previous owner of every unit that changed hands since the last reset; a unit that changed
-back is not in it. The moves of a rebalance are counted from it, so a rebalance costs no more than what it
-changes. For a unit without an owner `previous_owners` has the last one. `copied` has the same for copies and
-shared units, for each holder.
+The moves of a rebalance are counted from three mappings, so that it costs no more than what it changes.
+`changed` has, for every active unit that changed hands since the last reset, the owner at that reset; a unit
+that changed back is not in it. For units without an owner at the reset that have one again, `previous_owners`
+has the last owner before. `copied` has the copies and the holders of shared units that came or went.
 
 A gap begins when an active unit loses its owner, or a shared one its last holder, and is reported when it has
 an owner again at a later time. Gaps that are open when a group is stable are forgotten: their units are not
@@ -66,7 +66,7 @@ class RebalanceRef(NamedTuple):
 
 @dataclass(slots=True)
 class Gap:
-    """A unit without an owner."""
+    """The interval in which a unit has no owner: when it began, the owner until then, and the cause."""
 
     owner: MemberIdentity
     """The last owner."""
@@ -100,7 +100,7 @@ class Ownership:
     changed: dict[Unit, str | None] = field(default_factory=dict)
     """For each unit that changed hands since the last reset, its owner then; None if it had none."""
     previous_owners: dict[Unit, str] = field(default_factory=dict)
-    """For units that had no owner and have one now: the last owner before."""
+    """For units without an owner at the last reset that have one now: the last owner before."""
     copied: dict[tuple[Unit, str], bool] = field(default_factory=dict)
     """Copies and holders of shared units that came or went, with whether they existed before."""
     released_shared: dict[Unit, int] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Ownership:
         return before
 
     def lose(self, unit: Unit, identity: MemberIdentity) -> Tenure | None:
-        """Take a unit from a member and return its tenure; None if the unit belongs to another one by now."""
+        """Take a unit from a member and return its tenure; None if that member does not own it."""
         if unit[2] != ACTIVE:
             key = (unit, identity.member_key)
             copy = self.copies.get(key)
@@ -155,7 +155,7 @@ class Ownership:
         return tenure
 
     def has(self, unit: Unit, tenure: Tenure) -> bool:
-        """Return True if the unit has an owner; for a copy or a shared unit, if that member has it."""
+        """Return True if an active unit has an owner, or if the tenure's member has a copy or shared unit."""
         return unit in self.owners if unit[2] == ACTIVE else (unit, tenure.identity.member_key) in self.copies
 
     def units_of(self, identity: MemberIdentity) -> list[Unit]:
@@ -191,7 +191,7 @@ class Ownership:
         _step(self.counts, member_key, step)
 
     def has_reader(self, unit: Unit) -> bool:
-        """Return True if any member owns the unit in a role that reads it."""
+        """Return True if the unit is active or shared and a member owns it; copies are not read."""
         return unit in self.owners or unit in self.holders
 
     def rename(self, old: MemberIdentity, new: MemberIdentity) -> None:
@@ -219,10 +219,10 @@ class Ownership:
         epoch: int,
         stretch: int = NOT_KNOWN,
     ) -> Row:
-        """Return a row of `ownership`.
+        """Return the row of `ownership` for a tenure that ended at `end`, in the epoch `epoch`.
 
-        Without `end` the member still owns the unit, and `stretch` is the log's current one
-        (`Position.stretch`)."""
+        Without `end` the member owned the unit until the end of the log, whose `Position.stretch` is
+        `stretch`."""
         identity = tenure.identity
         sure = tenure.at.whole and (stretch if end is None else end.stretch) == tenure.at.stretch
         return (
@@ -233,8 +233,9 @@ class Ownership:
         )  # fmt: skip
 
     def gap_row(self, log: LogPartition, unit: Unit, gap: Gap, end: Position | None, to: str | None) -> Row:
-        """Return a row of `unavailability`; `to` is the id of the next owner. Without `end` the gap is still
-        open."""
+        """Return the row of `unavailability` for a gap that ended at `end`; without `end` it is still open.
+
+        `to` is the member id of the next owner."""
         sure = gap.at.whole and (end is None or end.stretch == gap.at.stretch)
         rebalance = gap.rebalance or RebalanceRef()
         sure = sure and rebalance.is_sure

@@ -318,8 +318,7 @@ class PartitionReducer:
         track.group_type = group_type
 
     def _detect_batch(self) -> None:
-        """Count a new batch if the history is in another one, and drop the trackers of groups that ended
-        before it."""
+        """If the record begins a new batch, count it and drop the trackers of groups that ended before it."""
         if self._history.begins == self._begins:
             return
         self._begins = self._history.begins

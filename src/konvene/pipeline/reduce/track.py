@@ -171,8 +171,9 @@ class GroupTracker:
     # --- batches and gaps in the log ---
 
     def begin_batch(self, batch: int) -> None:
-        """Begin a batch with a record of this group; units released in its previous batch get their
-        rebalance."""
+        """Begin a batch that has a record of this group.
+
+        The gaps of members that departed in its previous batch are attributed to the last rebalance."""
         self.batch = batch
         self.size = len(self.present)
         if self.released:
@@ -285,7 +286,7 @@ class GroupTracker:
         self._attribute_gaps()
 
     def _attribute_gaps(self) -> None:
-        """Attribute the gaps of members that departed in this batch to the last rebalance."""
+        """Attribute the gaps in units of members that departed in the batch to the last rebalance."""
         self.ownership.attribute_gaps((unit for unit, _ in self.released), self.last)
         self.released.clear()
 

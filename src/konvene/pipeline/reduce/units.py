@@ -139,8 +139,9 @@ def owners_of_missing(group: ConsumerGroup | StreamsGroup, member_id: str) -> It
 
 
 def _on_its_process(group: StreamsGroup, process_id: str, subtopology: str, partition: int) -> Iterator[str]:
-    """Yield the members of this process that own the task in any role; no other member of it may have it
-    then."""
+    """Yield the members of this process that own the task in any role.
+
+    While one does, no other member of the process may get the task."""
     owner = group.active.get(subtopology, {}).get(partition)
     holders = [] if owner is None else [owner]
     for copies in (group.standby, group.warmup):

@@ -9,8 +9,8 @@ Nothing here opens a log for writing or takes its lock. A broker may be writing,
 may delete files meanwhile: sizes are taken once, and readers must handle deleted files.
 
 A directory of node -1 is cleaned by no broker: an archive of finished segments, or the spool of a live
-cluster. Its copies come first, since others may have lost records; and they are listed last, since a segment
-that a broker replaces meanwhile was put there before.
+cluster. Its copies come first in the result, since others may have lost records. But its files are listed
+after those of the brokers: a segment that a broker replaced in between is in the archive by then.
 
 Partitions that are being deleted (`-delete`), not yet in use (`-future`) or disowned (`-stray`) are skipped.
 """

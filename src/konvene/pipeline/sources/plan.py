@@ -123,7 +123,9 @@ class Files:
         return {of: sorted(found[of], key=lambda part: (part[1].first, part[0].path)) for of in sorted(found)}
 
     def _extent(self, segment: Segment, behind: int | None) -> Extent | None:
-        """Return the extent of a segment, cached until the file grows."""
+        """Return the extent of a segment, cached until the file grows; None if it has none or was deleted.
+
+        `behind` is the base offset of the segment after it, if there is one."""
         known = self._extents.get((segment.path, segment.size, behind))
         if known is not None:
             return known

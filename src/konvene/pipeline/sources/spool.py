@@ -194,7 +194,9 @@ class _Segment:
         self._count(header)
 
     def recover(self, *, whole: bool) -> bool:
-        """Truncate the file after its last valid batch; return False if it has none."""
+        """Truncate the file after its last valid batch; return False if it has none.
+
+        `whole` means that the file has whole batches, whose checksums are verified, and not only headers."""
         with self.path.open("r+b") as file:
             length = os.fstat(file.fileno()).st_size
             while self.size < length:

@@ -200,7 +200,10 @@ class Warehouse:
         ledger: Mapping[str, object] | None = None,
         run: Mapping[str, object] | None = None,
     ) -> int:
-        """Commit a step and return its number. Raises `Conflict` if another step was committed first."""
+        """Commit a step and return the number of its manifest.
+
+        `ledger` has the entries to set, `run` the row of `pipeline_run`. Raises `Conflict` if another step
+        was committed first."""
         number = self.snapshot.number + 1
         new = sorted(added, key=lambda f: f.path)
         deleted = sorted({f if isinstance(f, str) else f.path for f in removed} - {f.path for f in new})
