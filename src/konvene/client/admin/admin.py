@@ -88,7 +88,7 @@ CONFIG_SOURCES = {
 
 
 class ConfigSynonym(NamedTuple):
-    """A config that another one falls back to, such as the broker's default of a topic config."""
+    """A level that defines a value for a config: the config's name, value and source at that level."""
 
     name: str
     value: str | None
@@ -246,7 +246,7 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
         )
 
     async def list_config_resources(self, resource_type: int) -> list[str]:
-        """Return the names of the resources of a type that have settings; they need not exist otherwise.
+        """Return the names of the resources of a type that have settings, even of groups that do not exist.
 
         Returns an empty list if the broker lacks ListConfigResources v1."""
         connection = await self.cluster.any_node()

@@ -55,7 +55,7 @@ class StreamsMemberDescription(NamedTuple):
 
 
 class NodeKind(IntEnum):
-    """Node types of StreamsGroupTopologyDescriptionUpdate."""
+    """Types of processor nodes, by their number in StreamsGroupTopologyDescriptionUpdate."""
 
     SOURCE = 1
     PROCESSOR = 2
@@ -95,7 +95,7 @@ class TopologyDescription(NamedTuple):
 
 
 class DescriptionStatus(IntEnum):
-    """Availability of the description of a topology."""
+    """Whether a group's description contains the processors of its topology, and if not, why."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1

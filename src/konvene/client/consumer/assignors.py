@@ -35,7 +35,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 class Assignor(NamedTuple):
-    """An assignor under its protocol name, which all members of a group have in common."""
+    """A client-side assignor, with the protocol name by which the members of a group agree on it."""
 
     name: str
     assign: Callable[[Topics, Members], Assignment]
@@ -204,9 +204,9 @@ def _move_one(
     order: list[str], rank: Mapping[str, int], consumers: Mapping[str, list[str]],
     held: dict[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> bool:  # fmt: skip
-    """Move one partition from a member to one with at least two less, through other members if needed.
+    """Balance by one step: a member gives up a partition, and one that had at least two less gains one.
 
-    Returns False if no such move exists."""
+    Other members pass partitions on between them if needed. Returns False if no such step exists."""
     least = min(map(len, held.values()), default=0)
     for giver in sorted(order, key=lambda m: (-len(held[m]), rank[m])):
         if len(held[giver]) < least + 2:
@@ -224,9 +224,10 @@ def _cheapest_moves(
     giver: str, rank: Mapping[str, int], consumers: Mapping[str, list[str]],
     held: Mapping[str, set[TopicPartition]], owner: Mapping[TopicPartition, str],
 ) -> list[tuple[str, str, TopicPartition]]:  # fmt: skip
-    """Return the cheapest moves that end at a member with at least two partitions less than `giver`.
+    """Return the cheapest chain of moves from `giver` to a member with at least two partitions less.
 
-    A move costs one more if it takes a partition from its previous owner."""
+    A move is (source, target, partition). It costs 2, one more if it takes the partition from its previous
+    owner, and one less if it returns the partition there."""
     most = len(held[giver])
     best: dict[str, tuple[int, list[tuple[str, str, TopicPartition]]]] = {giver: (0, [])}
     heap: list[tuple[int, int, int, str]] = [(0, 0, rank[giver], giver)]

@@ -69,7 +69,7 @@ class Consumed(NamedTuple):
 class _Ready(NamedTuple):
     """Fetched records of one partition that `poll` has not returned yet.
 
-    `position` is the offset that was fetched, `following` the next offset to fetch."""
+    `position` is the offset from which they were fetched, `following` the next offset to fetch."""
 
     partition: TopicPartition
     position: int
@@ -398,7 +398,7 @@ class Consumer(AsyncCloseable):
         """Commit changed positions. An error of a rebalance or connection is ignored, as a later commit
         follows.
 
-        Unless `at_once`, the commit waits for a newer member epoch after STALE_MEMBER_EPOCH."""
+        With `at_once` there is one attempt; otherwise STALE_MEMBER_EPOCH is retried as in `commit`."""
         moved = {
             tp: self.positions[tp]
             for tp in self.assignment

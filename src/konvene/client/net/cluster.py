@@ -221,7 +221,8 @@ class Cluster:
         return await self.connection(node.host, node.port, lane)
 
     async def any_node(self) -> Connection:
-        """Return a connection to any available broker: those of the metadata, then the bootstrap servers."""
+        """Return a connection to any available broker: open ones first, then new ones to the brokers of the
+        metadata, then to the bootstrap servers."""
         known = [(n.host, n.port) for n in self.metadata.nodes.values()]
         connected = [(host, port) for host, port, lane in self._connections if lane is None]
         places = list(dict.fromkeys([*connected, *known, *self.bootstrap]))

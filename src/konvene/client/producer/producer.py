@@ -277,7 +277,7 @@ class Producer:
         return self.cluster.patience(timeout_ms or self.delivery_timeout_ms)
 
     async def _prepare(self, partitions: Collection[TopicPartition]) -> None:
-        """Hook before each round of requests; an exception is the error of the round."""
+        """Hook before each round of requests; if it raises, the round fails with that error."""
 
     def _version(self, connection: Connection) -> int:
         return connection.version_of(BY_NAME["Produce"].key)

@@ -66,7 +66,7 @@ NOT_HELD = "The record cannot be acknowledged."
 
 
 class Acknowledgement:
-    """Acknowledgements of one partition with their result."""
+    """Acknowledgements of records of one partition that were queued together, and their common result."""
 
     __slots__ = ("deadline_ms", "error", "is_done", "node", "types", "unit")
 

@@ -238,7 +238,7 @@ def _lanes(
 ) -> tuple[list[str], list[_Lane], int]:
     """Return the names of members, a lane for each partition or task, and the number of lanes left out.
 
-    A unit with several owners at a time has several lanes."""
+    A unit with several owners at a time has several lanes. `low` and `high` are the times of both ends."""
     by_unit = _side_by_side(owned)
     gaps_by_unit: dict[tuple[str, int, str, int], list[Row]] = defaultdict(list)
     for row in gaps:

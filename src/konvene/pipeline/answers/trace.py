@@ -66,7 +66,7 @@ class MemberTrace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebalanceTrace:
-    """What the log records about one rebalance."""
+    """The trace of one rebalance: its sentence, its steps in order, and the part of each member."""
 
     rebalance: Rebalance
     title: str
@@ -202,8 +202,9 @@ def _ownership_steps(
 def _without_role_changes(
     changes: Mapping[tuple[int, str], list[Row]], others: Mapping[tuple[int, str], list[Row]]
 ) -> dict[tuple[int, str], list[Row]]:
-    """Return `changes` without tasks that `others` has for the same time and member: only their role
-    changed."""
+    """Return `changes` without the tasks that `others` has for the same time and member.
+
+    With gains in one and losses in the other, only the role of such a task changed."""
     found = {}
     for at, rows in changes.items():
         also = {(row["topic"], row["partition"]) for row in others.get(at, ())}

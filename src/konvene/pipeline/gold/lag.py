@@ -215,7 +215,7 @@ def _advanced(rows: Ints, before: Ints) -> Ints:
 
 
 class Stretches(NamedTuple):
-    """The stretches of one partition's log as columns, sorted by offset.
+    """The rows of `log_end` of one partition as columns, sorted by offset; each is a stretch of batches.
 
     `over_ms` is the time at which a stretch and all before it are over; it never decreases."""
 

@@ -205,7 +205,7 @@ def _names(task: Task) -> Iterator[tuple[str, str]]:
 
 
 def _health(task: Task, files: list[DataFile], until_ms: int | None) -> list[DataFile]:
-    """Write `group_health` from the files that were just written, a few groups at a time."""
+    """Write `group_health` from the gold files that the task has just written, some groups at a time."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         for first, last in _some_groups(task, files):

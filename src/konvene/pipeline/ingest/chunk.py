@@ -57,8 +57,8 @@ class Chunk(NamedTuple):
     tables: frozenset[str] | None = None
     """Write only these tables; None for all."""
     known: tuple[str, ...] | None = None
-    """Bronze files with some of the offsets already, which are left out. None if all of them are known to be
-    new."""
+    """Paths of bronze files that may have some of the offsets: these are not written again. None if all
+    offsets are known to be new."""
     pieces: tuple[Range, ...] = ()
     """Existing spans within the range, which are kept apart in the result; empty for the range as a whole."""
     servers: str = ""
@@ -307,7 +307,7 @@ def _mapped(split: Split) -> memoryview:
 
 
 def _known_offsets(task: Chunk) -> Ints | None:
-    """Return the offsets of the range that bronze already has."""
+    """Return the offsets of the range that bronze already has; None if all of the range are new."""
     if task.known is None:
         return None
     return np.concatenate([*_offsets(task), np.empty(0, np.int64)])

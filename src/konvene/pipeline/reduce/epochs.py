@@ -178,7 +178,7 @@ def members_waited_for(group: ConsumerGroup | StreamsGroup, member_id: str) -> I
 
 
 def apply_target(track: GroupTracker, group: Group, at: Position) -> None:
-    """Record when the target assignment of an epoch was computed."""
+    """Record when the target of the rebalance in progress was computed, if the group now has it."""
     rebalance = track.open
     if rebalance is not None and rebalance.target_ms is None and group.assignment_epoch == rebalance.epoch:
         rebalance.target_ms = at.ms

@@ -313,9 +313,9 @@ class GroupTracker:
             self.ownership.lose(unit, tenure.identity)
 
     def close(self, end: End, at: Position, put: Put, evidence: str = OBSERVED) -> None:
-        """End the rebalance in progress and emit its rows.
+        """End the rebalance in progress and emit its rows, if its start is known.
 
-        `evidence` is that of the rows about members."""
+        `evidence` is that of its rows of `rebalance_member`."""
         rebalance, self.open = self.open, None
         if rebalance is not None:
             rebalance.last_offset = at.offset
@@ -329,9 +329,9 @@ class GroupTracker:
                 self.ownership.detach_gaps()
 
     def emit(self, rebalance: OpenRebalance, end: End, put: Put, evidence: str = OBSERVED) -> None:
-        """Emit the rows of a rebalance.
+        """Emit the row of `rebalance` for a rebalance, and its rows of `rebalance_member`.
 
-        `evidence` is that of the rows about members."""
+        `evidence` is that of the latter, unless the rebalance's own is missing."""
         counts = count_changes(self.ownership)
         if self.is_first and rebalance.group_type == "classic" and counts.added:
             rebalance.diagnosis = rebalance.diagnosis._replace(
