@@ -1,4 +1,4 @@
-"""Admin methods for groups of every type and for committed offsets, which `Admin` inherits.
+"""Admin methods for groups and committed offsets, which `Admin` inherits.
 
 Groups of every type are listed. Classic and consumer groups are described with their members, as Kafka's
 tools do: ConsumerGroupDescribe first, DescribeGroups for a group that it does not find. A method for several

@@ -128,7 +128,7 @@ class Consumer(AsyncCloseable):
         self, topics: Iterable[str] = (), *, regex: str | None = None, on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
     ) -> None:  # fmt: skip
-        """Join the group with these topics and those whose whole names match `regex`; `poll` joins.
+        """Subscribe to these topics and those whose whole names match `regex`; `poll` joins the group.
 
         `regex` is an RE2 expression that the coordinator resolves, and needs the consumer protocol. With that
         protocol another call changes the subscription. Raises `Misconfigured` without a group."""

@@ -46,7 +46,7 @@ V = TypeVar("V")
 
 
 class ConsumerSettings(NamedTuple):
-    """Parsed consumer properties."""
+    """Consumer properties as arguments of `Consumer`, with the names of properties that this client lacks."""
 
     group_id: str | None
     client_id: str

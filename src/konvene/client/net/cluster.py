@@ -340,10 +340,10 @@ class Cluster:
         return self.metadata
 
     async def topic(self, name: str, *, timeout_ms: int | None = None, create: bool = False) -> Topic:
-        """Return a topic whose partitions all have leaders, from the metadata or requested.
+        """Return a topic from the metadata; request it if it is not there or a partition has no leader.
 
-        `create` lets the broker create it. Raises `KafkaError` if it does not exist, or if a leader is still
-        missing when the call times out."""
+        All partitions of the result have leaders. `create` lets the broker create the topic. Raises
+        `KafkaError` if it does not exist, or if a leader is still missing when the call times out."""
         known = self.metadata.topics.get(name)
         patience = self.patience(timeout_ms)
         while True:

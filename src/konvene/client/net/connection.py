@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
 
     def speaks(self, api_key: int, version: int | None = None) -> bool:
-        """Return True if broker and client have a common version of the API, or if both have `version`."""
+        """Return True if broker and client have a common version of the API; given `version`, that one."""
         theirs = self.versions.get(api_key)
         if theirs is None or api_key not in API_KEYS:
             return False

@@ -29,7 +29,8 @@ _MOST = 2**31 - 1
 
 
 class ShareSettings(NamedTuple):
-    """Parsed share consumer properties."""
+    """Share consumer properties as arguments of `ShareConsumer`, with the names of those that this client
+    lacks."""
 
     group_id: str | None
     client_id: str

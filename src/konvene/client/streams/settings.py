@@ -39,7 +39,7 @@ class StreamsMemberSettings(NamedTuple):
 
 
 class StreamsSettings(NamedTuple):
-    """The properties of an application, parsed."""
+    """The properties of a Kafka Streams application, as settings of a client and of its group member."""
 
     application_id: str
     """`application.id`: the group id."""

@@ -118,7 +118,7 @@ def delivery_rows(
 
 
 def _apply(partition: _Partition, record: _Record, progress: _Progress) -> None:
-    """Apply a record to its partition and minute."""
+    """Apply a record to its share partition; if it begins a new minute, pass the last one to `progress`."""
     history, minute = partition.history, partition.minute
     begins_ms = record.ms - record.ms % MINUTE_MS
     if minute is None or begins_ms > minute.minute_ms:

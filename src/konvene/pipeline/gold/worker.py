@@ -128,10 +128,9 @@ def _reduced(
 def _feed(
     task: Task, reducer: PartitionReducer, files: Sequence[DataFile], holes: Holes, reached: Reached
 ) -> Iterator[None]:
-    """Feed the records of these files to the reducer; yields after each batch, so that its rows can be
-    drained.
+    """Feed the records of these files to the reducer; yields now and then, so that its rows can be drained.
 
-    `reached` is updated to the last batch."""
+    `reached` is updated to the last batch of the log that was fed."""
     columns = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
     for batch in of_files(task.warehouse, files, columns):
         rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)

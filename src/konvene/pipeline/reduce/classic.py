@@ -220,7 +220,7 @@ def _emit_eager_gaps(
 
 
 def _forget_gaps(track: GroupTracker, now: GroupMetadataValue) -> None:
-    """Drop gaps of units that are not assigned.
+    """Drop gaps of units that the new generation `now` does not assign, if it has members.
 
     For an eager group these are all that are still open; for a cooperative one, those that the generation
     after their revocation does not assign."""

@@ -184,9 +184,9 @@ class LiveReader:
         return True
 
     async def _begin(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets to continue from: the end of what is stored, or the log start if that is later.
+        """Return the offsets to continue from: the stored end, or the start of the log if that is later.
 
-        Raises `LogWentBack` if a log ends before what is stored."""
+        In the second case a new segment begins, as the records in between are lost. Raises `LogWentBack` if a log ends before what is stored."""
         if not partitions:
             return {}
         first = await list_offsets(self._cluster, dict.fromkeys(partitions, EARLIEST))

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Named(NamedTuple):
-    """A row of `topic_name`. One with an empty name only has the number of partitions."""
+    """A row of `topic_name`. Where the source has only a topic id and its partitions, `topic` is empty."""
 
     cluster: str
     topic_id: str
