@@ -135,7 +135,8 @@ def walk(
 ) -> Iterator[Block]:
     """Yield the batches that begin in `buf[position:end]`; the last of them may reach beyond `end`.
 
-    A block ends with the batch that reaches `most_records` or `most_bytes`. A batch that decompresses to more than `limit` bytes is bad."""
+    A block ends with the batch that reaches `most_records` or `most_bytes`. A batch that decompresses to more
+    than `limit` bytes is bad."""
     walker = _Walker(memoryview(buf), position, end, limit)
     while not walker.done:
         block = walker.block(most_records, most_bytes)

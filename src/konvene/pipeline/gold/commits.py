@@ -428,7 +428,7 @@ def _ended_commits(over: _EndedCommits, took_effect: Ints) -> Ended:
 
 
 def _last_of_its_end(over: _EndedCommits, offsets: Ints) -> Bools:
-    """Return a mask of the last commit for each key among those of one transaction."""
+    """Return a mask of the last commit of each key in each transaction."""
     by_key = np.lexsort((offsets, over.offset, over.held.key))
     key, offset = over.held.key[by_key], over.offset[by_key]
     last = np.empty(len(offsets), np.bool_)

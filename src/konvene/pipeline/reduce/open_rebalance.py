@@ -195,8 +195,7 @@ def rebalance_row(
 ) -> Row:
     """Return the row of the table `rebalance` for this rebalance.
 
-    `end` has its last state and its end, `counts` the units that moved, `evidence` how its times are
-    known."""
+    `end` is how it ended, `counts` the units that changed hands, `evidence` the value of that column."""
     first = rebalance.diagnosis.causes[0] if rebalance.diagnosis.causes else _NO_CAUSE
     duration_ms = None if rebalance.start_ms is None or end.ms is None else end.ms - rebalance.start_ms
     return (

@@ -186,7 +186,8 @@ class LiveReader:
     async def _begin(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets to continue from: the stored end, or the start of the log if that is later.
 
-        In the second case a new segment begins, as the records in between are lost. Raises `LogWentBack` if a log ends before what is stored."""
+        In the second case a new segment begins, as the records in between are lost. Raises `LogWentBack` if a
+        log ends before what is stored."""
         if not partitions:
             return {}
         first = await list_offsets(self._cluster, dict.fromkeys(partitions, EARLIEST))
