@@ -228,8 +228,9 @@ class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
     async def alter_configs(
         self, resource_type: int, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Change settings; None resets a setting to its default. Raises `KafkaError`, such as
-        INVALID_CONFIG."""
+        """Change settings of a resource, named as in `describe_configs`; None resets one to its default.
+
+        Raises `KafkaError`, such as INVALID_CONFIG."""
         rows = tuple(
             AlterableConfig(name=k, config_operation=DELETE if v is None else SET, value=v)
             for k, v in changes.items()

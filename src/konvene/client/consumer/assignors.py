@@ -162,7 +162,9 @@ def cooperative_sticky(topics: Topics, members: Members) -> Assignment:
 
 
 def _owners(topics: Topics, members: Members) -> dict[TopicPartition, str]:
-    """Return the owners of partitions in the newest generation; a partition with several claims has none."""
+    """Return the owner of each existing partition that a member claims to own and still subscribes to.
+
+    The claim of the newest generation counts; if several members have that one, there is no owner."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member in _in_order(members):
         subscription = members[member]

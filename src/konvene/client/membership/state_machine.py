@@ -201,9 +201,10 @@ class MembershipMachine(ABC, Generic[Owned, Request, Response]):
     # calls of the application
 
     def confirm_owned(self, incarnation: int, target_version: int, owned: Owned) -> bool:
-        """Record that the caller owns exactly `owned`, taken from the target of this version.
+        """Record that the caller owns exactly `owned`, taken from the target of version `target_version`.
 
-        Returns False if it is too late: the member was fenced or has left since."""
+        Returns False if it is too late, because the member was fenced or has left since: `incarnation`, as it
+        was when the caller began, is not the current one."""
         if self._phase is not MemberState.STABLE or incarnation != self.incarnation:
             return False
         self.owned, self.owned_version = owned, target_version

@@ -285,7 +285,9 @@ class Cluster:
         await patience.after(error)
 
     async def coordinator(self, key: str, kind: int = GROUP, lane: Lane = None) -> Connection:
-        """Return the connection to the coordinator of `key`. Raises `KafkaError` if the cluster has none."""
+        """Return the connection to the coordinator of `key`; `kind` is GROUP, TRANSACTION or SHARE.
+
+        Raises `KafkaError` if the cluster has none."""
         node = self._coordinators.get((kind, key))
         if node is None:
             node = self._coordinators[kind, key] = await self.find_coordinator(key, kind)

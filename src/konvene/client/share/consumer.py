@@ -297,7 +297,9 @@ class ShareConsumer(AsyncCloseable):
         machine.assign({unit: of[tp] for unit, tp in units.items()})
 
     def _ask(self, *, fetching: bool) -> None:
-        """Send all due requests, and set a timer for those that are backing off."""
+        """Send all due requests, and set a timer for those that are backing off.
+
+        `fetching` means that a caller waits for records."""
         _, machine = self._subscribed()
         for node_id, request in machine.requests(self._now_ms(), fetching=fetching):
             task = asyncio.ensure_future(self._send(node_id, request))

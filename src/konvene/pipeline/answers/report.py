@@ -57,7 +57,7 @@ COLUMNS = (
 
 
 def page(gold: Gold, wanted: Selection, *, title: str = "", source: str = "") -> str:
-    """Return the HTML page. `source` is shown in its header, and names the logs."""
+    """Return the HTML page of the selected rebalances; the header has `title`, and `source` for the logs."""
     data = collect(gold, wanted)
     data["source"] = source
     shown = title or "Why groups rebalanced"
@@ -347,8 +347,9 @@ def _pairs(spans: Iterable[tuple[int, int, int]]) -> list[int]:
 
 
 def _lag(rows: Sequence[Row], low: int, high: int) -> list[list[int]]:
-    """Return the total lag of the group over time, as points [ms, lag]; each partition counts with its last
-    known lag."""
+    """Return the total lag of the group from `low` to `high` (ms), as points [ms, lag].
+
+    Each partition counts with its last known lag."""
     changes = sorted(
         (row["minute_ms"], (row["topic"], row["partition"]), row["lag"])
         for row in rows
@@ -370,8 +371,10 @@ def _lag(rows: Sequence[Row], low: int, high: int) -> list[list[int]]:
 def _reduced(
     points: Sequence[tuple[int, int]], low: int, high: int, worst: Callable[[int, int], int]
 ) -> list[list[int]]:
-    """Reduce points of time and value to at most `POINTS`: of each interval the worst, which `worst` (`min`
-    or `max`) chooses."""
+    """Reduce points (time, value) between `low` and `high` to at most about `POINTS`.
+
+    An interval with several points keeps the first time and the worst value, which `worst` (`min` or `max`)
+    chooses."""
     if len(points) <= POINTS:
         return [list(point) for point in points]
     width = max((high - low) / POINTS, 1)

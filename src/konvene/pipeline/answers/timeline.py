@@ -43,7 +43,10 @@ def legend(letters: Letters = DRAWN) -> str:
 
 
 def timeline(trace: RebalanceTrace, width: int = 100, letters: Letters = DRAWN) -> list[str]:
-    """Return the lines of the drawing; none if the start or the end of the rebalance is unknown."""
+    """Return the lines of the drawing, about `width` columns wide; none if the rebalance lacks a known start
+    or end.
+
+    `letters` are the characters to draw with: `DRAWN` or `PLAIN`."""
     r = trace.rebalance
     if r.start_ms is None or r.end_ms is None or r.end_ms <= r.start_ms or not trace.followers:
         return []

@@ -100,7 +100,9 @@ def health_rows(
     *,
     until_ms: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `group_health` of one log partition, from its rows of these tables."""
+    """Yield the rows of `group_health` of one log partition, from its rows of these tables.
+
+    `until_ms` is the last time in the log; without it, the last one in the tables is used."""
     members = _members(rebalance_member)
     groups = _groups(rebalance, unavailability)
     if until_ms is None:

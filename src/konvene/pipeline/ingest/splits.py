@@ -195,7 +195,9 @@ def _any_nonzero(file: ReadOnlyFile, size: int, position: int) -> bool:
 
 
 def _walk(file: ReadOnlyFile, size: int, position: int, expected: int) -> Iterator[tuple[BatchHeader, int]]:
-    """Yield headers of complete batches with their positions, up to the end or to a torn batch."""
+    """Yield headers of complete batches with their positions, up to the end or to a torn batch.
+
+    Invalid bytes before a valid batch are skipped. The first base offset must be at least `expected`."""
     while position < size:
         chunk = file.pread(min(_AHEAD, size - position), position)
         at = 0

@@ -236,10 +236,10 @@ def member_row(
     role: str,
     evidence: str,
 ) -> Row:
-    """Return a row of `rebalance_member`.
+    """Return the row of the table `rebalance_member` for one member of this rebalance.
 
-    `after` is the number of units that the member owns at the end, `role` its part in the
-    rebalance."""
+    `after` is the number of units that the member owns at the end, `role` is whether it
+    stayed, joined or departed."""
     identity = progress.identity
     got, lost = counts.got.get(identity.member_key, 0), counts.lost.get(identity.member_key, 0)
     since_ms = None

@@ -155,7 +155,7 @@ class Ownership:
         return tenure
 
     def has(self, unit: Unit, tenure: Tenure) -> bool:
-        """Return True if an active unit has an owner, or if the tenure's member has a copy or shared unit."""
+        """Return True if the unit has an owner; for a copy or shared unit, if the tenure's member has it."""
         return unit in self.owners if unit[2] == ACTIVE else (unit, tenure.identity.member_key) in self.copies
 
     def units_of(self, identity: MemberIdentity) -> list[Unit]:
@@ -195,7 +195,7 @@ class Ownership:
         return unit in self.owners or unit in self.holders
 
     def rename(self, old: MemberIdentity, new: MemberIdentity) -> None:
-        """Transfer the units of a member to the identity that a later record showed."""
+        """Transfer the units of the member `old` to `new`, the same member as a later record shows it."""
         for unit in self.units_of(old):
             tenure = self.lose(unit, old)
             if tenure is not None:

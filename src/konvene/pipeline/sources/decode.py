@@ -170,8 +170,8 @@ def _decoded(part: Slice) -> Iterator[Decoded]:
 
 
 def fetched(servers: str, of: Partition, first: int, last: int) -> Iterator[Decoded]:
-    """Fetch a range of offsets from a broker and yield the decoded batches; the first and last may exceed the
-    range."""
+    """Fetch a range of offsets from a broker and yield the decoded batches; the first and last batch
+    may exceed the range."""
     with asyncio.Runner() as runner:
         cluster = Cluster(servers)
         try:

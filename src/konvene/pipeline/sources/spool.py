@@ -132,7 +132,7 @@ class Spool:
         self._dirty.add(partition)
 
     def cut(self, partition: TopicPartition) -> None:
-        """Start a new segment, because the next batch does not continue the stored offsets."""
+        """Complete the partition's segment, so that the next batch begins a new one."""
         segment = self._segment(partition)
         if segment is not None:
             segment.finish()
