@@ -2,7 +2,7 @@
 
 With several workers (pytest-xdist, `--dist loadfile`) one worker runs all tests of a file, since they share
 a broker or a JVM, and one runs all tests that need Spark. The longest files start first. Tests that wait
-alternate with tests that compute, so that one worker more than there are processors keeps all of them busy.
+alternate with tests that compute, so that twice as many workers as processors keep all of them busy.
 
 `--quick` (`make test`, `make test-all`) runs fewer seeds and generated examples (`tests.depth`), and no test
 marked `deep`.

@@ -35,7 +35,7 @@ from konvene.shard.errors import GroupError
 from konvene.shard.image import Topics
 
 OFFLOAD_WEIGHT = 20_000
-"""The number of members and partitions above which a target is computed outside the core. Below, it takes a
+"""The number of members and partitions from which on a target is computed outside the core. Below, it takes a
 few milliseconds with the built-in assignors."""
 
 Members = dict[str, tuple[Member, Partitions]]
