@@ -4,6 +4,8 @@ With several workers (pytest-xdist, `--dist loadfile`) one worker runs all tests
 a broker or a JVM, and one runs all tests that need Spark. The longest files start first. Tests that wait
 alternate with tests that compute, so that twice as many workers as processors keep all of them busy.
 
+Properties (hypothesis) are tested with the same generated examples in every run.
+
 `--quick` (`make test`, `make test-all`) runs fewer seeds and generated examples (`tests.depth`), and no test
 marked `deep`.
 """
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
-settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "full", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("quick", settings.get_profile("full"), max_examples=depth.QUICK_EXAMPLES)
 settings.load_profile("full")
 

@@ -81,7 +81,11 @@ requests = st.one_of(
             member_id=members,
             group_instance_id=instances,
             protocol_type=types,
-            protocols=some(st.builds(JoinGroupRequestProtocol, name=texts, metadata=blobs)),
+            protocols=st.lists(
+                st.builds(JoinGroupRequestProtocol, name=texts, metadata=blobs),
+                max_size=3,
+                unique_by=lambda protocol: protocol.name,  # Listed twice it counts twice, as in Kafka.
+            ).map(tuple),
             reason=reasons,
         ),
         st.just(9),
