@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def has_closing_files(log: PartitionLog) -> bool:
-    """Return True if all data is durable and all closing files are up to date."""
+    """Return True if all data is durable and the files that `write_closing_files` writes are up to date.
+
+    These are the indexes, the producer snapshot and the leader epochs, which make the next opening fast.
+    """
     return (
         log.synced_offset == log.end_offset
         and not (log._unsynced or log._directory_unsynced or log.epochs.dirty)

@@ -206,7 +206,11 @@ class Faults:
         return fault
 
     def restart_broker(self, *, kill: bool = True) -> Fault:
-        """Restart the broker with the same data and port: killed, or if `kill` is False after a shutdown."""
+        """Restart the broker now, with the same data and port: kill it or, with `kill=False`, shut it down,
+        and start it again.
+
+        The broker runs again when this returns; in virtual time it starts later. The returned `Fault` is
+        done: it was applied once, as `log` shows, and is never applied again."""
         fault = self._immediate("kill and restart the broker" if kill else "restart the broker")
         self._control.restart(kill=kill)
         fault.record(FaultEvent(fault.sentence))

@@ -249,10 +249,11 @@ def _has_only_classic_members(group: ConsumerGroup) -> bool:
 
 
 def _has_to_rejoin(decision: Decision, member: Member) -> bool:
-    """Return whether the member must rejoin for a new target, a revocation, or partitions that are free now.
+    """Return whether the member must rejoin: for a newer target, to revoke partitions, or because all
+    partitions that it waits for are free now.
 
-    In a group with only classic members, a target is computed with a JoinGroup, and a Heartbeat detects
-    changed topics. Kafka 4.4 waits for a member of the consumer protocol, which never comes."""
+    If all members are classic, a newer group epoch is enough, because the target of that epoch is computed
+    only at a JoinGroup. Kafka 4.4 requires the target here too: members wait until one happens to join."""
     group, current = decision.group, member.current
     if (
         current.epoch < (decision.epoch if _has_only_classic_members(group) else group.assignment_epoch)

@@ -35,17 +35,24 @@ GROUP_EMPTY = "share-group-empty"
 
 
 class StateToInitialize(NamedTuple):
+    """Requests to the share coordinator to initialize state, one for each share partition."""
+
     group_id: str
     requests: tuple[Initialize, ...]
 
 
 class StateToDelete(NamedTuple):
+    """Requests to the share coordinator to delete state, one for each share partition."""
+
     group_id: str
     requests: tuple[Delete, ...]
 
 
 class StateInitialized(NamedTuple):
-    """Event: the share coordinator initialized the partitions `done`, and failed for those in `failed`."""
+    """Event: the share coordinator has answered requests to initialize the state of share partitions.
+
+    If it failed for one partition of a topic, all those of the topic are in `failed`, otherwise in `done`.
+    """
 
     group_id: str
     done: tuple[SharePartitionKey, ...]
@@ -60,30 +67,43 @@ class StateDeleted(NamedTuple):
 
 
 class BeginDeletion(NamedTuple):
-    """Request: record that all state of a group is to be deleted.
+    """Request to the group coordinator: record that all share state of a group is to be deleted.
 
-    Answered with a `StateToDelete`, without requests if there is no state or the group is no share group.
+    The reply is a `StateToDelete`: the requests that the broker then sends to the share coordinator. There
+    are none if the group has no state or is no share group.
     """
 
     group_id: str
 
 
 class OffsetsToAlter(NamedTuple):
-    """Reply: an AlterShareGroupOffsets response, to be sent to the client after these requests succeeded."""
+    """The group coordinator's reply to AlterShareGroupOffsets: what the broker has to do next.
+
+    The broker sends the requests, one for each altered share partition, to the share coordinator; then it
+    adds the errors of those that failed to the response, and sends that to the client.
+    """
 
     response: AlterShareGroupOffsetsResponse
     requests: tuple[Initialize, ...] = ()
 
 
 class OffsetsToDelete(NamedTuple):
-    """Reply: a DeleteShareGroupOffsets response with the rejected topics, and requests for the others."""
+    """The group coordinator's reply to DeleteShareGroupOffsets: what the broker has to do next.
+
+    The broker sends the requests, each to delete the state of a share partition, to the share
+    coordinator; then it adds the results of their topics to the response, which so far has only rejected
+    topics, and sends that to the client.
+    """
 
     response: DeleteShareGroupOffsetsResponse
     requests: tuple[Delete, ...] = ()
 
 
 class InitializedPartitions(NamedTuple):
-    """Request: list the initialized share partitions of a group. Answered with a tuple of their keys."""
+    """Request to the group coordinator: list the initialized share partitions of a group.
+
+    The reply is a tuple of their keys.
+    """
 
     group_id: str
 

@@ -336,7 +336,12 @@ def _stuck(running: Sequence[_Run], members: Members, minute_ms: int) -> str | N
 
 
 def _waiting(run: _Run, members: Members, upto_ms: int) -> dict[str, int]:
-    """Return the members that had not converged by `upto_ms`, with the number of members waiting for each."""
+    """Return the members that had not converged by `upto_ms`, each with a count that ranks them.
+
+    It is the number of members that waited for this one at any time during the rebalance. The last member to
+    converge, if known, gets so much more that it ranks first. If `members` has no rows of the rebalance, that
+    member is the only one.
+    """
     rows = members.get((run.row["log_partition"], run.row["base_offset"]), ())
     late = [row for row in rows if not _acknowledged(row, run, upto_ms)]
     waits = {row["member_id"]: 0 for row in late}

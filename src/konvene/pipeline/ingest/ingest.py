@@ -369,7 +369,10 @@ class _Ingest:
                 yield file
 
     def _remember(self, sources: Sequence[Source]) -> None:
-        """Record the segments that were searched and overlap spans that still lack records."""
+        """Add the searched segments to the ledger, so that later runs do not search them again.
+
+        Only segments that overlap a compacted span are added. That is a range of offsets, some of which have
+        no record in any copy searched so far. Segments that were replaced during this run are left out."""
         prints: dict[Partition, set[str]] = {}
         for source in sources:
             if source.fingerprint in self.state.unsure:

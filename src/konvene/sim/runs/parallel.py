@@ -253,8 +253,11 @@ def check(job: Job) -> None:
 
 
 class Result(NamedTuple):
-    """The result of a run at either level: its figures, its violation if any, and `document`, the complete
-    report as a JSON object."""
+    """The result of a simulated run, of coordinators' shards (level 1) or of a broker with clients (level 2).
+
+    `violation` describes the violated invariant, None if there is none; `document` is the report as a JSON
+    object, which includes it. At level 2 `checking_s` is always 0; after a violation there, `steps` is the
+    planned number, `simulated_s` is 0 and `counts` is empty."""
 
     seed: int
     groups: str

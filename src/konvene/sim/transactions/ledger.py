@@ -147,9 +147,10 @@ class Ledger:
             self.outputs.setdefault(output.label, {})[output.key] = (output.begin, output.end)
 
     def _check_not_ended(self, label: str, partition: TopicPartition, *, was_open: bool) -> None:
-        """Check that no marker of a transaction was written, in any partition, before these records of it.
+        """Check that records just written to a partition did not come after the end of their transaction.
 
-        It may have been if the transaction `was_open` in this partition, which then gets its marker later."""
+        A transaction, named by its `label`, ends with its first marker in any partition. If it `was_open` in
+        this one (it had records here, but no marker yet), late records are permitted until the marker."""
         if label in self.results and not was_open:
             why = f"{label} wrote to {partition} after its end: {self._result(label)}"
             raise InvariantViolation("TransactionsAreAtomic", why)

@@ -184,7 +184,10 @@ def _outside(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> tuple[int
 
 
 def _holders(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> Mapping[Task, list[int]]:
-    """Return by task the classes of the members that have it in any role."""
+    """Return, for each assigned task, the class of each member that has a copy of it, in any role.
+
+    A class is a number: members with the same client tags have the same one (`Racks.class_of`). Members that
+    are not in the spec are ignored."""
     found: dict[Task, list[int]] = {}
     for name, mine in given.items():
         if name in spec.members:

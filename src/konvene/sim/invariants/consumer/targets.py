@@ -76,9 +76,11 @@ class TargetsAreComplete(Invariant):
 
 
 class EpochBumpsHaveACause(Invariant):
-    """M12, L5: a decision bumps the epoch by at most one. It does so if members join or leave, if
-    subscriptions or topics change, or if another assignor is chosen, and for no other reason. For a regex it
-    does so when its matches are resolved."""
+    """M12, L5: a decision bumps the epoch by at most one. A bump is required if a member that subscribes to
+    topics joins or leaves, or if a member subscribes to other topics than before, by name or by regex; it is
+    not required while a regex of the group is unresolved. It is permitted if other members join or leave, if
+    a static member gets another id, or if regexes, preferred assignors or the metadata of topics change. For
+    any other reason it is forbidden."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):

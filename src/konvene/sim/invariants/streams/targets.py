@@ -156,10 +156,11 @@ def tasks_of(topology: Topology, topics: Topics) -> dict[Task, bool]:
 
 
 class StreamsEpochBumpsHaveACause(Invariant):
-    """T13: a decision bumps the epoch by at most one. It does so if members join or leave, if a member's
-    metadata change (of a static member: those that targets depend on), if the topology, its topics, their
-    validation or the assignment configs change, and for no other reason but a
-    warm-up (see `CaughtUpWarmupsBumpEpochs`)."""
+    """T13: a decision bumps the epoch by at most one. A bump is required if members join or leave, if the
+    metadata of a member change (of a static or classic member: those that targets depend on), or if the
+    topology, its topics, their validation or the assignment configs change. It is permitted for a warm-up
+    (see `CaughtUpWarmupsBumpEpochs`), and for other metadata of a static or classic member if the request is
+    a JoinGroup or has no instance id. For any other reason it is forbidden."""
 
     def after(self, event: Event) -> None:
         for name, old, group in touched(event):
