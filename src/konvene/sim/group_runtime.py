@@ -113,8 +113,8 @@ class GroupRuntime(ShardRuntime[Event, View]):
         self._unanswered.add(waiter)
 
     def _check_rejection(self, state: str, answer: object) -> None:
-        """L7: check that a loading coordinator answers COORDINATOR_LOAD_IN_PROGRESS, an inactive one
-        NOT_COORDINATOR."""
+        """L7: check the answer of a coordinator that is not active: COORDINATOR_LOAD_IN_PROGRESS while it is
+        loading, else NOT_COORDINATOR."""
         loads = state == "loading"
         expected = Errors.COORDINATOR_LOAD_IN_PROGRESS if loads else Errors.NOT_COORDINATOR
         if state == "active" or answer is not expected:

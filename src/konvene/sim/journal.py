@@ -65,7 +65,8 @@ class Log:
         return lost
 
     def check(self, batch: Batch) -> None:
-        """Check that the producer state permits a transactional batch or a marker. Raises `AppendRefused`."""
+        """Check that the state of its producer permits to append a transactional batch or a marker. Raises
+        `AppendRefused` otherwise."""
         try:
             if batch.producer is not None:
                 self.producers.check(_header_of(batch, len(self.batches)), origin=Origin.COORDINATOR)
@@ -79,8 +80,8 @@ class Log:
             raise AppendRefused(Errors(refused.code)) from None
 
     def note(self, batch: Batch, at: int) -> None:
-        """Update the state of the batch's producer, if it has one, after it was appended as batch number
-        `at`."""
+        """Update the state of the producer of `batch`, if it has one; `at` is the number of the batch in the
+        log."""
         if batch.producer is not None:
             self.producers.note(_header_of(batch, at))
         elif batch.ending is not None:

@@ -198,7 +198,8 @@ ELSEWHERE: tuple[Row, ...] = (
 
 
 def invariant_rows(wanted: Sequence[str] = ()) -> list[Row]:
-    """Return a row for each invariant; with `wanted`, without those that concern no member of these kinds.
+    """Return a row for each invariant; with kinds of members in `wanted`, leave out the classes of invariants
+    that concern none of them.
 
     Raises ValueError for an unknown kind."""
     for kind in wanted:

@@ -241,25 +241,28 @@ class ShardRuntime(Generic[E, V]):
         raise NotImplementedError
 
     def end(self, event: E) -> None:
-        """Complete an event with the state after it, and report it."""
+        """Complete an event: add the state after it, and report it to the observer."""
         raise NotImplementedError
 
     def check_reload(self) -> None:
-        """Check what has to be true before a load replaces the current shard by a new one."""
+        """Called before a load replaces the current shard by a new one; a subclass checks what has to be true
+        then."""
 
     def reset(self) -> None:
-        """Clear what a subclass recorded about the shard that a load has just replaced."""
+        """Called after a load has replaced the shard; a subclass clears what it recorded about the old
+        one."""
 
     def deciding(self, request: object, context: Context) -> None:
-        """Observe a request that the shard is about to decide."""
+        """Called before the shard decides a request; a subclass may observe it."""
 
     def submitted(self, state: str, waiter: int, response: Deferred[Any]) -> None:
-        """Observe a request that was submitted when the coordinator was in `state`.
+        """Called when a request was submitted while the coordinator was in `state`; a subclass may observe
+        it.
 
         `waiter` identifies the pending response; 0 if the shard did not receive the request."""
 
     def released(self, waiter: int) -> None:
-        """Observe that the response of `waiter` is sent."""
+        """Called when the response of `waiter` is sent; a subclass may observe it."""
 
     # --- operation ---
 
@@ -342,13 +345,15 @@ class ShardRuntime(Generic[E, V]):
         outcome: Outcome | None,
         refused: Errors | None = None,
     ) -> None:
-        """Open the event of a decision; the coordinator appends and replays its records next."""
+        """Create the event of a decision and keep it open: the coordinator appends and replays its records
+        next, and `end_event` completes the event then."""
         event = self.new_event(kind, subject, context, outcome, refused)
         self.journal.appended = self.journal.failed = self.journal.refused = None
         self._open_event = event
 
     def loaded(self, core: Core, outcome: Outcome) -> None:
-        """Open the event of a load: `core` was read from the log and replaces the current one."""
+        """Create the event of a load and keep it open until `end_event`: `core` was read from the log and
+        replaces the current shard; `outcome` is what it decided first."""
         self.end_event()
         self.check_reload()
         self.core = core
@@ -359,12 +364,13 @@ class ShardRuntime(Generic[E, V]):
         self.lost = 0
 
     def failed(self, error: Exception) -> None:
-        """Record an error that the coordinator does not notice, or would only log."""
+        """Record `error` as the failure of this runtime unless it has one; used for errors that the
+        coordinator does not notice, or would only log."""
         if self.failure is None:
             self.failure = error
 
     def finish(self) -> None:
-        """End the open event, and raise the first failure."""
+        """End the open event, if there is one, and raise the first failure of this runtime."""
         self.end_event()
         if self.failure is not None:
             raise self.failure

@@ -79,8 +79,8 @@ def error_response(api: Api, version: int, request: Struct, error: Errors) -> St
 
 
 def has_error_field(api: Api, version: int | None = None) -> bool:
-    """Return True if the API's response can report an error in `version`, or in any version if that is
-    None."""
+    """Return True if the API's response can report an error: in `version`, or, if that is None, in any
+    version."""
     return api.name in BUILDERS or any(
         field.name == "error_code" and (version is None or version in field.versions)
         for field in api.response.__fields__

@@ -145,7 +145,7 @@ class FaultProxy(asyncio.Protocol):
     # --- requests ---
 
     def _deliver_pending(self) -> None:
-        """Deliver received requests in order until a fault or back-pressure blocks one."""
+        """Deliver received requests to the broker in order until a fault or back-pressure blocks one."""
         while self._requests and not (self._requests_blocked or self._broker_paused or self._feeding):
             proxied = self._requests.popleft()
             if self._drop_requests:
@@ -188,8 +188,8 @@ class FaultProxy(asyncio.Protocol):
             self._deliver_pending()
 
     def _threadsafe(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Return a function for any thread that schedules `call` on the broker's loop, unless that is
-        closed."""
+        """Return a function that any thread may call, which schedules `call` on the broker's event loop; it
+        does nothing once that loop is closed."""
         loop, context = self._broker.loop, copy_context()
 
         def schedule() -> None:
@@ -216,9 +216,11 @@ class FaultProxy(asyncio.Protocol):
         self._feeding = False
 
     def _send_error(self, fault: Fault, proxied: ProxiedRequest) -> None:
-        """Put a response with the fault's error in the place of the broker's, without delivering the request.
+        """Answer the request with the fault's error in place of the broker, which does not receive the
+        request.
 
-        Deliver it if it cannot be decoded, or its response has no error code."""
+        If the request cannot be decoded, or its response has no error code, deliver it to the broker
+        instead."""
         route = self._broker.network.routes.get(proxied.api_key)
         if route is None or proxied.request is None:
             self._deliver(proxied)
@@ -254,7 +256,8 @@ class FaultProxy(asyncio.Protocol):
         self._send_pending()
 
     def _send_pending(self) -> None:
-        """Send complete responses in order until a fault blocks one."""
+        """Send responses to the client in the order of the requests, until one is not complete yet or a fault
+        blocks it."""
         while self._pending_responses and not self._responses_blocked:
             response = self._pending_responses[0]
             if response.parts is None:

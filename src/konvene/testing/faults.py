@@ -151,7 +151,8 @@ class Faults:
     def partition(
         self, client: str, *, direction: Literal["both", "to the broker", "from the broker"] = "both"
     ) -> list[Fault]:
-        """Drop all messages of a client, in one or both directions, until the faults are cancelled."""
+        """Drop all messages between a client (`client` is its client id) and the broker, in one or both
+        directions, until the returned faults are cancelled. Connections stay open."""
         faults = []
         if direction != "from the broker":
             faults.append(self.lose_request(connection="stays", client=client, times=None))
@@ -192,7 +193,10 @@ class Faults:
         return fault
 
     def load_coordinator(self, group: str, *, ms: int = 0) -> Fault:
-        """Make the group's coordinator load its log again, which takes `ms` milliseconds."""
+        """Make the group's coordinator load its log again, which takes `ms` milliseconds; it is unavailable
+        until then.
+
+        Raises LookupError if the group has no coordinator yet, because no client has looked it up."""
         fault = self._immediate(f"the coordinator of group {group} loads for {ms} ms")
 
         def load(broker: Broker) -> None:

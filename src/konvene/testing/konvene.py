@@ -232,7 +232,7 @@ class Konvene:
         return self._with_client(work)
 
     def records(self, topic: str) -> list[Consumed]:
-        """Return all records of a topic, by partition and offset."""
+        """Return all records of a topic, ordered by partition and offset."""
 
         async def work(cluster: Cluster) -> list[Consumed]:
             found = []
@@ -259,7 +259,8 @@ class Konvene:
         return sorted(self.records(topic), key=lambda r: r.timestamp)
 
     def _end_offsets(self, topic: str) -> int:
-        """Return the number of offsets from the start to the end of a topic's logs; 0 if it does not exist.
+        """Return the number of offsets from start to end of a topic's logs, summed over partitions; 0 if it
+        does not exist.
 
         To be called on the broker's event loop."""
         assert self._node is not None

@@ -63,18 +63,20 @@ def settings_text(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def broker_config(settings: Mapping[str, str]) -> BrokerConfig:
-    """Return the broker's settings: these, and `DEFAULTS`. Raises `ConfigError`."""
+    """Return the broker config with these settings, and `DEFAULTS` for those not given. Raises
+    `ConfigError`."""
     return BrokerConfig.load(overrides=list((DEFAULTS | dict(settings)).items()))[0]
 
 
 def check_values(values: object) -> None:
-    """Raise TypeError if `values` of records is one value instead of several: it would be taken apart."""
+    """Raise TypeError if `values` is a single text or bytes, which would be written as one record per
+    character."""
     if isinstance(values, str | bytes):
         raise TypeError(f"produce() writes a list of values; for one record: [{values!r}]")
 
 
 class Node:
-    """A broker from its start to its stop or crash."""
+    """One run of a broker with its listener, from its start to its stop or crash."""
 
     def __init__(
         self, disk: Disk, path: str, settings: Mapping[str, str], faults: Faults,

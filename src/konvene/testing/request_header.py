@@ -131,9 +131,10 @@ class ProxiedRequest:
         return match.member is None or match.member in {member, self.client_id, *names}
 
     def _members(self, group: str) -> list[GroupMember]:
-        """Return the members of a group in joining order, as its coordinator has them.
+        """Return the members of a group in joining order, as its coordinator has them; none if it does not
+        exist.
 
-        They have instance ids, which many requests lack."""
+        Unlike many requests, they have the instance id and client id of a member."""
         shard = shard_of(self.broker, group)
         known = shard.groups.get(group) if shard is not None else None
         return list(known.members.values()) if known is not None else []
@@ -145,8 +146,8 @@ class ProxiedRequest:
 
 
 def _rows(request: Struct | None) -> tuple[Struct, ...]:
-    """Return the structs in the field `groups` of a request, such as OffsetFetch; none if it has names
-    there."""
+    """Return the structs in the field `groups` of a request, such as an OffsetFetch; none without this field,
+    or if it has group names instead of structs."""
     return tuple(row for row in getattr(request, "groups", ()) or () if not isinstance(row, str))
 
 

@@ -26,7 +26,8 @@ Verb = Literal["lose", "delay", "duplicate", "cut", "answer", "hold", "replace",
 
 
 class Matching(TypedDict, total=False):
-    """Keyword arguments of all methods of `Faults` that select messages; see `Match`."""
+    """The types of the keyword arguments by which methods of `Faults` select messages; `Match` explains
+    them."""
 
     group: str
     member: int | str

@@ -177,7 +177,8 @@ class VirtualKonvene:
     # --- topics and records ---
 
     def cluster(self, client: str = "konvene") -> Cluster:
-        """Return a client with client id `client`: `async with virtual_konvene.cluster("ann") as cluster`."""
+        """Return a new, unconnected client with the client id `client`, for `async with
+        virtual_konvene.cluster("ann") as cluster`."""
         return Cluster(self.bootstrap, ClientSettings(client_id=client))
 
     async def create_topic(
@@ -203,7 +204,7 @@ class VirtualKonvene:
                 await (await producer.send(topic, data, partition=partition))
 
     async def records(self, topic: str) -> list[Consumed]:
-        """Return all records of a topic, by partition and offset."""
+        """Return all records of a topic, ordered by partition and offset."""
         found = []
         async with self.cluster(OWN_CLIENT) as cluster:
             for each in (await cluster.topic(topic)).partitions:

@@ -148,7 +148,7 @@ class BrokerHost:
         self.on_end(why)
 
     def stop(self) -> None:
-        """Request a clean shutdown; `on_end` is called when it is complete."""
+        """Request a clean shutdown and return at once; `on_end` is called when it is complete."""
         if self._stop is not None and self.host is not None:
             self.loop.run_on(self.host, self._stop.set)
 
@@ -163,7 +163,8 @@ class BrokerHost:
             self._ended("lost power", self.disk.cut_power(), silently=True)
 
     def die_soon(self, operations: int, *, power: bool) -> None:
-        """Make the broker die after this many disk operations: killed, or with a power cut if `power`."""
+        """Make the broker die at a disk operation, after `operations` further ones: killed, or with a power
+        cut if `power`."""
         disk = self.disk
         disk.dies = lambda: self._ended(
             "lost power while it wrote" if power else "killed while it wrote",
@@ -174,8 +175,8 @@ class BrokerHost:
     # --- what can be seen of it ---
 
     def coordinators(self) -> list[Coordinator]:
-        """Return the group coordinators, the share coordinators, and the coordinator of the catalogue's
-        log."""
+        """Return all coordinators of the running broker: those of groups, those of share groups, and that of
+        the catalogue's log. The list is empty while no broker runs."""
         if self.broker is None:
             return []
         return [
@@ -185,7 +186,8 @@ class BrokerHost:
         ]
 
     def watch(self) -> None:
-        """Call `on_release` from now on before any of the coordinators that exist now releases replies."""
+        """Observe the coordinators that exist now: from now on `on_release` is called before one of them
+        sends replies."""
         for coordinator in self.coordinators():
             if coordinator not in self.watched_coordinators:
                 self.watched_coordinators[coordinator] = None

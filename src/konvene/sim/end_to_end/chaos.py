@@ -68,7 +68,7 @@ class Chaos:
         self._ended = True
 
     def do(self, name: str) -> None:
-        """Inject the fault with this name."""
+        """Inject the fault with this name; count it only if it had an effect."""
         if self._actions[name]():
             self.run_.count_fault(name)
 
@@ -90,13 +90,13 @@ class Chaos:
     # --- the broker ---
 
     def broker_ended(self, why: str) -> None:
-        """Schedule the restart of a broker that stopped or died: after a drawn time, or 1 s if faults have
-        ended."""
+        """Schedule the restart of the broker, which has stopped or died: after a drawn time, or after 1 s if
+        faults have ended."""
         delay = 1.0 if self._ended else self._duration_s(0.01, 2 * self._session_s)
         self._schedule(delay, "the broker starts", self.run_.host.start)
 
     def _replace(self) -> None:
-        """Kill or stop a broker whose disk failed, as an operator does."""
+        """Kill or stop the broker with equal probability, as an operator does when its disk has failed."""
         self._trace("the operator replaces the broker")
         if self.chance.random() < 0.5:
             self.run_.host.kill()
@@ -154,7 +154,8 @@ class Chaos:
         return True
 
     def repair_disk(self) -> None:
-        """End disk errors; the torn end after a power cut may still be garbage."""
+        """Set all rates of disk errors to 0, except that a power cut may still leave garbage at the end of a
+        file."""
         self.run_.host.disk.faults = DiskFaults(garbage=self.run_.parameters.disk.garbage)
 
     def _step_clock(self) -> bool:

@@ -73,7 +73,8 @@ class ClientSpec:
 
 
 class World(Protocol):
-    """What a client uses of its run: history, timeouts, topics, and callbacks for received records."""
+    """The part of a run that its clients use: history, timeouts, topics, and callbacks for received
+    records."""
 
     history: History
     timeouts: Timeouts
@@ -112,7 +113,8 @@ class Client:
         return f"{self.spec.name}.{self.life}"
 
     async def live(self) -> None:
-        """Do the client's job until `leaving` is set; start over after a `ClientError`."""
+        """Begin a new life of the client and do its job until `leaving` is set; start the job over after a
+        `ClientError`."""
         self.life += 1
         self.leaving = False
         self.consumer = self.sharer = None
@@ -204,9 +206,11 @@ class Client:
         self, cluster: Cluster, place: TopicPartition, values: list[bytes], producer: tuple[int, int],
         sequences: dict[TopicPartition, int],
     ) -> None:  # fmt: skip
-        """Send one batch to `place` as the idempotent `producer` (id, epoch), until the broker has it.
+        """Send one batch of `values` to `place` as the idempotent `producer` (id, epoch), until the broker
+        has it.
 
-        It is sent again after a retriable error; any other error is raised."""
+        `sequences` has the next sequence of each partition. The batch is sent again after a retriable error;
+        any other error is raised."""
         timestamp_ms = self.world.wall_ms()
         data = build(
             [Record(i, timestamp_ms, None, value, ()) for i, value in enumerate(values)],
@@ -333,7 +337,8 @@ class Client:
                     raise
 
     async def _remove(self, admin: Admin) -> None:
-        """Remove a random member from each group with probability 1/2, as `konvene groups remove-members`."""
+        """Choose each group of the broker with probability 1/2, and remove a random member from it, as
+        `konvene groups remove-members` does."""
         for group in await admin.list_groups():
             if self.chance.random() < 0.5:
                 continue

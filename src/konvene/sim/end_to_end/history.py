@@ -121,7 +121,7 @@ class History:
         return found
 
     def request_completed(self, pending: PendingRequest, future: asyncio.Future[Struct]) -> None:
-        """Record the response of a request, or that it failed."""
+        """Record the response in `future` to a pending request, or that the request failed or timed out."""
         self.open.pop(pending, None)
         name = pending.api.name
         if future.cancelled():
@@ -141,7 +141,8 @@ class History:
         self.on_answer(pending, answer)
 
     def client_died(self, client_id: str) -> None:
-        """Remove the pending requests of a client that died; their commits may still take effect."""
+        """Remove the requests of a client that died from the pending ones; its pending commits may still take
+        effect."""
         for pending in [pending for pending in self.open if pending.client_id == client_id]:
             del self.open[pending]
             self.answers[f"{pending.api.name} died"] += 1
@@ -168,7 +169,8 @@ class History:
                     self.commits[place] = self._readable_attempts(attempts)
 
     def _readable_attempts(self, attempts: list[Attempt]) -> list[Attempt]:
-        """Return those commits whose offsets a pending or later OffsetFetch may still return."""
+        """Return `attempts` without those commits that no pending or later OffsetFetch may return, because a
+        newer commit was acknowledged before it was sent."""
         oldest = next(iter(self.open)).began if self.open else self.clock
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < oldest), default=0)
         return [a for a in attempts if a.ended is None or a.ended >= floor]
@@ -182,10 +184,12 @@ class History:
                         self.on_offsets(place, row.committed_offset, pending.began)
 
     def may_be_committed(self, place: GroupPartition, offset: int, began: int) -> bool:
-        """Return True if an OffsetFetch that was sent at `began` may return this offset (-1: none).
+        """Return True if an OffsetFetch that was sent at `began` may return this offset (-1: no committed
+        offset).
 
-        It may, unless another commit began after this offset was acknowledged, and was itself acknowledged
-        before the OffsetFetch was sent."""
+        It may if a client has sent a commit of this offset, and no other commit both began after that one was
+        acknowledged and was itself acknowledged before `began`. -1 is possible until a commit is
+        acknowledged."""
         attempts = self.commits.get(place, [])
         floor = max((a.began for a in attempts if a.ended is not None and a.ended < began), default=0)
         if offset < 0:
@@ -231,7 +235,9 @@ def _committed_offsets(request: OffsetCommitRequest) -> list[tuple[GroupPartitio
 
 
 def first_error(answer: Struct, depth: int = 4) -> int:
-    """Return the first error code other than 0 in a response, down to `depth` levels; 0 without one."""
+    """Return the first error code other than 0 in a response, or 0 if there is none.
+
+    Structs in the response are searched, too, nested down to `depth` levels."""
     code = getattr(answer, "error_code", 0)
     if code or depth == 0:
         return int(code)

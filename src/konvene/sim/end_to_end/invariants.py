@@ -204,7 +204,8 @@ class ReadAtLeastOnce(Invariant):
         self.seen.setdefault((client.spec.group, place), {})[record.offset] = record.value or b""
 
     def missing(self) -> list[tuple[str, TopicPartition, int]]:
-        """Return (group, partition, first unread offset) for each partition that a group has not finished."""
+        """Return (group, partition, first unread offset) for each partition that a group has not read to its
+        end."""
         found = []
         for group, topics in self.run.groups():
             for place in self.run.places(topics):
@@ -284,8 +285,8 @@ class ShardIsItsLog(Invariant):
 
 
 class RepliesAreDurable(Invariant):
-    """No reply of a coordinator leaves before its records are on the disk; for a read of share partition
-    state, written is enough."""
+    """No reply of a coordinator leaves before the records that it depends on are synced to the disk; a reply
+    with the state of a share partition need not wait for a sync."""
 
     def released(self, coordinator: Coordinator, held: Any) -> None:
         if any(isinstance(response, StateAnswer) for _, response in held.replies):

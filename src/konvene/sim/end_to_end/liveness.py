@@ -117,7 +117,7 @@ class LivenessPhase:
 
         Without that, two states may last until the next rebalance, in Kafka as in konvene: a static member
         that died between the two rebalances of a cooperative one returns to an assignment in which a
-        partition has no owner; and a leader that was away has missed metadata changes."""
+        partition has no owner; and the leader of a group has missed metadata changes while it was away."""
         await self.loop.spawn("grower", self._add_partitions())
         self.loop.kill("grower")
         self.run_.history.client_died("grower")
@@ -240,7 +240,8 @@ class LivenessPhase:
             self.loop.halt(Violation("StaysQuiet", "a request timed out without faults"))
 
     def _generations(self) -> dict[str, int]:
-        """Return the generation of each classic group, and the epoch of each share group."""
+        """Return the generation of each classic group and the epoch of each share group by name; -1 for a
+        group that does not exist."""
         found = {}
         for name, _ in self.run_.groups():
             group = self._group(name)

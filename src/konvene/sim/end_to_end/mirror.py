@@ -58,7 +58,8 @@ class LogReader:
 
 
 class Mirror:
-    """The records of some partitions as they are on the disk, by offset."""
+    """A copy of the records of those partitions that were read with `look`, as they are on the disk, by
+    offset."""
 
     def __init__(self, disk: SimDisk, data: str) -> None:
         self._disk = disk
@@ -95,7 +96,8 @@ class Mirror:
 
 
 class Shadow:
-    """A group shard that replays its log from the disk, independently of the broker."""
+    """A second state of a group coordinator (`shard`), which replays the coordinator's log from the disk,
+    independently of the broker."""
 
     def __init__(self, disk: SimDisk, folder: str) -> None:
         self._reader = LogReader(disk, folder)

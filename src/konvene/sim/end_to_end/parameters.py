@@ -97,7 +97,7 @@ def draw(
 ) -> Parameters:
     """Return the parameters that a seed determines.
 
-    `fault_free`: the same clients without faults. `transactions` and `share` add transactional clients and
+    `fault_free`: the same clients, but no faults. `transactions` and `share` add transactional clients and
     share groups."""
     chance = Random(f"knobs {seed}")
     topics = {f"topic-{i}": chance.randint(1, 4) for i in range(chance.randint(1, 2))}
@@ -184,7 +184,8 @@ def _settings(chance: Random, *, synced: bool) -> dict[str, str]:
 
 
 def _heartbeats(chance: Random) -> dict[str, str]:
-    """Draw the settings that decide whether the broker holds idle heartbeats."""
+    """Draw the settings that decide whether the broker delays its responses to heartbeats that have no news
+    ("holds" them)."""
     return {
         "konvene.heartbeat.policy": chance.choice(("responsive", "responsive", "kafka")),
         "konvene.heartbeat.hold.classic.clients": chance.choice(("konvene", "konvene", "librdkafka")),
@@ -207,7 +208,8 @@ def _cleaning(chance: Random) -> dict[str, str]:
 
 
 def _transaction_settings(chance: Random) -> dict[str, str]:
-    """Draw broker settings of transactions. Heartbeats of konvene's client are not held then.
+    """Draw the broker settings of a run with transactions; with them the broker does not hold heartbeats of
+    konvene's client, that is, it does not delay its responses.
 
     A held heartbeat may outlast the request timeout of a client that was slow to send it; such timeouts are
     not the subject of these runs."""

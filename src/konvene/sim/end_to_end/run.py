@@ -181,7 +181,7 @@ class EndToEndRun:
     # --- invariants ---
 
     def notify(self, name: str, *args: object) -> None:
-        """Call the callback `name` of every invariant that defines it; a violation ends the run at once."""
+        """Call the method `name` of every invariant that defines it; a violation ends the run at once."""
         try:
             for call in self._calls[name]:
                 call(*args)
@@ -200,8 +200,8 @@ class EndToEndRun:
         return found
 
     def has_buffered_records(self, index: int) -> bool:
-        """Return True if the group shard of partition `index` has applied records that its journal
-        buffers."""
+        """Return True if the coordinator of partition `index` of `__consumer_offsets` has applied records to
+        its shard that its journal has not written to the log yet."""
         assert self.host.broker is not None
         coordinator = self.host.broker.groups._coordinators[index]
         assert coordinator is not None
@@ -238,12 +238,12 @@ class EndToEndRun:
                 self.look(place)
 
     def check_when_loaded(self, check: Callable[[], None]) -> None:
-        """Call `check` once all group coordinators of this life of the broker are active."""
+        """Schedule one call of `check`, when all group coordinators of this broker life are active."""
         self._when_loaded.append(check)
 
     @property
     def disk_has_failed(self) -> bool:
-        """Whether this life's disk has failed, so that its errors are expected."""
+        """Whether the disk has failed in this life of the broker, so that errors of the disk are expected."""
         return self._disk_failed or self.host.disk_failed or self.host.disk_is_offline
 
     def was_paused(self, client_id: str, since_s: float) -> bool:
@@ -295,7 +295,7 @@ class EndToEndRun:
                     check()
 
     def _ready(self) -> None:
-        """Begin a life of the broker: read all logs again, and compare them with what clients know."""
+        """Called when a new life of the broker is ready: read all logs anew and check them."""
         self._note("broker", f"is ready in life {self.host.lives}")
         self.mirror = Mirror(self.host.disk, DATA)
         self._when_loaded.clear()
@@ -399,7 +399,7 @@ class EndToEndRun:
 
 
 def groups_option(*, transactions: bool, share: bool) -> str:
-    """Return the command line option that adds these clients to a run."""
+    """Return the option ` --groups ...` of `konvene sim run` for these clients; empty without any."""
     kinds = (("transactional", transactions), ("share", share))
     names = "+".join(kind for kind, is_requested in kinds if is_requested)
     return f" --groups {names}" if names else ""

@@ -38,7 +38,7 @@ KINDS = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a share consumer processes and acknowledges records."""
+    """The drawn habits of a share consumer: how it processes and acknowledges records."""
 
     explicit: bool = False
     terms: FetchTerms = field(default_factory=FetchTerms)
@@ -168,8 +168,8 @@ async def share(client: Client, cluster: Cluster) -> None:
 
 
 async def _work(client: Client, consumer: ShareConsumer, found: Sequence[ShareRecord]) -> None:
-    """Spend a drawn time on the records of one poll, then acknowledge them; a client that is leaving may skip
-    that."""
+    """Process the records of one poll, which takes a drawn time, then acknowledge them; a client that is
+    about to leave may end without acknowledging them."""
     habits, chance, faults_disabled = client.spec.habits, client.chance, client.world.faults_disabled
     if not faults_disabled:
         if habits.work_s and chance.random() < 0.5:

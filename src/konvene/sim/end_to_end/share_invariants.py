@@ -111,7 +111,8 @@ class EndToEndLedger(DeliveryLedger):
         self.run.loop.halt(Violation(violation.invariant, violation.why))
 
     def refresh_contents(self) -> Contents | None:
-        """Return the current contents of the log; None if it is not that of the output of transactions."""
+        """Read the new batches of the log and return its contents; None for every topic except the
+        transactional output topic, as only its log contains transactions."""
         if self.place.topic != OUTPUT:
             return None
         if self.contents is None:
@@ -205,8 +206,8 @@ class RecordsHaveOneOwner(Invariant):
 
 
 class AcknowledgedRecordsAreNotRedelivered(Invariant):
-    """A record whose final acknowledgement was confirmed is in no response to a later ShareFetch; and only
-    what the broker accepted is confirmed."""
+    """A record is in no ShareFetch response to a request that was sent after its final acknowledgement was
+    confirmed; and only acknowledgements that the broker accepted are confirmed."""
 
     def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)
@@ -290,9 +291,10 @@ class AcknowledgedRecordsAreNotRedelivered(Invariant):
             self._confirmed.append((self.run.loop.now, client.client_id, topic_id, place.partition, offsets))
 
     def settled(self) -> None:
-        """Check that each confirmation that the client library passed to its caller was in a response.
+        """Check that each confirmation that the client library passed to its caller was in a response of the
+        broker.
 
-        It is checked once the clock has moved, because the caller may receive a confirmation before this
+        The check waits until the clock has moved, because the caller may receive a confirmation before this
         invariant receives the response."""
         while self._confirmed and self._confirmed[0][0] < self.run.loop.now:
             _, client_id, topic_id, index, offsets = self._confirmed.popleft()
@@ -421,7 +423,8 @@ class ShareStateIsStored(Invariant):
 
 
 def _written(state: SharePartitionState | None) -> SharePartitionState | None:
-    """Return the state with `updates` 0: a replay counts updates only from the first retained record on."""
+    """Return the state with its number of `updates` since the last snapshot set to 0, for a comparison with a
+    replayed state: a replay does not see updates whose records were deleted. None stays None."""
     return None if state is None else state._replace(updates=0)
 
 
@@ -439,7 +442,8 @@ SHARE_INVARIANTS: tuple[type[Invariant], ...] = (
 
 
 def ledgers(run: EndToEndRun) -> dict[SharePartitionKey, EndToEndLedger]:
-    """Return the ledger of each share partition that the broker has loaded in this run."""
+    """Return, by share partition, the ledgers of all share partitions that any life of the broker has loaded
+    in this run."""
     return next(p for p in run.invariants if isinstance(p, RecordsHaveOneOwner)).ledgers
 
 
@@ -469,7 +473,9 @@ def has_buffered_records_of(coordinator: Coordinator) -> bool:
 
 
 def unread(run: EndToEndRun) -> list[str]:
-    """Return a line for each partition that a share group has not read to its end, with the position."""
+    """Return a line, with the position, for each partition that a share group has not read to its end.
+
+    Without a running broker, return a line about that if the run has share groups."""
     broker, unfinished = run.host.broker, []
     if broker is None:
         return ["there is no broker"] if run.parameters.share.groups else []

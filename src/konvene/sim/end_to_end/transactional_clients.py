@@ -75,9 +75,10 @@ async def transact(client: Client, cluster: Cluster) -> None:
 async def _transaction(
     client: Client, consumer: Consumer, producer: TransactionalProducer, found: Sequence[Consumed]
 ) -> bool:
-    """Write an output record for each record of `found`, and commit its offset, in one transaction.
+    """Write an output record for each record of `found`, and commit the offsets of `found`, in one
+    transaction.
 
-    Return True if it was committed; it may be aborted at random, too.
+    Return True if the transaction was committed, False if it was aborted, which also happens at random.
     Raises `ClientError` if the producer is unusable or the result is unknown."""
     offsets = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in found}
     producer.begin_transaction()

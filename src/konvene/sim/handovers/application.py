@@ -35,8 +35,8 @@ GROUP = "app"
 
 @dataclass(eq=False, slots=True)
 class Thread:
-    """A member of the streams group, one of its process's threads. `running` has the active tasks that it is
-    processing."""
+    """A member of the streams group, which is one thread of a process. `running` has the active tasks that it
+    is processing."""
 
     process: Process
     machine: StreamsMembership
@@ -149,15 +149,18 @@ class Application:
         )
 
     def not_processing(self) -> list[Task]:
-        """Return the tasks that no member is processing."""
+        """Return the tasks that no member is processing at the moment, including tasks that are being
+        restored."""
         running = {task for thread in self.threads() for task in thread.running}
         return [task for task in self.tasks if task not in running]
 
     # --- heartbeats ---
 
     def report(self, thread: Thread) -> None:
-        """Set the offsets that a member reports in its next heartbeat: those of all copies on the disk of its
-        process, except copies of tasks that other members of the process own."""
+        """Set the offsets that a member reports in its next heartbeat.
+
+        They are those of all copies on the disk of its process, except copies of tasks that other members of
+        the process own."""
         process = thread.process
         others: set[Task] = set()
         for other in process.threads:
@@ -169,9 +172,10 @@ class Application:
         thread.machine.report(offsets, ends)
 
     def receive(self, thread: Thread, answer: StreamsGroupHeartbeatResponse | None, now_ms: int) -> set[Task]:
-        """Let a member handle the response to its heartbeat (None if lost) and apply the assignment in it.
+        """Let a member handle the response to its heartbeat (None if it was lost) and apply the assignment in
+        it.
 
-        Return the active tasks that the member takes over."""
+        Return the active tasks that it owns now and did not own before."""
         machine, before = thread.machine, thread.has.active
         if answer is None:
             machine.handle_failure(ConnectionLost("the coordinator is unavailable"), now_ms)

@@ -52,7 +52,7 @@ def format_table(without: Outcome, with_warmups: Outcome) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line: print the table, with `--trace` after the events of each scenario."""
+    """Run the command line: print the table; with `--trace`, print the events of each scenario before it."""
     parser = argparse.ArgumentParser(description="Count cold hand-overs, with warm-ups and without.")
     parser.add_argument("--seed", type=int, help="run only the scenario of this seed")
     parser.add_argument(

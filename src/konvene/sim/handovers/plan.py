@@ -25,7 +25,8 @@ MOST_RECORDS = 30_000
 
 
 class What(StrEnum):
-    """Kinds of changes in a scenario. The last three change a limit in the configs of the group."""
+    """Enumeration of the kinds of changes in a scenario. The last three change a limit in the configs of the
+    group."""
 
     STARTS = "a process starts, with an empty disk"
     STOPS = "a process stops: its members leave"
@@ -56,9 +57,10 @@ VALUES: Final[dict[What, tuple[int, ...]]] = {
 
 
 class Change(NamedTuple):
-    """One change in a scenario: of a process, the coordinator or a setting.
+    """One change in a scenario: of a process, the coordinator or a setting, and when the next change follows.
 
-    By default the next change follows `calm` ticks after the group has settled."""
+    The next change follows `calm` ticks after the group has settled or, if `soon` is not 0, `soon` ticks
+    after this one, whether the group has settled or not."""
 
     what: What
     process: str = ""
@@ -77,7 +79,8 @@ class Change(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A subtopology: the number of changelog records of each of its tasks, and whether they have state."""
+    """A subtopology of a drawn scenario: `records` has the initial number of changelog records of each of its
+    tasks; `stateful` is whether its tasks have state."""
 
     records: tuple[int, ...]
     stateful: bool
@@ -112,8 +115,8 @@ PATIENCE: Final = 0.8
 
 @dataclass(slots=True)
 class _Draw:
-    """The processes while the changes of a scenario are drawn, with their numbers of members: `up` has those
-    that run, `down` those that are stopped and still have a disk."""
+    """State of drawing the changes of a scenario: the number of members of each process, in `up` of those
+    that run, in `down` of those that are stopped and still have a disk."""
 
     random: Random
     up: dict[str, int]
@@ -190,13 +193,13 @@ def draw(seed: int) -> Scenario:
 
 
 def draw_all(count: int = 100) -> list[Scenario]:
-    """Return the first `count` pinned scenarios, from seed `SEED` on."""
+    """Return `count` scenarios, those of the seeds from the constant `SEED` on: the same in every call."""
     return [draw(SEED + number) for number in range(count)]
 
 
 def _hurried(random: Random, change: Change) -> Change:
-    """Return the change with `soon` set, unless it already is: the next change follows after 1 to 6 ticks,
-    even if the group has not settled."""
+    """Return the change with a drawn `soon`, so that the next change follows after 1 to 6 ticks even if the
+    group has not settled; a change that has `soon` is returned as it is."""
     return change if change.soon else change._replace(soon=random.randint(1, 6))
 
 

@@ -257,7 +257,8 @@ class Run:
             self.host.set_config((LIMITS[what], str(change.value)))
 
     def _lost_tick(self) -> None:
-        """Run a tick in which every heartbeat is lost, so that members send all fields in the next one."""
+        """Run a tick in which every heartbeat is lost, after which members send all fields in their next
+        heartbeat."""
         self.one_tick(lost=True)
         self.outcome.ticks += 1
         self.outcome.idle += len(self.app.not_processing())
@@ -270,9 +271,10 @@ class Run:
     # --- checks ---
 
     def observe_target(self) -> None:
-        """If the coordinator has computed a new target assignment, check it.
+        """Check the target assignment if the coordinator has computed a new one since the last call.
 
-        For each stateful task whose active member it changes, record which processes have caught up."""
+        For each stateful task that gets another active member in it, record which processes have caught
+        up."""
         group = group_of(self.host, GROUP)
         if group is None or group.assignment_epoch == self._target_epoch:
             return

@@ -68,8 +68,9 @@ class SimDisk(MemoryDisk):
         return found
 
     def after_kill(self) -> SimDisk:
-        """Return the disk as a killed process leaves it: all writes remain, unsynced ones are still
-        unsynced."""
+        """Return the disk for the process that follows a killed one; this object is unusable then.
+
+        All writes remain, and those that were not synced are still not synced."""
         found = self.blank()
         found._names, found._durable_names = self._names, self._durable_names
         found._pending = self._pending
@@ -84,7 +85,8 @@ class SimDisk(MemoryDisk):
         return sorted(path for path in self._names if path.startswith(folder))
 
     def peek(self, path: str, at: int = 0) -> bytes:
-        """Return a file's bytes from a position on."""
+        """Return a file's bytes from position `at` on; this is no disk operation, so it neither fails nor is
+        counted."""
         return bytes(self._inode(path).data[at:])
 
     def file(self, path: str) -> object:
@@ -95,7 +97,8 @@ class SimDisk(MemoryDisk):
     # endings ----------------------------------------------------------------------------------
 
     def cut_power(self) -> SimDisk:
-        """Return the disk as a power cut leaves it: all synced writes and a random part of the others."""
+        """Return the disk as a power cut leaves it: all synced writes, and a random part of the writes that
+        were not synced."""
         chance = self.chance
         lucky = chance.random() < 0.7
         found = self.crash((lambda count: chance.randrange(count)) if lucky else lambda _count: 0)
@@ -105,7 +108,9 @@ class SimDisk(MemoryDisk):
         return found
 
     def _spoil(self, found: SimDisk) -> None:
-        """Replace the end of a torn last append by zeros or noise in `found`, the disk after a power cut."""
+        """At the rate `garbage`, replace the end of a file's torn last append by zeros or random bytes.
+
+        `found` is the disk after a power cut, which this changes."""
         if not self.faults.garbage:
             return
         for path in sorted(found._names):

@@ -20,7 +20,8 @@ __all__ = ["End", "Endpoint", "Pipe", "was_reset"]
 
 
 class Pipe:
-    """One direction of a connection: the data that is buffered, in flight and received but not read."""
+    """One direction of a connection: the data that is in the write buffer, in flight, or received but not
+    read."""
 
     __slots__ = (
         "arrived",

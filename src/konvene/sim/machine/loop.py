@@ -442,7 +442,7 @@ class SimLoop(_Base):  # type: ignore[misc]
         return self._handler
 
     def default_exception_handler(self, context: dict[str, object]) -> None:
-        """Pass an error to `errors`; if that is None the error ends the run."""
+        """Pass an error to the callback `errors`; if that is None, the error ends the run."""
         host = self.here()
         if self._closed or not host.alive:
             return

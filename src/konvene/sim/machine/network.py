@@ -123,7 +123,7 @@ class Network:
         return f"<network: {len(self.endpoints)} endpoints, {len(self._blocked)} blocked directions>"
 
     def address(self, name: str) -> str:
-        """Return a host's address, assigned at the first use."""
+        """Return the IP address of the host `name`, which is assigned at the first use."""
         if name not in self._addresses:
             self._addresses[name] = f"10.0.0.{len(self._addresses) + 1}"
         return self._addresses[name]
@@ -357,7 +357,7 @@ class Network:
             dst.take()
 
     def _reset_sender(self, pipe: Pipe) -> None:
-        """Reset the sending side of a pipe after the latency of a message."""
+        """Reset the connection at the sender of this pipe; that takes as long as a message to it."""
         src = pipe.src
         if not src.lost and src.host.alive:
             self.loop.schedule(
@@ -366,7 +366,8 @@ class Network:
             )  # fmt: skip
 
     def host_died(self, host: Host) -> None:
-        """Drop unsent data of a dead host; its peers are notified unless the machine lost power."""
+        """Remove the connections of a host that has died, with their unsent data; the peers are notified
+        unless the machine lost power."""
         for endpoint in [e for e in self.endpoints if e.host is host]:
             endpoint._closing = endpoint.lost = True
             endpoint.out.waiting.clear()

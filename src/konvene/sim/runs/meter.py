@@ -91,7 +91,7 @@ class Meter(MembershipListener):
         self._now_ms = now_ms
 
     def begin(self) -> None:
-        """Start the measurement; earlier changes only set the initial ownership."""
+        """Start the measurement; changes before it only set the initial ownership and are not measured."""
         self._began_ms = self._at_ms = self._now_ms()
         self._since = dict.fromkeys(self._since, self._began_ms)
         self._outcome.timeline.append((0.0, self.missing))

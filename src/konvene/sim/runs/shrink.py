@@ -160,8 +160,8 @@ def _merge_waits(lines: list[str]) -> list[str]:
 
 
 def _fewer_options(lines: list[str], invariant: str) -> list[str]:
-    """Return the lines without the options that the violation does not need; `protocols` that it needs are
-    replaced by the simplest ones if possible."""
+    """Return the lines without those options (`name=value`) that the violation does not need; options
+    `protocols` that it needs are replaced by the simplest ones if possible."""
     for index, line in enumerate(lines):
         for word in [w for w in line.split() if "=" in w]:
             for instead in ("", "protocols=range:orders" if word.startswith("protocols=") else ""):

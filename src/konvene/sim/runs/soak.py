@@ -64,7 +64,7 @@ class CompletedRuns:
         return (job for job in jobs if job.command() not in self.rows)
 
     def add(self, job: Job, result: Result | Lost) -> dict[str, Any]:
-        """Add the result of a job to the rows and to the file, and return its row."""
+        """Store the result of a job as a row, in memory and in the file, and return the row."""
         row: dict[str, Any] = {"command": job.command(), "seed": job.run.seed, "groups": job.groups}
         if isinstance(result, Lost):
             row["lost"] = result.why

@@ -333,8 +333,8 @@ class PlanRun(NamedTuple):
 
 
 def run_job(turn: PlanRun) -> Outcome:
-    """Return the outcome of a plan with a seed; its timeline, which only a plot needs, is empty unless
-    `with_timeline`."""
+    """Run the plan with the seed of `turn` and return its outcome; the timeline in it, which only a plot
+    needs, is empty unless `turn.with_timeline` is set."""
     outcome = run_plan(turn.plan, turn.seed)
     if not turn.with_timeline:
         outcome.timeline = []

@@ -62,8 +62,8 @@ class Administration:
         BEGIN[type(request)](self)
 
     def _submit(self, request: object, proceed: Callable[[Any], None]) -> None:
-        """Submit a request to the group coordinator; on success call `proceed` with the result, otherwise
-        send the error to the administrator."""
+        """Submit a request to the group coordinator; on success call `proceed` with its response, otherwise
+        answer the administrator with the error."""
 
         def receive(answer: Any) -> None:
             if isinstance(answer, Errors):
@@ -138,7 +138,8 @@ class Administration:
     # --- groups ---
 
     def delete_groups(self) -> None:
-        """Delete the share partition state of one group after another, and then all groups of the request."""
+        """Delete the share partition state of one group of the request after another, and then all these
+        groups."""
         names = list(self.request.groups_names)
 
         def delete_next(answers: Answers) -> None:

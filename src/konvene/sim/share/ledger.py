@@ -127,8 +127,8 @@ class DeliveryLedger:
                 return
 
     def _apply_alteration(self, read: StateAnswer) -> None:
-        """Check that the loaded state begins at the start offset that an administrator has set since the last
-        load, and drop the confirmed acknowledgements from that offset on.
+        """If an administrator has altered the start offset since the last load, check that the loaded state
+        begins there, and drop the confirmed acknowledgements from that offset on.
 
         Do nothing if there is no alteration, or if the state was read before it."""
         alteration = self.alteration
@@ -149,10 +149,12 @@ class DeliveryLedger:
         self, owner: object, member: str, rows: Sequence[Acquired], *, now_ms: int, mode: AcquireMode,
         max_records: int, ends: tuple[int, int], cut_from: int = 0,
     ) -> None:  # fmt: skip
-        """Record that the share partition `owner` let a member acquire `rows`, at most about `max_records`.
+        """Record and check that the share partition `owner` let `member` acquire the ranges of records in
+        `rows`.
 
-        `ends` are the start and end offset of the log. `cut_from` is the number of offsets in the fetched
-        batches if aborted records were removed from them, else 0."""
+        `max_records` is the number that it requested, which only the mode RECORD_LIMIT keeps exactly;
+        otherwise whole batches may exceed it. `ends` are the start and end offset of the log. `cut_from` is
+        the number of offsets in the fetched batches if aborted records were removed from them, else 0."""
         if owner is not self.owner and rows:
             self._violate("RecordsAreAcquiredOnce", f"{member} got {rows} from a replaced share partition")
         total = 0
@@ -214,9 +216,10 @@ class DeliveryLedger:
     def acknowledged(
         self, owner: object, member: str, acks: Iterable[Acknowledged], change: Change | None, now_ms: int
     ) -> None:
-        """Record that an acknowledgement of a member was accepted.
+        """Record that the share partition `owner` accepted an acknowledgement of a member.
 
-        `change` is the state to be written for it; None if the member only renews locks."""
+        `change` is the state to be written for it; None if the member only renews locks. It is a violation if
+        the member has not acquired one of the records."""
         if owner is not self.owner:
             self._violate("OnlyOwnersAcknowledge", f"a replaced share partition accepted one of {member}")
             return
@@ -238,8 +241,8 @@ class DeliveryLedger:
     def acknowledgement_rejected(
         self, member: str, acks: Iterable[Acknowledged], error: DeliveryError
     ) -> None:
-        """Check that an acknowledgement is rejected with INVALID_RECORD_STATE only if the member has not
-        acquired all of its records."""
+        """Check the rejection of an acknowledgement: with INVALID_RECORD_STATE it is a violation if the
+        member has acquired all of its records."""
         if error.error is Errors.INVALID_RECORD_STATE and self.terms.renew:
             for offset, _ in each_offset(acks):
                 entry = self.entries.get(offset)
@@ -256,7 +259,8 @@ class DeliveryLedger:
             )
 
     def released(self, member: str, change: Change | None) -> None:
-        """Record that all records of a member are released; `change` is the state to be written, if any."""
+        """Record that the share partition releases all records that a member has acquired, because the member
+        has left or its session has ended; `change` is the state to be written for that, if any."""
         self.last_released = member
         offsets = [o for o, e in self.entries.items() if e.state == ACQUIRED and e.member_id == member]
         for offset in offsets:
@@ -264,7 +268,7 @@ class DeliveryLedger:
         self._record_write(change, member, offsets)
 
     def expired(self, now_ms: int) -> None:
-        """Expire all locks that end by `now_ms`.
+        """Expire all locks that end by `now_ms`: their records become available again.
 
         A record whose acknowledgement is being written becomes available only if that write fails."""
         for entry in self.entries.values():
@@ -282,8 +286,8 @@ class DeliveryLedger:
         return None
 
     def difference(self, rows: Iterable[InFlight]) -> str | None:
-        """Compare the acquired records in `rows` with this ledger; return the first difference of owners as
-        text, or None."""
+        """Compare the acquired records in `rows` with this ledger; return the first difference of their
+        owners as text, or None if there is none."""
         for row in rows:
             if row.state is not RecordState.ACQUIRED:
                 continue
@@ -309,8 +313,8 @@ class DeliveryLedger:
             )
 
     def finished(self, change: Change, error: Errors) -> None:
-        """Record the result of writing `change`: on success its records are done or released; otherwise they
-        are acquired again, or available if their lock has expired."""
+        """Record the result of writing `change`: if it was written, its records are done or released;
+        otherwise they are acquired again, or available if their lock has expired."""
         _, member, offsets = self._pending.pop(id(change.ticket), (None, "", []))
         for offset in offsets:
             entry = self.entries.get(offset)
@@ -343,9 +347,11 @@ class DeliveryLedger:
     # --- responses ---
 
     def confirm(self, member: str, acks: Iterable[Acknowledged], start: int, error: Errors) -> None:
-        """Record the response to an acknowledgement; without `error`, later loads must have its final parts.
+        """Record that a member received the response to an acknowledgement.
 
-        `start` is the start offset when it was decided: offsets below it were ignored."""
+        Without `error` its accepted and rejected records from `start` on are confirmed: every state that is
+        loaded later must have them. `start` is the start offset at the time of the decision, which ignores
+        offsets below it."""
         if error:
             return
         for offset, ack_type in each_offset(acks):

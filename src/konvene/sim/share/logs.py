@@ -73,7 +73,8 @@ class ReadLog:
             self.aborted_offsets.update(offsets)
 
     def aborted_transactions(self, offset: int, upto: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions with records between two offsets, as the broker's log does."""
+        """Return the aborted transactions that overlap the offsets from `offset` up to, but without,
+        `upto`."""
         return [each for each in self.aborted if each.last_offset >= offset and each.first_offset < upto]
 
     def _add(self, base: int, batch: bytes, upto: int) -> None:
@@ -82,7 +83,8 @@ class ReadLog:
         self.end_offset = upto
 
     def lose_beginning(self, offset: int) -> None:
-        """Move the start offset, as retention or DeleteRecords does."""
+        """Move the start offset of the log forward to `offset`, but not beyond its end, as retention or
+        DeleteRecords does."""
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
 
     def read(self, offset: int, max_bytes: int, *, upto: int, min_one: bool = True) -> bytes:
@@ -131,7 +133,8 @@ class ReadPartition:
         return None
 
     def grow(self, records: int, draw: Callable[[], int] = lambda: NO_PRODUCER) -> list[int]:
-        """Append records up to a total of `records`; see `ReadLog.grow`."""
+        """Append records until the total ever appended is `records`, and complete delayed fetches; see
+        `ReadLog.grow`."""
         end = self.log.end_offset
         begun = self.log.grow(records, draw=draw)
         if self.log.end_offset > end:

@@ -127,7 +127,7 @@ class SharePartitionRun:
         self._write(change)
 
     def _acknowledge(self) -> None:
-        """Let a member acknowledge a random acquired batch, or its first part."""
+        """Let a member acknowledge one of the acquired batches, chosen at random, or only its first part."""
         if not self.acquired:
             return
         index = self.random.randrange(len(self.acquired))
@@ -175,7 +175,8 @@ class SharePartitionRun:
     def _drop_acquired(self, matches: Callable[[int, int], bool], *, restarted: bool = False) -> None:
         """Remove those batches from `acquired` for whose member and lock end `matches` returns True.
 
-        Their records become available again, or done at the delivery limit unless the partition restarted."""
+        Their records become available again; or they are done if they reached the delivery limit. After a
+        restart of the share partition (`restarted`) they are always available."""
         kept = []
         for member, row, end_ms in self.acquired:
             if not matches(member, end_ms):
@@ -191,7 +192,7 @@ class SharePartitionRun:
     def _write(self, change: Change | None) -> bool:
         """Write a change, and further ones that follow from it, to the share coordinator.
 
-        Return False if a write failed, as writes that can be undone do at random."""
+        Return False if a write failed. Only writes that the share partition can undo fail, at random."""
         while change is not None:
             fails = change.ticket.can_fail and self.random.random() < 0.01
             error = Errors.COORDINATOR_NOT_AVAILABLE

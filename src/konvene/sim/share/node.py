@@ -57,7 +57,8 @@ MAX_EXPIRY_DELAY_MS = 1_000
 
 
 class _GroupCoordinator:
-    """A group coordinator, as far as background work for it needs it: its shard, and a way to return results.
+    """A group coordinator with what its background work needs: its shard (`core`), and `inform` to return
+    results.
 
     Results are dropped if the coordinator or the share partitions have failed over since the work began."""
 
@@ -135,14 +136,16 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
             self.ledgers.pop(request.key, None)  # A hostile client may have read it before.
 
     def _drop_lost_alterations(self, event: StateEvent) -> None:
-        """Remove alterations from ledgers if the share coordinator, after a load, does not have them."""
+        """Called after a load of the share coordinator: if its log has lost the change of a start offset by
+        an administrator, remove that change from the ledger, too."""
         for key, ledger in self.ledgers.items():
             state, alteration = event.after.get(key), ledger.alteration
             if alteration is not None and (state is None or state.state_epoch != alteration.state_epoch):
                 ledger.alteration = None
 
     def submit(self, request: object, context: RequestContext) -> Deferred[Any]:
-        """Submit a request of a share partition or a group coordinator to the share coordinator."""
+        """Submit a request of a share partition or a group coordinator to the share coordinator, and return
+        the pending response; at the rate `write.fails` a Write fails instead."""
         world = self.world
         fails = world.conditions["write.fails"]
         if isinstance(request, Write) and fails and world.random.random() < fails:
@@ -190,8 +193,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
             deliveries.share_partitions.disconnected(connection)
 
     def fail_over_deliveries(self) -> None:
-        """Replace the share partitions: all locks, sessions and pending requests to the share coordinator are
-        lost."""
+        """Let the share partitions fail over to new, empty ones: all locks, sessions and pending requests to
+        the share coordinator are lost, and all clients are disconnected."""
         old = self.deliveries
         old.loop.alive = False
         for partition in self.logs.values():
@@ -292,7 +295,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
                     self.world.event_queue.after(takes_ms, partition.end_transaction, producer_id, committed)
 
     def _producer(self) -> int:
-        """Return the producer id of the next batch: that of a transaction, or `NO_PRODUCER`."""
+        """Draw the producer of the next batch: return one of three producer ids for a batch of a transaction,
+        or `NO_PRODUCER` for others."""
         share, random = self.world.options["transactional"], self.world.random
         return random.randrange(3) if share and random.random() < share else NO_PRODUCER
 
@@ -344,7 +348,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
                 self.report_violation(InvariantViolation("RemovedMembersOwnNoRecords", why))
 
     def orphans(self) -> list[str]:
-        """SH13: return the share partitions that still have state although their topic is deleted."""
+        """SH13: return the share partitions that still have state in the share coordinator although their
+        topic is deleted."""
         existing = self.world.topics.by_id
         return [str(key) for key in self.runtime.core.states if key.topic_id not in existing]
 

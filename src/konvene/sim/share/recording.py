@@ -20,7 +20,7 @@ from konvene.sim.share.ledger import DeliveryLedger
 
 
 class LogBounds(Protocol):
-    """The bounds of a log, as far as a ledger needs them."""
+    """The interface of a log of which a ledger reads only the start and end offset."""
 
     @property
     def start_offset(self) -> int: ...

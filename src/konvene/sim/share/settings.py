@@ -6,7 +6,9 @@ from konvene.sim.world.faults import Options
 
 
 def share_settings(options: Options) -> dict[str, str]:
-    """Return the broker configs for share groups in a run, with minimums below Kafka's."""
+    """Return the broker configs for share groups in a run with these options.
+
+    The lower limits of session timeout, heartbeat interval and lock duration are below Kafka's defaults."""
     settings = {
         "group.share.min.session.timeout.ms": 1,
         "group.share.min.heartbeat.interval.ms": 1,

@@ -172,8 +172,10 @@ class Ledger:
     def record_marker(
         self, markers: MarkersToWrite, partition: TopicPartition, open_values: tuple[bytes, ...]
     ) -> None:
-        """Record a marker that was appended to a partition of the output: the result of the transaction that
-        wrote `open_values` there."""
+        """Record a marker that was appended to a partition of the output.
+
+        It is the result of the transaction that wrote the records `open_values` there; if these are empty, no
+        transaction was open and there is nothing to record."""
         if open_values:
             self._check_decision(markers.producer_id, markers.committed, partition)
         for value in open_values:
@@ -257,8 +259,8 @@ class Ledger:
                 self._check_exactly_once(event, key, committed.metadata, committed.offset)
 
     def _check_exactly_once(self, event: GroupEvent, key: OffsetKey, label: str, offset: int) -> None:
-        """Check that the output of a committed transaction is made of the input records of `key` up to the
-        committed `offset`, beginning where the previous committed transaction of `key` ended."""
+        """Check a committed transaction: its output is made of the input records of `key` up to `offset`,
+        which it commits, and begins where the previous committed transaction of `key` ended."""
         read = self.outputs.get(label, {}).get(key)
         if read is None:
             if label.startswith("plain"):
@@ -307,7 +309,8 @@ class Ledger:
 
 
 def _was_open(event: GroupEvent) -> bool:
-    """Return True if the producer had an open transaction in the log before the event's batch."""
+    """Return True if, in the log of the group coordinator, the producer of the event's batch already had an
+    open transaction before that batch."""
     assert event.batch is not None
     assert event.batch.producer is not None
     known = event.runtime.log.producers.by_id.get(event.batch.producer.producer_id)

@@ -111,8 +111,8 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         return f"<{self.runtime!r}, {self.ledger!r}>"
 
     def start(self) -> list[Process]:
-        """Load the transaction coordinator; return new committers, which are clients that commit offsets in
-        transactions without being group members."""
+        """Load the transaction coordinator; return new clients that commit offsets in transactions without
+        being group members ("committers")."""
         world = self.world
         if world.options["worn"]:
             # Producers whose epochs are almost exhausted.
@@ -164,9 +164,10 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         self.start_sync()
 
     def retained_batches(self) -> int:
-        """Return how many batches survive a failover although they are not durable.
+        """Return how many batches of the transaction log survive a failover although they are not durable.
 
-        Without fsync of topics, those are all written ones, because their requests are already answered."""
+        With fsync of topics it is none. Without it, it is every written batch, because the requests of these
+        are already answered."""
         if self.world.config["konvene.log.fsync.topics"]:
             return 0
         return max(0, self.log.written - self.log.durable)
@@ -177,9 +178,10 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         return isinstance(request, ABOUT_TRANSACTIONS)
 
     def must_arrive_in_order(self, request: Struct, version: int) -> bool:
-        """Return True if a request must be dropped when its connection was closed before it arrives.
+        """Return True if a request that arrives after its connection was closed must be dropped.
 
-        Before KIP-890 the epoch of a late request does not distinguish its transaction from the next one."""
+        That holds for requests about transactions in versions before KIP-890, where the epoch of a late
+        request does not distinguish its transaction from the next one."""
         if not self.handles(request) or isinstance(request, InitProducerIdRequest | ProduceRequest):
             return False
         if isinstance(request, EndTxnRequest):
@@ -227,10 +229,11 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         adds: bool,
         then: Callable[[Errors], None],
     ) -> None:
-        """Send the coordinator an AddPartitionsToTxn, as a broker does: with `adds` to add the partition to
-        the transaction, otherwise to verify that it was added.
+        """Send the transaction coordinator an AddPartitionsToTxn, as a broker does: with `adds` to add the
+        partition to the transaction, otherwise to verify that it was added.
 
-        `then` is called with the error code after a delay."""
+        `writer` is (transactional id, producer id, epoch). `then` is called with the error code after a
+        delay."""
         transactional_id, producer_id, epoch = writer
         request = AddPartitionsToTxnRequest(
             transactions=(

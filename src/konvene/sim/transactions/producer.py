@@ -190,7 +190,8 @@ class Producer:
         yield from self.begin()
 
     def _work(self, values: dict[int, list[bytes]], commit: TxnOffsetCommitRequest) -> Script:
-        """Write the records and the offsets of a transaction; return False if the application aborts it."""
+        """Write the records and the offsets of a transaction; return False if the application is to abort it,
+        else True. The caller ends the transaction."""
         conditions, random = self.world.conditions, self.world.random
         if self.is_old and values:
             topic = AddPartitionsToTxnTopic(name="output", partitions=tuple(values))
@@ -246,7 +247,9 @@ class Producer:
 
 
 def first_error(response: Answer, depth: int = 4) -> Errors | None:
-    """Return the first error in a response down to `depth` levels, or NONE; None if there is no response."""
+    """Return the first error code in a response, or NONE if it has none; None if there is no response.
+
+    Structs in the response are searched, too, nested down to `depth` levels."""
     if response is None or isinstance(response, Errors):
         return response
     return Errors(_code(response, depth))

@@ -51,9 +51,9 @@ FromMember = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | OffsetComm
 
 
 class Recorder:
-    """A writer of scenarios: collects a command in `lines` for each event of a world.
+    """A writer of scenarios: appends a command to `lines` for each event of a world.
 
-    `first` has commands that precede the topics."""
+    `first` has commands that precede those that create the topics."""
 
     def __init__(
         self, settings: dict[str, str], topics: Topics, now_ms: int, first: Sequence[str] = ()
@@ -87,7 +87,7 @@ class Recorder:
             self._wall_off_ms = wall_off_ms
 
     def record(self, line: str) -> None:
-        """Append a command to the scenario as it is."""
+        """Append the command `line` to the scenario, unchanged."""
         self.lines.append(line)
 
     def topic(self, name: str, topic_id: Uuid, partitions: int) -> None:

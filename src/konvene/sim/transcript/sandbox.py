@@ -103,7 +103,10 @@ class Sandbox:
     def ask(
         self, client: str, request: object, version: int, *, client_id: str | None = None
     ) -> Struct | Errors | None:
-        """Send a request of a client or of the broker; return the response, or None if it waits."""
+        """Send a request of a client or of the broker; return the response, or None if it is not sent yet.
+
+        `client` is the name under which the response is recorded; `client_id` is the client id in the
+        request, by default the same."""
         if isinstance(request, Struct):
             request = decode(type(request), version, encode(request, version))
         client_id = client if client_id is None else client_id
@@ -172,8 +175,8 @@ class Sandbox:
         self.check_invariants()
 
     def inform(self, news: Any) -> None:
-        """Deliver the result of an effect to the coordinator; if its records do not fit into a batch, deliver
-        that it failed."""
+        """Deliver the result of background work that the coordinator requested. If its records do not fit
+        into a batch, deliver that the work failed."""
         if not self.runtime.inform(news) and not isinstance(news, EndsFound):
             self.runtime.inform(failed_result(news))
         self.check_invariants()

@@ -157,7 +157,7 @@ class Scenario:
         self.life.ask(client, request, number(o, "version", version))
 
     def id_of(self, topic: str) -> Uuid:
-        """Return the id of a topic, also of one that does not exist."""
+        """Return the id of a topic; for one that does not exist, the id derived from its name."""
         known = self.life.topics.by_name.get(topic)
         return known.id if known is not None else self.topic_id(topic)
 

@@ -134,7 +134,8 @@ def _tags(o: Options) -> tuple[KeyValue, ...] | None:
 
 
 def _offsets(text: str | None) -> tuple[TaskOffset, ...] | None:
-    """Parse `0-3:17,...`: the offset of subtopology 0, partition 3, is 17."""
+    """Parse `0-3:17,...`: the offset of subtopology 0, partition 3, is 17. Without `text` return None, for
+    `-` ()."""
     if text is None:
         return None
     found = [] if text == NONE else partitions(text)
@@ -248,8 +249,8 @@ def with_created(topics: Topics, request: TopicsToCreate, topic_id: TopicId) -> 
 
 
 def ends(s: Scenario, plain: list[str], o: Options) -> None:
-    """`ends counts-0:100,...`: report these end offsets of changelogs to all groups that requested end
-    offsets.
+    """`ends counts-0:100,...`: report these end offsets of changelog partitions to all groups that requested
+    end offsets.
 
     The options `group` and `member` select one request. End offsets that are not listed stay unknown."""
     end_offsets = {} if plain[0] == NONE else {(topic, p): int(end) for topic, p, end in partitions(plain[0])}
