@@ -53,7 +53,7 @@ class EventQueue:
     # --- scheduling ---
 
     def after(self, delay_ms: int, call: Callable[..., object], *args: object) -> Entry:
-        """Schedule `call(*args)` in `delay_ms`; the returned entry can be cancelled."""
+        """Schedule `call(*args)` in `delay_ms` milliseconds; the returned entry can be cancelled."""
         entry = Entry(call, args)
         self._serial += 1
         tie = 0.0 if self._random is None else self._random.random()
@@ -101,7 +101,8 @@ class EventQueue:
 
 
 class Pause:
-    """An awaitable that suspends the coroutine that awaits it; `end` resumes the coroutine synchronously."""
+    """An awaitable that suspends the coroutine that awaits it until `end` is called, which resumes the
+    coroutine within that call."""
 
     __slots__ = ("_task",)
 
@@ -115,14 +116,16 @@ class Pause:
         self._task = task
 
     def end(self, error: BaseException | None = None) -> None:
-        """Resume the coroutine, or raise `error` in it. Further calls do nothing."""
+        """Resume the coroutine that awaits this, with `error` raised at its `await` if given. Further calls
+        do nothing."""
         task, self._task = self._task, None
         if task is not None:
             task.go_on(error)
 
 
 class Task:
-    """A running coroutine, with the part of `asyncio.Task` that a coordinator uses."""
+    """A coroutine that runs on the event queue, with those methods of `asyncio.Task` that a coordinator
+    uses."""
 
     __slots__ = ("_coroutine", "done")
 

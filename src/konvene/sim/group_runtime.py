@@ -102,7 +102,8 @@ class GroupRuntime(ShardRuntime[Event, View]):
     # --- operation ---
 
     def succeeds(self, old: GroupRuntime, lost: int) -> None:
-        """Make this process the successor of `old`, at whose end the log lost its last `lost` batches.
+        """Make this runtime the successor of `old`, a process that ended; the log lost its last `lost`
+        batches then.
 
         The event of the next load contains the last state of `old` and the number of lost batches."""
         self.ended, self.lost = old.last_state(), old.lost + lost
@@ -243,7 +244,8 @@ class GroupRuntime(ShardRuntime[Event, View]):
         return View(groups, view.offsets)
 
     def _view(self, touched: Touched) -> View:
-        """Return the touched groups and offsets as they are now."""
+        """Return the groups and offsets in `touched` as they are in the shard now, without those that do not
+        exist."""
         group_ids, keys = touched
         groups, offsets = self.core.groups, self.core.offsets
         found = {}

@@ -36,8 +36,8 @@ class Batch(NamedTuple):
 
 
 class Log:
-    """The log of a coordinator's partition, as a list of batches. The first `durable` ones survive every
-    crash."""
+    """The log of a coordinator's partition, as a list of batches. A crash may lose all batches but the first
+    `durable` ones."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -127,7 +127,7 @@ def replayed(batches: Iterable[Batch]) -> GroupShard:
 
 
 class Journal:
-    """The interface through which a coordinator appends to its log, with injected faults.
+    """The journal through which a coordinator appends to its log; it injects faults.
 
     `at_once` makes each append durable immediately."""
 

@@ -38,7 +38,8 @@ REQUEST, COMPLETION, TIMER = "request", "completion", "timer"
 
 
 class ShardEvent(Protocol):
-    """The fields that a runtime needs in any type of event; see `konvene.sim.world.event.Event`."""
+    """The interface of an event: the fields that a runtime needs, whatever the type of shard; see
+    `konvene.sim.world.event.Event`."""
 
     kind: str
     waiter: int
@@ -278,7 +279,8 @@ class ShardRuntime(Generic[E, V]):
         self.ended = self.last_state()
 
     def last_state(self) -> V:
-        """Return the current state, or that of the previous process if the log is not loaded yet."""
+        """Return the current state of the shard or, if the log is not loaded yet, the last state of the
+        previous process."""
         return self.current_state() if self.is_active else self.ended
 
     def ask(

@@ -53,7 +53,8 @@ class Chaos:
         return f"<chaos: {len(self.run_.parameters.faults)} kinds{', over' if self._ended else ''}>"
 
     async def run(self) -> None:
-        """Inject faults until the run has taken its number of steps."""
+        """Inject faults until the run has taken its number of steps; replace a broker whose disk has
+        failed."""
         run, parameters = self.run_, self.run_.parameters
         names = sorted(parameters.faults)
         weights = [parameters.faults[name] for name in names]
@@ -210,7 +211,7 @@ class Chaos:
         return True
 
     def end_pause(self, name: str) -> None:
-        """Resume a host if it is paused."""
+        """End the pause of the host `name`, if it is paused."""
         if self.run_.paused_since.pop(name, None) is not None:
             self.run_.resumed_at[name] = self.loop.now
             if self.loop.is_up(name):

@@ -52,7 +52,8 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """A request without a response, sent at `began` on the history's clock and `began_s` on the loop's."""
+    """A request without a response yet. It was sent at `began` on the history's logical clock, which is
+    `began_s` seconds on the event loop's clock."""
 
     client_id: str
     api: Api
@@ -64,7 +65,8 @@ class PendingRequest:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """A request to commit an offset of one partition, sent at `began` on the history's clock.
+    """An attempt to commit an offset of one partition, whose request was sent at `began` on the history's
+    clock.
 
     `ended` is when its success was received; while it is None, the commit may still take effect."""
 
@@ -197,7 +199,8 @@ class History:
         return any(a.offset == offset and (a.ended is None or a.ended >= floor) for a in attempts)
 
     def committed(self, place: GroupPartition) -> str:
-        """Return the last six commits of a partition as text, with the clock at request and response."""
+        """Return the last six commits of a partition as text for a violation, each with the logical times of
+        request and response."""
         rows = self.commits.get(place, [])[-6:]
         return ", ".join(f"{a.offset} ({a.began}..{'?' if a.ended is None else a.ended})" for a in rows)
 

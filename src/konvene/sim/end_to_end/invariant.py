@@ -11,7 +11,7 @@ __all__ = ["Invariant", "Violation"]
 
 
 class Violation(Exception):
-    """An invariant, named `invariant`, was violated; `message` describes how."""
+    """The error that the invariant named `invariant` was violated; `message` describes how."""
 
     def __init__(self, invariant: str, message: str) -> None:
         super().__init__(f"{invariant}: {message}")

@@ -170,7 +170,8 @@ class LivenessPhase:
         return None
 
     def _share_group_is_stable(self, name: str) -> bool:
-        """Return True if all members of a share group have joined and have their assignment."""
+        """Return True if the share group has exactly its clients of this run as members, and all of them have
+        received their current assignment."""
         group = self._share_group(name)
         if group is None or group.behind or group.epoch != group.assignment_epoch:
             return False

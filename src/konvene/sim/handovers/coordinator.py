@@ -38,20 +38,21 @@ class Coordinator(Protocol):
     def now_ms(self) -> int: ...
 
     def ask(self, client_id: str, request: Struct, version: int) -> Any:
-        """Return the response to a request."""
+        """Send a request of this client in this version, and return the response."""
 
     def advance(self, ms: int) -> None:
-        """Advance the time, and fire the timers that are due."""
+        """Advance the time by `ms`, and fire the timers that are due by then."""
 
     def restart(self) -> None:
-        """Load the shard from its log again."""
+        """Restart the coordinator: replace the shard by one that is loaded from the log."""
 
     def set_config(self, *changes: tuple[str, str]) -> None:
         """Change broker settings, given as pairs of name and value."""
 
 
 class Host:
-    """A minimal coordinator: the production shard with a log in memory, timers and a clock."""
+    """A minimal implementation of `Coordinator`: the production shard with a log in memory, timers and a
+    clock."""
 
     def __init__(
         self, settings: Mapping[str, str], assignors: Mapping[str, TaskAssignor] = TASK_ASSIGNORS

@@ -127,7 +127,8 @@ class Run:
         self._max_ticks = 100 + (MOST_RECORDS // scenario.restores + 10) * max(1, len(self.app.ends))
 
     def play(self) -> Outcome:
-        """Let the group become stable, apply all changes, and let it become stable again."""
+        """Run the scenario: let the group settle, apply each change, and let it settle at the end. Return the
+        figures."""
         for name, threads in self.scenario.processes.items():
             self.app.start(name, threads)
         self.settle()
@@ -198,9 +199,10 @@ class Run:
         self.observe_target()
 
     def beat(self, thread: Thread, *, lost: bool = False) -> None:
-        """Send a heartbeat of a member, and another one at once if it has to acknowledge a new assignment.
+        """Send a heartbeat of a member; if the response has a new assignment that it has to acknowledge, send
+        another one at once.
 
-        `lost`: the first one does not reach the coordinator."""
+        `lost`: the first heartbeat does not reach the coordinator."""
         self._beat(thread, lost=lost)
         if thread.machine.state is MemberState.ACKNOWLEDGING:
             self._beat(thread)
@@ -319,7 +321,8 @@ class Run:
         self._check(self._owners.keys() == set(self.app.tasks), "a task is assigned to no member")
 
     def check_members(self) -> None:
-        """Check that no task is active on two members, and that a process has each task only once."""
+        """Check that no task is active on two members, and that no process has a task twice, in whatever
+        role."""
         active: dict[Task, str] = {}
         for process in self.app.processes.values():
             opened: dict[Task, str] = {}

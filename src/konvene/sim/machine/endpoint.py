@@ -133,7 +133,7 @@ class Endpoint(asyncio.Transport):
         return False
 
     def drained(self) -> None:
-        """React to data that has left the write buffer: if little remains, let the protocol write again; if
+        """Called when data has left the write buffer: if little remains, let the protocol write again; if
         nothing remains, complete a pending `close`."""
         if self._write_paused and len(self.out.waiting) <= self._low and not self.lost:
             self._write_paused = False
@@ -155,7 +155,8 @@ class Endpoint(asyncio.Transport):
         return not self._reading_paused and not self.is_closing()
 
     def take(self) -> None:
-        """Pass received data, and then the end of the data, to the protocol, unless it has paused reading."""
+        """Pass the received data, and then the end of the data if it has arrived, to the protocol; do nothing
+        while the protocol or the network has paused reading."""
         pipe = self.inn
         data, pipe.arrived = pipe.arrived, bytearray()
         at = 0

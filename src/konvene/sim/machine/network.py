@@ -61,7 +61,7 @@ SOUND = NetworkFaults()
 
 
 class Server(asyncio.AbstractServer):
-    """A listening socket of a host."""
+    """A listening socket of a host, as asyncio's server object."""
 
     def __init__(self, network: Network, factory: ProtocolFactory, host: Host, port: int) -> None:
         self._network = network
@@ -131,7 +131,8 @@ class Network:
     # --- actions ---
 
     def partition(self, one: str, other: str, *, one_way: bool = False) -> None:
-        """Hold messages from `one` to `other`, and unless `one_way` also those in the other direction."""
+        """Begin a partition: hold messages from `one` to `other` and, unless `one_way`, also those in the
+        other direction, until `heal`."""
         self._blocked.add((one, other))
         if not one_way:
             self._blocked.add((other, one))
@@ -281,7 +282,8 @@ class Network:
     # --- bytes ---
 
     def pump(self, pipe: Pipe) -> None:
-        """Send as much of the written data as the window allows."""
+        """Move written data of a pipe into flight, as much as the window allows; at seeded rates it is split,
+        or the connection is reset."""
         faults, chance, waiting = self.faults, self.loop.chance, pipe.waiting
         moved = False
         while waiting and not pipe.src.lost:
@@ -337,7 +339,8 @@ class Network:
             self._reset_sender(pipe)
 
     def _deliver(self, pipe: Pipe) -> None:
-        """Deliver the next piece of a pipe; if the receiving side has ended, reset the sender."""
+        """Deliver the next piece of data that is in flight in a pipe; if the receiving side has ended, reset
+        the sender instead."""
         item, dst = pipe.flight.popleft(), pipe.dst
         if not isinstance(item, End):
             pipe.under_way -= len(item)
@@ -378,7 +381,8 @@ class Network:
 
 
 def _describe_piece(pipe: Pipe) -> str:
-    """Return the description of a piece for the trace: endpoints, size and checksum."""
+    """Return a description of the piece of data that is delivered next, for the trace: endpoints, size and
+    checksum."""
     if not pipe.flight:
         return f"{pipe.src.label}>{pipe.dst.label} nothing"
     item = pipe.flight[0]

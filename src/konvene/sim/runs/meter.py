@@ -240,8 +240,8 @@ def measures(partitions: int, minutes: float, outcomes: Sequence[Outcome]) -> li
 
 
 def causes_of(outcomes: Iterable[Outcome]) -> list[tuple[str, int, int]]:
-    """Return (cause, number of rebalances that name it, number of times that they name it), most rebalances
-    first."""
+    """Return (cause, number of rebalances that have it, number of times that it occurs in them) for each
+    cause of the outcomes' rebalances, sorted by the number of rebalances, most first."""
     mentions: Counter[str] = Counter()
     rebalances_by_cause: Counter[str] = Counter()
     for outcome in outcomes:

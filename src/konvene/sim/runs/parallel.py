@@ -183,7 +183,8 @@ def _exit_reason(code: int | None) -> str:
 
 
 def _serve(pipe: Connection, work: Callable[[J], R]) -> None:
-    """Run the jobs that arrive in the pipe until it is closed."""
+    """Main function of a worker process: run the jobs that arrive in the pipe, and send back each result,
+    until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with quiet():
         while True:
@@ -241,7 +242,8 @@ def _level_2_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check(job: Job) -> None:
-    """Raise ValueError for a job with an unknown kind of members, assignor, parameter or broker config."""
+    """Check a job before it is run. Raises ValueError for an unknown kind of members, assignor, parameter or
+    broker config."""
     known_kinds = kinds()
     for kind in job.run.kinds:
         if kind not in known_kinds:

@@ -146,8 +146,8 @@ class Plan:
 
 
 class Protocol(NamedTuple):
-    """A group protocol in the simulator: the kinds of its dynamic and static members, its assignors, and the
-    name of the parameter that selects one of them."""
+    """What the simulator needs for a group protocol: the kinds of its dynamic and static members, its
+    assignors, and the name of the parameter that selects one of these assignors."""
 
     kinds: tuple[str, str]
     parameter: str
@@ -184,7 +184,8 @@ def option_name(name: str) -> str:
 
 
 class Scene(World):
-    """The simulated world of a plan: one group that reads one topic, and the plan's disturbances.
+    """The simulated world in which a plan is run: one group that reads one topic, and the plan's
+    disturbances.
 
     There are no hostile members, no producers and no invariants."""
 

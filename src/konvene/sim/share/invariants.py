@@ -14,7 +14,7 @@ class ShareStateInvariant:
     """Base class of invariants that hold after every event of the share coordinator."""
 
     def check(self, event: StateEvent) -> None:
-        """Check that the invariant holds after an event. Raises `InvariantViolation`."""
+        """Call `after`, and raise its AssertionError as `InvariantViolation` with the name of this class."""
         try:
             self.after(event)
         except AssertionError as wrong:
@@ -25,7 +25,8 @@ class ShareStateInvariant:
             ) from missing
 
     def after(self, event: StateEvent) -> None:
-        """Raise AssertionError if the invariant does not hold."""
+        """Check the invariant after `event`, as each subclass defines it. Raises AssertionError if it does
+        not hold."""
         raise NotImplementedError
 
 

@@ -41,7 +41,9 @@ class ReadLog:
         self, records: int, size: int = MAX_BATCH_RECORDS, draw: Callable[[], int] = lambda: NO_PRODUCER
     ) -> list[int]:
         """Append batches of up to `size` records until the total of records ever appended is `records`.
-        `draw` returns the producer id of each batch. Return the ids of producers that began transactions."""
+
+        `draw` is called for the producer id of each batch. Return the ids of producers that began a
+        transaction."""
         begun: list[int] = []
         while self.records < records:
             producer_id = draw()
@@ -108,7 +110,7 @@ class ReadLog:
 
 
 class ReadPartition:
-    """A partition that share groups read. This node is its leader."""
+    """A partition that share groups read, with its log and its delayed fetches. This node is its leader."""
 
     leader_epoch = 0
 

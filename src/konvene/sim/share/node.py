@@ -165,8 +165,9 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         self.runtime.load()
 
     def step(self) -> None:
-        """Act after a step of the world: schedule the sync of the log and the end of closed connections, and
-        check locks from time to time. Raises the first failure."""
+        """Called after each step of the world: schedule the sync of the share coordinator's log, schedule the
+        end of connections that clients have closed, and check locks from time to time. Raises the first
+        failure."""
         runtime, world = self.runtime, self.world
         runtime.end_event()
         failure = self.failure or runtime.failure
@@ -206,8 +207,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
     # --- effects of group coordinators ---
 
     def perform(self, runtime: GroupRuntime, effect: Effect) -> bool:
-        """Start the work of an effect of a group coordinator; return False if it does not concern the share
-        coordinator or the share partitions."""
+        """Start the background work that a group coordinator requests with `effect`. Return False if it is
+        work of neither the share coordinator nor the share partitions."""
         return self.deliveries.work.perform(cast("Any", _GroupCoordinator(self.deliveries, runtime)), effect)
 
     # --- requests of clients ---
@@ -219,9 +220,10 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         self, client: Process, at: tuple[int, int], request: Any, version: int,
         respond: Callable[[Struct | Errors], None],
     ) -> None:  # fmt: skip
-        """Handle a request of a client.
+        """Handle a request of a client; `respond` is called with the response, now or later.
 
-        `at` is its connection: the life of the client and a number. The client may have closed it since."""
+        `at` is the client's connection: the life of the client and a number. The client may have closed it
+        since."""
         if type(request) in BEGIN:
             Administration(self, client, request, version, respond)
             return
@@ -283,7 +285,9 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         return 0
 
     def grow(self) -> None:
-        """Append the records that the world produced since the last call."""
+        """Append to the logs the records that the world's producers produced since the last call.
+
+        Each transaction that begins with them is committed or aborted after a drawn time."""
         for topic in self.world.topics.by_name.values():
             for index in range(topic.partitions):
                 partition = self.get(topic.name, index)
@@ -301,7 +305,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         return random.randrange(3) if share and random.random() < share else NO_PRODUCER
 
     def lose_beginning(self) -> None:
-        """Delete the beginning of a random log, as retention does."""
+        """Delete a random number of records from the beginning of a random log, as retention does."""
         random = self.world.random
         candidates = [
             topic_partition
@@ -373,7 +377,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
                 raise InvariantViolation("RecordsAreAcquiredOnce", f"{key}: {difference}")
 
     def unread(self) -> Iterator[str]:
-        """Yield the share partitions that groups with live members have not read to the end."""
+        """Yield a line for each share partition that a group with live members has not read to the end."""
         world = self.world
         for group in sorted({member.group for member in world.live_members()}):
             names = {t for m in world.live_members() if m.group == group for t in m.topics}

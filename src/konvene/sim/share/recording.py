@@ -29,7 +29,7 @@ class LogBounds(Protocol):
 
 
 class RecordingPartition(SharePartition):
-    """A share partition that reports every decision to its ledger."""
+    """The production share partition, which also reports every decision to its ledger."""
 
     __slots__ = ("ledger", "log")
 
@@ -40,7 +40,7 @@ class RecordingPartition(SharePartition):
 
     @property
     def _is_current(self) -> bool:
-        """Whether this object loaded the share partition last; if another one did, it reports no
+        """Whether this object was the last one to load the share partition; one that is replaced reports no
         decisions."""
         return self.ledger.owner is self
 
@@ -114,7 +114,8 @@ class RecordingPartition(SharePartition):
 
 
 class RecordingServer(SharePartitionServer):
-    """A share partition server that reports the responses to acknowledgements to the ledger."""
+    """A share partition server that also reports each response to an acknowledgement to the ledger of its
+    partition."""
 
     __slots__ = ()
 

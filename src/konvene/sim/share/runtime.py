@@ -116,7 +116,8 @@ class ShareStateRuntime(ShardRuntime[StateEvent, States]):
         self.end_event()
 
     def _delete_records(self, effect: Effect) -> None:
-        """Delete the beginning of the log. SH10: check that the rest replays to the current state."""
+        """Perform the coordinator's request to delete the beginning of its log. SH10: check that the
+        remaining records replay to the current state."""
         assert effect.verb == DELETE_RECORDS
         removed = self.log.lose_beginning(effect.subject)
         positions = self._release_positions

@@ -39,7 +39,8 @@ Connection = tuple[str, int, int]
 
 
 class _Loop:
-    """The event loop of one life of the share partitions; its callbacks run only while `alive`."""
+    """An event loop, on the simulator's event queue, for one life of the share partitions; its callbacks run
+    only while `alive`."""
 
     def __init__(self, node: ShareNode) -> None:
         self.alive = True
@@ -58,7 +59,7 @@ class _Loop:
 
 
 class _States(ShareCoordinators):
-    """The broker's share coordinators, of which there is one: that of the share node."""
+    """A stand-in for the broker's table of share coordinators, which has only one: that of the share node."""
 
     def __init__(self, services: NodeServices, share_node: ShareNode) -> None:
         super().__init__(services)
@@ -70,7 +71,8 @@ class _States(ShareCoordinators):
 
 
 class _DeadLetters:
-    """A dead letter queue that writes nothing, and reports each letter as written after a delay."""
+    """A stand-in for the dead letter queue: it writes nothing, and reports each letter as written after a
+    delay."""
 
     def __init__(self, node: ShareNode, loop: _Loop) -> None:
         self._node = node
@@ -102,7 +104,7 @@ class _Catalogue:
 
 
 class _Settings:
-    """The settings of the simulated broker and of its groups."""
+    """A stand-in for the settings of the broker and of its groups: those that the run has drawn."""
 
     def __init__(self, node: ShareNode) -> None:
         self.node = node

@@ -27,7 +27,7 @@ class StateLog(Log):
         self._ends: list[int] = []
 
     def offset_at(self, number: int) -> int:
-        """Return the end offset of the first `number` batches."""
+        """Return the offset after the first `number` retained batches; the start offset for 0."""
         ends = self._ends
         del ends[len(self.batches) :]
         while len(ends) < len(self.batches):
@@ -48,7 +48,8 @@ class StateLog(Log):
 
 
 class StateJournal(Journal):
-    """The interface through which the share coordinator appends to its log."""
+    """The journal through which the share coordinator appends to its log, with positions as offsets instead
+    of batch numbers."""
 
     log: StateLog
 

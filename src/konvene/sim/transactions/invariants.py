@@ -37,14 +37,15 @@ class TransactionInvariant:
     """Base class of invariants that hold after every event of the transaction coordinator."""
 
     def check(self, event: Event) -> None:
-        """Check that the invariant holds after an event. Raises `InvariantViolation`."""
+        """Call `after`, and raise its AssertionError as `InvariantViolation` with the name of this class."""
         try:
             self.after(event)
         except AssertionError as wrong:
             raise InvariantViolation(type(self).__name__, str(wrong) or "does not hold") from wrong
 
     def after(self, event: Event) -> None:
-        """Raise AssertionError if the invariant does not hold."""
+        """Check the invariant after `event`, as each subclass defines it. Raises AssertionError if it does
+        not hold."""
         raise NotImplementedError
 
 

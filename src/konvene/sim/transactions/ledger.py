@@ -93,7 +93,8 @@ class Ledger:
     # --- fencing ---
 
     def response_sent(self, request: Struct, response: Struct | Errors) -> None:
-        """Record the producer id and epoch that a response of the coordinator gives to a transactional id."""
+        """Record the producer id and epoch that a successful InitProducerId or EndTxn response of the
+        coordinator gives to a transactional id. A producer id that it had before is a violation."""
         if not isinstance(request, InitProducerIdRequest | EndTxnRequest) or not isinstance(
             response, InitProducerIdResponse | EndTxnResponse
         ):
@@ -198,8 +199,8 @@ class Ledger:
     # --- events of coordinators ---
 
     def transaction_event(self, event: Event) -> None:
-        """Check that a transaction that an event of its coordinator completes is open in none of its
-        partitions."""
+        """Check each transaction that `event` of the transaction coordinator completes: it may be open in
+        none of its partitions."""
         for name, now in event.after.items():
             if now is event.before.get(name) or now.state not in (COMPLETE_COMMIT, COMPLETE_ABORT):
                 continue
@@ -283,7 +284,8 @@ class Ledger:
         self._next_offsets[key] = end
 
     def _truncate(self, end: int) -> None:
-        """Undo the commits after the first `end` batches of the group coordinator's log: it has lost them."""
+        """Undo what this ledger recorded for committed offsets after the first `end` batches of the group
+        coordinator's log, because the log has lost these batches."""
         while self._undo and self._undo[-1][0] > end:
             _, key, before = self._undo.pop()
             if before is None:
@@ -294,7 +296,8 @@ class Ledger:
     # --- liveness ---
 
     def left_open(self) -> list[str]:
-        """Return a line for each transaction that is not complete, or still open in a partition."""
+        """Return a line for each transaction that the coordinator has not completed, or that is still open in
+        a partition."""
         unfinished = [
             f"{t!r}"
             for t in self._node.runtime.core.transactions.values()

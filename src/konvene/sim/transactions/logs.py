@@ -14,7 +14,8 @@ from konvene.shard.contract import Ending
 
 
 class Written(NamedTuple):
-    """A batch in an output log: records of a producer, or a marker."""
+    """A batch in an output log: either records of a producer (`values`) or a transaction marker
+    (`marker`)."""
 
     header: BatchHeader
     values: tuple[bytes, ...] = ()
@@ -50,10 +51,11 @@ class OutputLog:
         )
 
     def append(self, data: bytes, *, sequence_zero: bool) -> tuple[int, bool]:
-        """Append a batch of a producer; return its first offset and True.
+        """Append an encoded batch of a producer; return its first offset and True.
 
         A duplicate is not appended: return the offset of the original and False. `sequence_zero`: a producer
-        that the log does not know must begin with sequence 0. Raises `Refused`."""
+        that the log does not know must begin with sequence 0. Raises `Refused` if the producer state does not
+        permit the batch."""
         header = read_header(data)._replace(base_offset=self.end_offset)
         known = self.producers.check(header, origin=Origin.CLIENT, sequence_zero=sequence_zero)
         if known is not None:
@@ -64,7 +66,8 @@ class OutputLog:
         return header.base_offset, True
 
     def mark(self, ending: Ending, now_ms: int) -> None:
-        """Append the marker that ends a transaction. Raises `Refused`."""
+        """Append the marker that ends a transaction. Raises `Refused` if the producer state does not permit
+        it."""
         self.producers.check_marker(
             ending.producer_id, ending.producer_epoch, ending.coordinator_epoch, ending.transaction_version
         )

@@ -159,7 +159,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
         self.ledger.transaction_event(event)
 
     def step(self) -> None:
-        """Act after a step of the world: raise the first failure, or schedule the sync of the log."""
+        """Called after each step of the world: raise the first failure, or schedule the sync of the log."""
         self.runtime.finish()
         self.start_sync()
 
@@ -340,7 +340,7 @@ class Transactions(CoordinatorNode[TransactionRuntime]):
             runtime.inform(ProducerIdFetched(effect.subject, self._fresh_id()))
 
     def group_event(self, event: GroupEvent) -> None:
-        """Pass an event of the group coordinator to the ledger."""
+        """Called with each event of the group coordinator: pass it to the ledger."""
         self.ledger.group_event(event)
 
 

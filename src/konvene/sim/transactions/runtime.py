@@ -50,7 +50,8 @@ class Event:
 
     @property
     def error(self) -> Errors:
-        """The top-level error of the response."""
+        """The error of the response: the response itself if it is an error, otherwise its top-level error
+        code."""
         if isinstance(self.answer, Errors):
             return self.answer
         return Errors(getattr(self.answer, "error_code", 0))

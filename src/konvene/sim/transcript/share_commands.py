@@ -97,13 +97,14 @@ def share_forget(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def share_delete(s: Scenario, plain: list[str], o: Options) -> None:
-    """`share-delete GROUP`: begin to delete the group's share state, after which `delete` deletes the
-    group."""
+    """`share-delete GROUP`: request the deletion of all share state of the group, which the command `state`
+    completes; after that, `delete` deletes the group."""
     s.life.ask("admin", BeginDeletion(plain[0]), 0)
 
 
 def _reported_result(s: Scenario, o: Options) -> StateInitialized | StateDeleted | DeletedTopics:
-    """Return the result of the share coordinator that the options of a `state` command describe."""
+    """Return the result of the share coordinator that the options of the command `state` describe; see
+    `state`."""
     if "gone" in o:
         return DeletedTopics(frozenset(_ids(s, o["gone"])))
     if "deleted" in o:

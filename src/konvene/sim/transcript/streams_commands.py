@@ -205,7 +205,8 @@ def streams_targets(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def _target(text: str) -> MemberAssignment:
-    """Parse `0:0-2`, followed by standby and warm-up tasks, each after a slash."""
+    """Parse the target of one client: its active tasks such as `0:0-2`, optionally followed by standby and
+    warm-up tasks, each after a slash."""
     roles = [NO_TASKS if tasks == NONE else dict(ranges(tasks)) for tasks in text.split("/")]
     if len(roles) > len(ROLES):
         raise ScenarioError(f"expected ACTIVE/STANDBY/WARMUP, not {text!r}", "")
@@ -240,8 +241,8 @@ def create(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def with_created(topics: Topics, request: TopicsToCreate, topic_id: TopicId) -> Topics:
-    """Return `topics` and those requested internal topics that do not exist yet; `topic_id` returns their
-    ids."""
+    """Return `topics` with the internal topics of `request` added that do not exist yet; `topic_id` returns
+    the id for the name of a new topic."""
     known = dict(topics.by_name)
     for item in request.topics:
         known.setdefault(item.name, Topic(item.name, topic_id(item.name), item.partitions))

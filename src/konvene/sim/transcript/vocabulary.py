@@ -49,7 +49,8 @@ class ScenarioError(Exception):
 
 @dataclass
 class Client:
-    """A client of a scenario: what it remembers of requests and responses as defaults of later commands.
+    """State of a client of a scenario: the ids and epochs from its last requests and responses, which later
+    commands use as defaults.
 
     `generation` is the member epoch in modern protocols."""
 
