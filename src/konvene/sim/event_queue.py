@@ -88,8 +88,8 @@ class EventQueue:
     # --- the clock of a coordinator ---
 
     def time(self) -> float:
-        """Return the monotonic time in seconds; rounding never puts it before the deadline of the running
-        callback."""
+        """Return `now_ms` in seconds; or, if rounding puts that before the deadline of the running callback,
+        the deadline."""
         return max(self.now_ms / 1000, self._called_s)
 
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> Entry:

@@ -230,7 +230,8 @@ class GroupRuntime(ShardRuntime[Event, View]):
                 self.kept.pop(name, None)
 
     def _view_before(self, touched: Touched) -> View:
-        """Return the touched groups and offsets as they are before the decision is replayed.
+        """Return the groups and offsets in `touched` as they are before the records of the decision are
+        replayed.
 
         It is a violation if a modern group differs from its private copy."""
         view = self._view(touched)

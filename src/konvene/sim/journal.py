@@ -52,7 +52,7 @@ class Log:
         return f"<log: {len(self.batches)} batches, {self.durable} durable, epoch {self.epoch}>"
 
     def lose_tail(self, keep: int) -> int:
-        """Drop all but the first `keep` of the batches that are not durable, and make the rest durable.
+        """Drop the batches that are not durable, except the first `keep` of them, which become durable.
 
         Return the number of lost batches."""
         end = min(self.durable + keep, len(self.batches))

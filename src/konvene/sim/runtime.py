@@ -372,13 +372,15 @@ class ShardRuntime(Generic[E, V]):
             self.failure = error
 
     def finish(self) -> None:
-        """End the open event, if there is one, and raise the first failure of this runtime."""
+        """End the event that `decided` or `loaded` has opened, if any, and raise the first failure of this
+        runtime."""
         self.end_event()
         if self.failure is not None:
             raise self.failure
 
     def end_event(self) -> None:
-        """End the open event: its decision was appended and replayed, or failed. Raises nothing."""
+        """End the event that `decided` or `loaded` has opened, if any, once its records were appended and
+        replayed, or that failed. Raises nothing."""
         event, self._open_event = self._open_event, None
         if event is None:
             return
@@ -394,7 +396,8 @@ class ShardRuntime(Generic[E, V]):
         self.end(event)
 
     def report(self, event: E) -> None:
-        """Let the observer check an event; its first error becomes the failure of this runtime."""
+        """Pass an event to the observer, which checks the invariants; its first error becomes the failure of
+        this runtime."""
         if self.failure is None:
             try:
                 self.observe(event)

@@ -65,7 +65,7 @@ FIRST_ADD_OF_TRANSACTIONS = 4
 
 
 class NoErrorField(ValueError):
-    """An error cannot be reported: the response of this API has no error code in this version."""
+    """Raised when an error cannot be reported: the response of this API has no error code in this version."""
 
 
 def error_response(api: Api, version: int, request: Struct, error: Errors) -> Struct:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Matchable(Protocol):
-    """A request, a response or a log append that a fault can apply to."""
+    """The interface of what a fault can apply to: a request, a response or a log append."""
 
     @property
     def api_name(self) -> str: ...

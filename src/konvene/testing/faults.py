@@ -40,7 +40,7 @@ FENCING = ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FEN
 
 
 class BrokerControl(Protocol):
-    """The operations on the running broker that faults need."""
+    """The interface through which faults control the running broker."""
 
     def with_broker(self, function: Callable[[Broker], T]) -> T:
         """Run a function with the broker on its event loop and return the result."""
@@ -227,7 +227,9 @@ class Faults:
         return self._matching_fault(proxied, side) if self._armed else None
 
     def for_append(self, append: Callable[[], Append]) -> Fault | None:
-        """Return the first armed fault that applies to this append, or None."""
+        """Return the first armed fault that applies to an append to a coordinator's log, or None.
+
+        `append` returns a description of the append; it is called only if a fault on appends is armed."""
         if not any(fault.action.side == "append" for fault in self._armed):
             return None
         return self._matching_fault(append(), "append")

@@ -165,7 +165,7 @@ class RebalanceView(NamedTuple):
 
 
 class GroupMember(Protocol):
-    """The fields that the members of all types of groups have."""
+    """The interface that the members of all types of groups have in common."""
 
     @property
     def member_id(self) -> str: ...

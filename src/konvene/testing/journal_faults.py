@@ -29,11 +29,12 @@ APPENDS = {
 
 
 class CoordinatorDied(Exception):
-    """The injected crash of a coordinator after an append; the runtime then loads its shard from the log."""
+    """Raised from an append as the injected crash of a coordinator; the runtime then loads its shard from the
+    log."""
 
 
 class Append:
-    """A batch that is about to be appended, as fault rules match it."""
+    """A batch that is about to be appended to a coordinator's log, in the form that fault rules can match."""
 
     api_name = "append"
     client_id = ""

@@ -98,7 +98,8 @@ class ProxiedRequest:
 
     @cached_property
     def identities(self) -> tuple[tuple[str, str | None, int | None], ...]:
-        """The (member id, instance id, generation or epoch) of each member in the request."""
+        """The (member id, instance id, generation or epoch) of each member that the request names; the last
+        two are None if the request does not have them."""
         rows = [self.request, *(getattr(self.request, "members", ()) or ()), *_rows(self.request)]
         return tuple(_identity(row) for row in rows if getattr(row, "member_id", None) is not None)
 

@@ -98,9 +98,10 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens to a matching message or append.
+    """What a fault does to a matching message or append.
 
-    `after` applies to lose, `ms` to delay, `at_byte` to cut, `error` to answer."""
+    Of its fields, `after` is used only to lose a message, `ms` to delay it, `at_byte` to cut it, `error` to
+    answer it."""
 
     verb: Verb
     side: Side

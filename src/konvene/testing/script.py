@@ -46,7 +46,8 @@ _UNITS_MS = {"ms": 1, "s": 1000, "second": 1000, "seconds": 1000, "min": 60_000,
 
 
 class FaultScriptError(ValueError):
-    """A malformed sentence. The message has the position of the error and what was expected there."""
+    """Raised for a malformed sentence. The message has the position of the error and what was expected
+    there."""
 
 
 class _Sentence:
@@ -104,7 +105,7 @@ class _Sentence:
         return value
 
     def error(self, expected: str) -> FaultScriptError:
-        """Return an error at the next token, with what was expected there."""
+        """Return, to be raised, an error whose message names the next token and what was `expected` there."""
         found = repr(self._tokens[self._position]) if not self.at_end else "the end"
         return FaultScriptError(f"{self.text!r}: expected {expected}, found {found}")
 

@@ -256,7 +256,7 @@ class VirtualKonvene:
 
 
 class _VirtualBrokerControl:
-    """The operations on a broker in virtual time that faults need; `restart` returns before the broker has
+    """A `BrokerControl` for a broker in virtual time; its `restart` returns before the broker has
     restarted."""
 
     def __init__(self, konvene: VirtualKonvene) -> None:
@@ -270,7 +270,8 @@ class _VirtualBrokerControl:
         return self._konvene.with_broker(function)
 
     def restart(self, *, kill: bool = False) -> None:
-        """Schedule a restart of the broker with its data; with `kill`, kill it at once."""
+        """Kill the broker at once if `kill`, and schedule its restart with its data, which otherwise stops it
+        first."""
         if kill:
             self._konvene.kill()
         self._konvene.loop.spawn("operator", self._konvene.restart())

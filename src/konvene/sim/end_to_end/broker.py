@@ -36,7 +36,8 @@ OnRelease = Callable[[Coordinator, Any], None]
 
 
 class SimThreads(DiskThreads):
-    """A pool of disk threads that has no threads: disk work runs in a later step of the simulated loop."""
+    """A stand-in for the broker's pool of disk threads, without threads: disk work runs in a later step of
+    the simulated loop."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(0)

@@ -273,7 +273,7 @@ class AcknowledgedRecordsAreNotRedelivered(Invariant):
                 self._ended[key].setdefault(offset, now)
 
     def shared(self, client: Client, record: ShareRecord) -> None:
-        """Check that a delivered value is the one in the log."""
+        """Check that the value of a record that a share consumer received is the one in the log."""
         self._ids[record.topic] = record.topic_id
         if record.topic not in self.run.topics:
             return

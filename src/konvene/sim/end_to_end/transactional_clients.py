@@ -130,7 +130,8 @@ class ExactlyOnce(Invariant):
         return counts
 
     def settled(self) -> None:
-        """Check, at every 40th check of the run, that no value occurs twice."""
+        """Check, at every 40th check of the run, that no value occurs twice in committed transactions of the
+        output topic."""
         if self.run.parameters.transactors and self.run.checks % 40 == 0 and not self.run.host.disk.dead:
             self._at_most_once()
 

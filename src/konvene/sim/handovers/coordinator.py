@@ -27,7 +27,8 @@ START_MS = 1_000_000
 
 
 class Coordinator(Protocol):
-    """The interface of a simulated coordinator that a scenario can run on."""
+    """The interface that a scenario needs of a simulated coordinator; `Host` and
+    `sim.transcript.sandbox.Sandbox` implement it."""
 
     topics: Topics
 

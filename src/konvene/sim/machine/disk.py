@@ -90,8 +90,8 @@ class SimDisk(MemoryDisk):
         return bytes(self._inode(path).data[at:])
 
     def file(self, path: str) -> object:
-        """Return an object that identifies the file at this path; it changes when another file is renamed to
-        the path."""
+        """Return an object that identifies the file at this path, like an inode: it is another one after
+        another file was renamed to the path."""
         return self._inode(path)
 
     # endings ----------------------------------------------------------------------------------

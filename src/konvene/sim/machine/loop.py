@@ -41,7 +41,7 @@ _HOST: ContextVar[Host] = ContextVar("konvene.sim.host")
 
 
 class Deadlock(RuntimeError):
-    """The loop cannot go on: tasks wait, but no callback is ready and no timer is pending."""
+    """Raised when the loop cannot go on: tasks wait, but no callback is ready and no timer is pending."""
 
 
 class Host:
@@ -198,7 +198,7 @@ class SimLoop(_Base):  # type: ignore[misc]
 
     @property
     def now(self) -> float:
-        """Virtual time in seconds. Unlike `time()` it costs no time to read."""
+        """Virtual time in seconds. Reading it never advances it, as `time()` may."""
         return self._now
 
     def call_soon(

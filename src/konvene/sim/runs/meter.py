@@ -187,7 +187,7 @@ class Meter(MembershipListener):
 class Measured(NamedTuple):
     """A row of the result of a plan: median, 99th percentile and maximum of one measure over all seeds.
 
-    `per` is "run", "rebalance" or "outage": each of these contributed one value."""
+    `per` is "run", "rebalance" or "outage": the measure has one value for each of these."""
 
     name: str
     per: str

@@ -22,7 +22,7 @@ Progress = Callable[[str], None]
 
 
 class NothingToShrink(Exception):
-    """The run to be shrunk violates no invariant."""
+    """Raised when the run to be shrunk violates no invariant."""
 
 
 @dataclass(frozen=True, slots=True)

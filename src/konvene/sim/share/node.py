@@ -158,7 +158,7 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
 
     @property
     def state(self) -> str:
-        """State of the share coordinator."""
+        """Return the state of the share coordinator's life cycle, such as `loading` or `active`."""
         return self.runtime.coordinator.state
 
     def start(self) -> None:
@@ -338,7 +338,8 @@ class ShareNode(CoordinatorNode[ShareStateRuntime]):
         return self.ledgers[key]
 
     def report_violation(self, violation: InvariantViolation) -> None:
-        """Record a violation. `step` raises it, where no handler of the broker can catch it."""
+        """Record a violation, to be raised by the next `step`: raised at once, a handler of the broker might
+        catch it."""
         if self.failure is None:
             self.failure = violation
 

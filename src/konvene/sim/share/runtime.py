@@ -31,7 +31,7 @@ States = Mapping[SharePartitionKey, SharePartitionState]
 
 
 def in_log(state: SharePartitionState) -> SharePartitionState:
-    """Return what of a state can be restored from a log whose beginning was deleted.
+    """Return a state reduced to what a replay of a log whose beginning was deleted can restore.
 
     That is all, except the highest epochs ever seen and the number of updates since the snapshot."""
     return state._replace(highest_state_epoch=0, highest_leader_epoch=0, updates=0)

@@ -171,7 +171,8 @@ def _adds(was: Transaction | None, request: AddOffsetsToTxnRequest) -> Errors:
 
 
 def _expected(was: Transaction | None, request: EndTxnRequest, version: int) -> Errors:
-    """Return the error code with which Kafka answers an EndTxn; `was` is the transaction before it."""
+    """Return the error code with which Kafka answers an EndTxn of this version; `was` is the transaction
+    before the request, None if there was none."""
     newer, same = version >= NEWER, "COMPLETE_COMMIT" if request.committed else "COMPLETE_ABORT"
     if was is None:
         return Errors.INVALID_PRODUCER_ID_MAPPING

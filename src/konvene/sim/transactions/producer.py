@@ -48,8 +48,8 @@ Script = Generator[Any, Any, Any]
 
 
 class Aborted(Exception):
-    """A request of a script failed with an `error` that is not retriable: the transaction has to be
-    aborted."""
+    """Raised in a script when one of its requests failed with an `error` that is not retriable: the
+    transaction has to be aborted."""
 
     def __init__(self, error: Errors) -> None:
         super().__init__(error.name)
@@ -182,7 +182,7 @@ class Producer:
         done(result)
 
     def _recover(self, error: Errors) -> Script:
-        """After a fencing error, stop with probability 0.3, unless faults have ended; otherwise request the
+        """Handle a fencing error: with probability 0.3, unless faults have ended, stop; otherwise request the
         next epoch, as the coordinator may only have aborted a transaction that timed out (KIP-588)."""
         if not self.world.faults_disabled and self.world.random.random() < 0.3:
             self._on_fatal_error(error)

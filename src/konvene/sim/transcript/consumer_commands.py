@@ -102,9 +102,10 @@ def consumer_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def work(s: Scenario, plain: list[str], o: Options) -> None:
-    """Complete the background work that the coordinator requested; with the word `fails`, let it fail.
+    """`work [fails]`: complete the background work that the coordinator requested; with the word `fails`, let
+    it fail.
 
-    The options `group` and `does` (type of the result) select the first matching piece of work only."""
+    The options `group` and `does` (type of the result) select only the first matching piece of work."""
     if plain not in ([], ["fails"]):
         raise ScenarioError(f"expected fails, not {plain[0]!r}", "")
     effects = [effect for effect in s.life.effects if effect.verb in (RESOLVE_REGEXES, COMPUTE_ASSIGNMENT)]
@@ -142,7 +143,7 @@ def heavy(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def kinds(s: Scenario, plain: list[str], o: Options) -> None:
-    """Check the invariants of the named kinds of groups from here on."""
+    """`kinds KIND ...`: check the invariants of the named kinds of groups, and no others, from here on."""
     s.life.invariant(plain)
 
 

@@ -182,8 +182,8 @@ class Recorder:
     def _share_state(
         self, client: Client, request: StateInitialized | StateDeleted, version: int
     ) -> Words | None:
-        """Return the `state` command for a result of the share coordinator that is part of an administrator's
-        request."""
+        """Return the words of the `state` command that reports a result of the share coordinator, which is a
+        step of an administrator's request; None if a scenario cannot express it."""
         return state(self._topics, request)
 
     def _heartbeat(self, client: Client, request: HeartbeatRequest, version: int) -> Words:

@@ -229,7 +229,8 @@ class Sandbox:
         self._print(f"work {effect_line(effect)}")
 
     def _flush_explanations(self) -> None:
-        """Print explanations of rebalances after the records that belong to them."""
+        """Print the collected explanations of rebalances. They are delayed until the records that belong to
+        them are printed."""
         for line in self._explanations:
             self._print(line)
         self._explanations.clear()

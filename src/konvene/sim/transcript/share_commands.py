@@ -126,7 +126,8 @@ def _keys(s: Scenario, o: Options, option: str) -> Iterator[SharePartitionKey]:
 
 
 def state(s: Scenario, plain: list[str], o: Options) -> None:
-    """Complete all pending requests to the share coordinator; with the word `fails`, let them fail.
+    """`state [fails]`: complete all pending requests to the share coordinator; with the word `fails`, let
+    them fail.
 
     With options, report only what they list: share partitions whose state is initialized (`begun`) or not
     (`failed`), topics whose state is `deleted`, or topics that were deleted themselves."""

@@ -221,7 +221,7 @@ def streams_describe(s: Scenario, plain: list[str], o: Options) -> None:
 
 
 def create(s: Scenario, plain: list[str], o: Options) -> None:
-    """Create the internal topics that streams groups wait for.
+    """`create [fails|denied]`: create the internal topics that streams groups wait for.
 
     With the word `fails` their creation fails with an error; with `denied` it is not authorized."""
     if plain not in ([], ["fails"], ["denied"]):

@@ -40,7 +40,7 @@ HeartbeatResponses = (
 
 
 class ScenarioError(Exception):
-    """A line of a scenario is malformed. `line` is its number from 1; 0 if it is not from a file."""
+    """Raised for a malformed line of a scenario. `line` is its number from 1; 0 if it is not from a file."""
 
     def __init__(self, why: str, text: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {why}: {text}" if line else f"{why}: {text}")
@@ -118,7 +118,8 @@ def name_or_none(text: str) -> str:
 
 
 def reason(o: Options) -> str | None:
-    """Return the option `reason`, with underscores replaced by spaces."""
+    """Return the value of the option `reason`, with underscores replaced by spaces; None without this
+    option."""
     return unquote(o["reason"]).replace("_", " ") if "reason" in o else None
 
 
