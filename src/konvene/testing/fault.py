@@ -46,7 +46,7 @@ class FaultEvent(NamedTuple):
 
 
 class Fault:
-    """Handle of a fault. `applied` counts its applications, `sentence` describes it."""
+    """The handle of a fault. `applied` counts its applications, `sentence` describes it."""
 
     def __init__(self, faults: Faults, sentence: str, rule: Rule | None = None) -> None:
         self.sentence = sentence
@@ -127,8 +127,8 @@ class Fault:
             self._changed.notify_all()
 
     def hold(self, resume: Callable[[], None]) -> None:
-        """Hold a message: call `resume`, which delivers it, when the fault is released, at once if it already
-        is."""
+        """Hold a message until the fault is released: call `resume`, which delivers it, then, or at once if
+        that was before."""
         with self._changed:
             if not self._released:
                 self._blocked.append(resume)

@@ -43,8 +43,8 @@ class _ProxiedResponse:
 
 
 class BrokerTransport(asyncio.Transport):
-    """The transport of the broker's `Connection` behind a proxy: writes go to the proxy, the rest to the
-    client's transport."""
+    """The transport of the broker's `Connection` behind a proxy: it passes written data to the proxy, and all
+    other calls to the client's transport."""
 
     def __init__(self, proxy: FaultProxy) -> None:
         super().__init__()
@@ -204,7 +204,8 @@ class FaultProxy(asyncio.Protocol):
         self._feed(proxied.frame)
 
     def _feed(self, data: bytes) -> None:
-        """Pass bytes to the broker's connection; until that has returned, no further request is delivered."""
+        """Pass bytes to the broker's connection. While the connection handles them, `_deliver_pending`
+        delivers no further request."""
         self._feeding = True
         position = 0
         while position < len(data) and not self.client.is_closing():
@@ -247,8 +248,8 @@ class FaultProxy(asyncio.Protocol):
     # --- responses ---
 
     def response_received(self, parts: list[bytes]) -> None:
-        """Assign a response from the broker to the oldest request that has none, and send what can be
-        sent."""
+        """Called with each response of the broker, as `parts`: assign it to the oldest request that has none,
+        and send what can be sent."""
         for response in self._pending_responses:
             if response.parts is None:
                 response.parts = parts

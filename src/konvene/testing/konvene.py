@@ -126,7 +126,7 @@ class Konvene:
         return node
 
     def stop(self) -> None:
-        """Shut the broker down: answer waiting requests and flush everything to disk."""
+        """Shut the broker down: it answers waiting requests and flushes everything to disk."""
         if self._node is not None and self._thread is not None:
             self._rebalances_before_stop = self.rebalances()
             self._thread.call(self._node.stop())
@@ -181,7 +181,8 @@ class Konvene:
         return self._thread.call(work(self._node), timeout)
 
     def _with_client(self, work: Callable[[Cluster], Coroutine[Any, Any, T]], timeout: float = 60.0) -> T:
-        """Run a coroutine function with a `konvene.client.Cluster` that is connected to the broker."""
+        """Call the coroutine function `work` with a new `konvene.client.Cluster` for this broker, and return
+        its result; it may take `timeout` seconds."""
 
         async def do(_node: Node) -> T:
             async with Cluster(self.bootstrap, ClientSettings(client_id=OWN_CLIENT)) as cluster:

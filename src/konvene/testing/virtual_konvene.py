@@ -144,7 +144,7 @@ class VirtualKonvene:
         return node
 
     async def stop(self) -> None:
-        """Shut the broker down: answer waiting requests and flush everything to disk."""
+        """Shut the broker down: it answers waiting requests and flushes everything to disk."""
         if self._node is not None:
             self._rebalances_before_stop = self.rebalances()
             node, self._node = self._node, None

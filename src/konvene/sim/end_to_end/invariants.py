@@ -228,7 +228,8 @@ class ReadAtLeastOnce(Invariant):
 class ShardIsItsLog(Invariant):
     """The state of a group coordinator equals the replay of its log on the disk.
 
-    It is compared when the journal buffers nothing for the next sync (`runtime.journal`)."""
+    It is compared when the coordinator's journal (`runtime.journal`) has written all records that it
+    received."""
 
     def __init__(self, run: EndToEndRun) -> None:
         super().__init__(run)

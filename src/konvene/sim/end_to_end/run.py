@@ -247,7 +247,7 @@ class EndToEndRun:
         return self._disk_failed or self.host.disk_failed or self.host.disk_is_offline
 
     def was_paused(self, client_id: str, since_s: float) -> bool:
-        """Return True if the host of a client is paused, or its last pause ended after `since_s` - 10 s."""
+        """Return True if the host of a client is paused, or was at any time since 10 s before `since_s`."""
         name = client_id.partition(".")[0]
         return name in self.paused_since or self.resumed_at.get(name, 0.0) + 10.0 > since_s
 
@@ -436,7 +436,7 @@ def run_end_to_end(
 
 
 class _Listener(logging.Handler):
-    """A log handler that passes each exception in a log record to the callback `failed` of the invariants."""
+    """A log handler that passes each exception in a log record to the method `failed` of the invariants."""
 
     def __init__(self, runs: list[EndToEndRun]) -> None:
         super().__init__(logging.ERROR)

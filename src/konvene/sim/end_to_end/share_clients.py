@@ -112,7 +112,9 @@ def _habits(chance: Random) -> Habits:
 
 
 def _settings(chance: Random, session_ms: int) -> dict[str, str]:
-    """Draw the broker configs for share groups, with minimums below Kafka's."""
+    """Draw the broker configs for share groups.
+
+    The lower limits of session timeout, heartbeat interval and lock duration are below Kafka's defaults."""
     settings = {
         "group.share.min.session.timeout.ms": 1_000,
         "group.share.session.timeout.ms": session_ms,

@@ -466,7 +466,7 @@ def state_shards(run: EndToEndRun) -> Iterator[ShareStateShard]:
 
 
 def has_buffered_records_of(coordinator: Coordinator) -> bool:
-    """Return True if the coordinator's shard has applied records that its journal still buffers."""
+    """Return True if the coordinator has applied records that its journal has not written to the log yet."""
     journal = coordinator._journal
     assert isinstance(journal, Journal)
     return bool(journal.buffered)

@@ -88,7 +88,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A streams group at the start of a run, and the changes that follow once it is stable."""
+    """The description of a run: a streams group at its start, and the changes that follow once it is
+    stable."""
 
     seed: int
     parts: tuple[Part, ...]

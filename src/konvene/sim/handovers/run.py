@@ -84,7 +84,11 @@ def run(
     host: Callable[[Mapping[str, str]], Coordinator] = Host,
     trace: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Run a scenario. Raises `AssertionError` if a rule is violated or the group does not become stable."""
+    """Run a scenario and return its figures. Raises `AssertionError` if a rule is violated or the group does
+    not become stable.
+
+    Without `warmups` the limit of warm-up tasks is 0. `host` creates the coordinator from broker settings;
+    `trace` receives a line for each event."""
     return Run(scenario, warmups=warmups, host=host, trace=trace).play()
 
 

@@ -50,8 +50,8 @@ class Pipe:
 
 
 class End:
-    """A marker of the end of the data in one direction. `error` is None if the sender closed the connection,
-    an exception if the connection was reset."""
+    """A marker in a pipe for the end of the data. `error` is None if the sender closed the connection, an
+    exception if the connection was reset."""
 
     __slots__ = ("error",)
 

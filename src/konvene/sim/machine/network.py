@@ -159,7 +159,8 @@ class Network:
         return (src, dst) in self._blocked
 
     def stop_reading(self, endpoint: Endpoint) -> None:
-        """Make the host of an endpoint stop reading from it until `resume_reading`, or `heal` everywhere."""
+        """Make the host of an endpoint stop reading from it, until `resume_reading` or a `heal` without
+        arguments."""
         endpoint.inn.deaf = True
 
     def resume_reading(self, endpoint: Endpoint) -> None:

@@ -28,7 +28,8 @@ def fingerprint() -> str:
 
 
 class CompletedRuns:
-    """The results of all runs completed with this version of the code, in a file in `folder`."""
+    """The results of all completed runs, in a file in `folder` that holds only those of this version of the
+    code."""
 
     def __init__(self, folder: Path, code: str | None = None) -> None:
         self.path = folder / f"{code or fingerprint()}.jsonl"
@@ -60,7 +61,7 @@ class CompletedRuns:
         self._file.close()
 
     def remaining(self, jobs: Iterable[Job]) -> Iterator[Job]:
-        """Return the jobs that are not completed yet."""
+        """Yield those of `jobs` that are not completed yet."""
         return (job for job in jobs if job.command() not in self.rows)
 
     def add(self, job: Job, result: Result | Lost) -> dict[str, Any]:

@@ -188,7 +188,8 @@ class DeliveryLedger:
         self._counts["acquired"] += total
 
     def _check_isolation(self, member: str, first: int, last: int) -> None:
-        """TX4, for share groups: a read_committed group gets committed records only."""
+        """TX4: if the group reads committed records only (isolation level read_committed), check that
+        `member` acquired no offset from `first` to `last` of a transaction that is aborted or undecided."""
         log = self.log
         if log is None or not self.terms.read_committed:
             return
@@ -218,8 +219,8 @@ class DeliveryLedger:
     ) -> None:
         """Record that the share partition `owner` accepted an acknowledgement of a member.
 
-        `change` is the state to be written for it; None if the member only renews locks. It is a violation if
-        the member has not acquired one of the records."""
+        `change` is the state to be written for it; None if the member only renews locks. It is a violation
+        unless the member has acquired every acknowledged record."""
         if owner is not self.owner:
             self._violate("OnlyOwnersAcknowledge", f"a replaced share partition accepted one of {member}")
             return
@@ -279,7 +280,8 @@ class DeliveryLedger:
                     entry.lock_expired = True
 
     def overdue_lock(self, now_ms: int) -> int | None:
-        """Return the first offset that is acquired although its lock expired before `now_ms`, or None."""
+        """Return the offset of a record that is still acquired although its lock expired before `now_ms`;
+        None if there is none."""
         for offset, entry in self.entries.items():
             if entry.state == ACQUIRED and entry.lock_end_ms < now_ms:
                 return offset
@@ -298,7 +300,7 @@ class DeliveryLedger:
         return None
 
     def first_offset_of(self, member: str) -> int | None:
-        """Return the offset of a record that a member has acquired; None if it has none."""
+        """Return the offset of one of the records that a member has acquired; None if it has none."""
         for offset, entry in self.entries.items():
             if entry.state == ACQUIRED and entry.member_id == member:
                 return offset
@@ -385,7 +387,7 @@ class DeliveryLedger:
 
 
 def each_offset(acks: Iterable[Acknowledged]) -> Iterator[tuple[int, int]]:
-    """Yield each acknowledged offset with its acknowledgement type."""
+    """Yield (offset, acknowledgement type) for each offset in the ranges of `acks`."""
     for first, last, types in acks:
         for index, offset in enumerate(range(first, last + 1)):
             yield offset, types[0] if len(types) == 1 else types[index]

@@ -90,7 +90,9 @@ class ReadLog:
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
 
     def read(self, offset: int, max_bytes: int, *, upto: int, min_one: bool = True) -> bytes:
-        """Return whole batches, beginning with the one that contains `offset`. Raises `OffsetOutOfRange`."""
+        """Return whole batches of up to `max_bytes`, beginning with the one that contains `offset`, and none
+        that begins at `upto` or later. With `min_one` the first batch may be larger. Raises
+        `OffsetOutOfRange`."""
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not in {self!r}")
         index = bisect_right(self._bases, offset) - 1

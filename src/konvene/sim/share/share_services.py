@@ -131,8 +131,8 @@ class _Settings:
 
 
 class Deliveries:
-    """The share partitions of a broker from one failover to the next, with the services that they use and the
-    request handlers that use them."""
+    """One life of a broker's share partitions, which ends with their failover: with the services that they
+    use, and the request handlers that use them."""
 
     def __init__(self, node: ShareNode) -> None:
         self.node = node

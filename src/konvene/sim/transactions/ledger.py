@@ -224,7 +224,8 @@ class Ledger:
             raise InvariantViolation("CompletedTransactionsAreClosed", why)
 
     def group_event(self, event: GroupEvent) -> None:
-        """Record an event of the group coordinator: offsets committed in transactions, and their markers."""
+        """Record and check what an event of the group coordinator appended: offsets committed in a
+        transaction, or a marker. After a load, forget what its log has lost."""
         if event.kind == "loaded":
             self._truncate(len(event.runtime.log.batches))
         batch = event.batch

@@ -95,7 +95,7 @@ class Producer:
     # --- scripts ---
 
     def play(self, script: Script) -> None:
-        """Run a script; a script that is still running is dropped."""
+        """Start a script, in place of the one that is still running, if any."""
         self._script = script
         self._resume(script, None)
 

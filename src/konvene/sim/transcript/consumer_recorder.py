@@ -105,7 +105,8 @@ def _subscription(request: ConsumerGroupHeartbeatRequest, action: str) -> Words 
 
 
 def _owned(ids: TopicIds, partitions: tuple[TopicPartitions, ...] | None) -> str | None:
-    """Return owned partitions as the value of the option `owns`; None if a scenario cannot express one."""
+    """Return owned partitions as the value of the option `owns`; None if a topic id or partition cannot be
+    expressed."""
     if partitions is None:
         return OMITTED
     words = []

@@ -141,7 +141,7 @@ class Sandbox:
         self.check_invariants()
 
     def restart(self) -> None:
-        """Restart the coordinator; the whole log survives."""
+        """Restart the coordinator and let it load its log, of which nothing is lost."""
         self.crash(keep=len(self.log.batches))
 
     def crash(self, keep: int = 0, change: Callable[[Log], None] = lambda log: None) -> None:

@@ -94,7 +94,7 @@ DASHES = "----"
 
 
 class Scenario:
-    """An interpreter of commands. `broken` is the error that ended it, such as a violated invariant."""
+    """A scenario that runs: an interpreter of commands. `broken` is the error that ended it, if any."""
 
     def __init__(self) -> None:
         self.life = Sandbox()
@@ -170,7 +170,7 @@ class Scenario:
 
 
 def run_file(text: str) -> str:
-    """Run the text of a scenario file; return it with the new output of each block below its dashes."""
+    """Run the text of a scenario file; return it with each block's output, below `----`, replaced."""
     scenario = Scenario()
     blocks, at = [], 1
     for block in text.strip("\n").split("\n\n"):
