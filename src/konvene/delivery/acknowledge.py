@@ -41,16 +41,19 @@ NO_RENEWALS = "Renewing acquisition locks is not enabled for the group."
 
 
 def released_state(cell: Cell, terms: Terms) -> RecordState:
-    """Return the state of released records: available below the delivery count limit.
+    """Return the state that the records of `cell` get when they are released.
 
-    At the limit it is archiving if the group has a dead letter topic, else archived."""
+    They become available below the delivery count limit. At the limit they become archiving if the group has
+    a dead letter topic, else archived."""
     if cell.count < terms.delivery_count_limit:
         return AVAILABLE
     return ARCHIVING if terms.dead_letters else ARCHIVED
 
 
 def add_dead_letter(change: PendingChange, cell: Cell, cause: str) -> None:
-    """Add the cell's records to the dead letters of `change`. `cause`: a header of the copied records."""
+    """Add the records of `cell` to the dead letters of `change`.
+
+    `cause`: why they are archived, written into a header of the copies."""
     dead_letters = change.dead_letters
     if dead_letters:
         first, last, count, previous_cause = dead_letters[-1]
@@ -116,7 +119,9 @@ def _apply(
 
 
 def _first_cell(window: Window, ack: Acknowledged) -> int:
-    """Return the index of the first cell of the acknowledged range. Raises `DeliveryError` as Kafka does."""
+    """Return the index in the window of the first cell that the acknowledged range covers.
+
+    Raises `DeliveryError` as Kafka does if the window does not contain the range."""
     cells = window.cells
     first, last, _ = ack
     at = window.floor(first)
@@ -133,7 +138,7 @@ def _first_cell(window: Window, ack: Acknowledged) -> int:
 
 
 def _check_owner(cell: Cell, member_id: str) -> None:
-    """Raise INVALID_RECORD_STATE unless the member has acquired these records."""
+    """Check that the member has acquired the records of the cell. Raises INVALID_RECORD_STATE."""
     if cell.state is not ACQUIRED:
         message = BATCH_NOT_ACQUIRED if cell.batch is None else OFFSET_NOT_ACQUIRED
     elif cell.member_id != member_id:

@@ -25,7 +25,9 @@ MIN_THROTTLE = 2
 
 
 def throttle_threshold(limit: int) -> int:
-    """Return from which delivery count on batches are acquired in parts. `limit`: delivery count limit."""
+    """Return the delivery count from which on a batch is not acquired as a whole, but in parts.
+
+    `limit`: the delivery count limit of the group."""
     return max(MIN_THROTTLE, -(-limit // 2))
 
 
@@ -102,7 +104,10 @@ class Acquisition:
             self._acquire_gaps(first, min(self.last, window.end_offset))
 
     def _acquire_gaps(self, first: int, last: int) -> bool:
-        """Acquire gaps between two offsets, up to `max_records`; return True if there were any."""
+        """Acquire offsets in gaps of the window between two offsets, until `max_records` are acquired.
+
+        Return True if there were any. A gap was delivered by a former leader, which did not write its
+        state."""
         found = False
         for begin, end in tuple(self.window.gaps):
             begin, end = max(begin, first), min(end, last)

@@ -38,7 +38,9 @@ class AcknowledgeType(IntEnum):
 
 
 class AcquireMode(IntEnum):
-    """How strictly a ShareFetch limits the records that it acquires (KIP-1206)."""
+    """How strictly a ShareFetch limits the records that it acquires (KIP-1206).
+
+    BATCH_OPTIMIZED acquires whole batches, even if they exceed the limit; RECORD_LIMIT never exceeds it."""
 
     BATCH_OPTIMIZED = 0
     RECORD_LIMIT = 1

@@ -39,9 +39,10 @@ def load_window(start_offset: int, batches: Iterable[StateBatch]) -> Window:
 
 
 def pending_dead_letters(window: Window, limit: int) -> tuple[DeadLetter, ...]:
-    """Return the archiving records, which have to be copied to the dead letter topic, with the likely cause.
+    """Return the records in state archiving, which still have to be copied to the dead letter topic.
 
-    A former leader may have copied them already. `limit` is the delivery count limit."""
+    A former leader may have copied them already. Their cause is not stored: it is inferred from whether they
+    reached `limit`, the delivery count limit."""
     change = PendingChange()
     for cell in window.cells:
         if cell.state is RecordState.ARCHIVING:

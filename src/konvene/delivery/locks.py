@@ -15,7 +15,7 @@ MIN_SWEEP_SIZE = 64
 
 
 class Locks:
-    """A priority queue of locked cells, the lock that ends first in front."""
+    """A priority queue of locked cells, by the time when their lock ends: the earliest first."""
 
     __slots__ = ("_heap", "_number", "_sweep_size")
 

@@ -234,8 +234,8 @@ class SharePartition:
         """Commit a change that was written, or undo it after an `error`; return the next change to write.
 
         Some decisions stay although their write failed, such as the release of records whose lock has ended.
-        They are followed by a change with their dead letters only. Return None if nothing is left to
-        write."""
+        If such a decision has dead letters, the next change has these alone, so that they are copied all the
+        same. Return None if nothing is left to write."""
         pending = change.ticket
         follow = None
         if not error:
@@ -252,7 +252,9 @@ class SharePartition:
         return follow
 
     def archived(self, letter: DeadLetter) -> Change | None:
-        """Archive the records of a dead letter once it was copied, or if it cannot be."""
+        """Archive the records of a dead letter. Called when they were copied, or cannot be copied.
+
+        Return the change to write; None if no records are archiving any more."""
         window = self._window
         pending = PendingChange(can_fail=False)
         for cell in window.between(letter.first_offset, letter.last_offset):

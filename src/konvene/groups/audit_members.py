@@ -8,7 +8,7 @@ from konvene.records.audit import Cause, RebalancedMember
 
 
 class AuditedMember(Protocol):
-    """The identity of a member of any type of group."""
+    """The identity of a member of any type of group, as far as the audit records it (a protocol class)."""
 
     @property
     def member_id(self) -> str: ...
@@ -31,10 +31,11 @@ def cause_of(
     reason: str | None = None,
     topic: str | None = None,
 ) -> Cause:
-    """Return a cause of a rebalance, as the audit records it.
+    """Return a cause of a rebalance, as the audit records it, with the identity of the member behind it.
 
-    `kind`: one of the kinds in `shard.causes`; `member`: the member behind it, None if it concerns the whole
-    group."""
+    `kind`: one of the kinds in `shard.causes`; `at_ms`: when it happened; `member`: None if the cause
+    concerns the whole group; `reason`: details, from the client or the coordinator; `topic`: the topic that
+    changed, if the cause is about one."""
     cause = Cause(kind=kind, at_ms=at_ms, reason=reason, topic=topic)
     if member is None:
         return cause

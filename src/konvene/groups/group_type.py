@@ -210,9 +210,10 @@ CONSUMER: Final = GroupType(
 
 
 def _with_classic_members(decide: Decide[StreamsGroup], otherwise: Decide[Any]) -> Decide[StreamsGroup]:
-    """Return a handler that applies `decide` to a group with classic members.
+    """Return a handler that applies `decide` to a streams group that has members of the classic protocol.
 
-    For any other streams group it applies `otherwise` to None, as if the group did not exist."""
+    To any other streams group it applies `otherwise`, with None in place of the group: such a request of the
+    classic protocol is answered as if the group did not exist."""
 
     def decide_request(group: StreamsGroup, request: Any, context: Context) -> Outcome:
         if group.classic_members:

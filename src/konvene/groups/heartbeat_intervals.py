@@ -65,11 +65,11 @@ LATE_HEARTBEAT_MS = 500
 
 
 def disconnect_grace_ms(group_type: str, group_config: Configs, config: Configs, members: int) -> int | None:
-    """Return the time that a member that lost its connection has for its next heartbeat.
+    """Return within which time a member that lost its connection must send its next heartbeat.
 
     It is at least one heartbeat interval, since a client that reconnected may have nothing to send before
     that. Return None to leave the session unchanged: if `konvene.session.disconnect.grace.ms` is 0, or if the
-    session ends earlier anyway."""
+    session ends earlier anyway. `members`: the number of members in all groups of the broker."""
     grace: int = config["konvene.session.disconnect.grace.ms"]
     if not grace:
         return None

@@ -59,7 +59,9 @@ def _by_bucket(names: Iterable[str], size: int) -> list[str]:
 
 
 def _hash_of(name: str) -> int:
-    """Return `_spread_hash(name)`. Long names, which clients may choose, would fill the cache's memory."""
+    """Return `_spread_hash(name)`, from a cache unless the name is long.
+
+    Clients may choose long names, which would fill the cache's memory."""
     return _cached_hash(name) if len(name) <= LONGEST_CACHED_NAME else _spread_hash(name)
 
 

@@ -94,7 +94,9 @@ class GroupShard:
             apply(self, record)
 
     def cacheable(self, request: Struct, context: Context) -> tuple[object, tuple[Arm | Disarm, ...]] | None:
-        """Return what the response to a repeated heartbeat depends on, and its timers (see `Core`)."""
+        """Return the state on which a repeated heartbeat's response depends, and the timers that it arms.
+
+        None if each repetition has to be decided anew (see `Core`)."""
         by_class = CACHEABLE.get(type(request))
         if by_class is None:
             return None
@@ -203,7 +205,7 @@ def _delete(shard: GroupShard, request: DeleteGroupsRequest, context: Context) -
 
 
 def _of_type(decide: Callable[[Any, Any, Context], Outcome]) -> Handler:
-    """Return a handler that passes all groups to `decide`, which looks up those of its own type."""
+    """Return a handler that passes all groups to `decide`, which itself selects those of its own type."""
     return lambda shard, request, context: decide(shard.groups, request, context)
 
 

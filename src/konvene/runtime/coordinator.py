@@ -64,9 +64,9 @@ class RequestContext(NamedTuple):
 
 
 class CachedDecision(NamedTuple):
-    """A decision that may be repeated without deciding again, while `value` is current for the core.
+    """A decision that may be repeated for an equal request, as long as `value` is current for the core.
 
-    `timers` are those that each repetition arms again."""
+    `timers`: those that each repetition arms again."""
 
     core: Core
     value: object
@@ -255,7 +255,10 @@ class Coordinator:
     # --- outcomes ---
 
     def _carry_out(self, outcome: Outcome, waiter: int | None) -> bool:
-        """Append, replay and release an outcome. Return False if the log rejects it; nothing changes then."""
+        """Append and replay the records of an outcome and set its timers; reply once the records are durable.
+
+        Return False if the records do not fit into the log or the log rejects them; nothing changes then.
+        `waiter`: the id of the waiting request; None for a timer or an event."""
         base = end = self._journal.end_offset
         if outcome.records or outcome.ending is not None:
             try:
@@ -343,7 +346,9 @@ class Coordinator:
             self._lingering = None
 
     async def _sync(self) -> None:
-        """Sync until no reply waits, or only ones that may. Appends during a sync wait for the next."""
+        """Sync the log until no reply waits for it, or only replies that may wait for a later sync.
+
+        Records that are appended during a sync are covered by the next one."""
         try:
             while True:
                 await self._journal.sync()
@@ -370,7 +375,9 @@ class Coordinator:
             self._on_rebalance(explained)
 
     def _refuse(self, waiter: int, error: Errors) -> None:
-        """Reply with an error, in the order of replies: it may depend on records that are not durable yet."""
+        """Reply with an error, after the replies that wait for the disk.
+
+        The error may depend on records that are not durable yet."""
         self._release_or_hold(_Held(self._journal.end_offset, ((waiter, error),), (), ()))
 
     # --- loading, failing, closing ---

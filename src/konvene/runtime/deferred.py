@@ -63,7 +63,9 @@ class Deferred(Generic[T]):
 
 
 class HangUp(Enum):
-    """An enum whose only member is `HANG_UP`, so that annotations can name the type of that value."""
+    """The type of `HANG_UP`, its only member, which a handler returns to close the connection.
+
+    It is an enum so that annotations can name this type."""
 
     HANG_UP = "hang up"
 

@@ -132,7 +132,9 @@ class Journal:
             raise AppendRefused(Errors(error.code)) from None
 
     def write(self) -> None:
-        """Append the buffered records to the log. If that raises `LogError` or OSError, they are lost."""
+        """Append the buffered records to the log.
+
+        If the log raises `LogError` or OSError, these records are lost."""
         if self._buffer:
             pairs, self._buffer, self._buffer_bytes = self._buffer, [], 0
             self._partition.append(pairs, self._now_ms)

@@ -107,7 +107,10 @@ WITH_COORDINATOR_DETAIL = frozenset((TOPOLOGY_UPDATED, WARMUP_CAUGHT_UP))
 
 
 def predicate(kind: str, group_type: str) -> str:
-    """Return the predicate that follows a member's name in a sentence; empty for unknown kinds."""
+    """Return what a sentence about a cause has after the member's name, such as `was fenced`.
+
+    `kind`: the kind of the cause, empty result if it is unknown; `group_type`: the group's type, on which
+    some predicates depend."""
     text = SENTENCES.get(kind, "")
     if group_type != "classic":
         text = SERVER_SIDE_SENTENCES.get(kind, text)

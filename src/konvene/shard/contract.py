@@ -38,7 +38,7 @@ TimerKey = tuple[str, ...]
 
 
 class Configs(Protocol):
-    """Effective configs by Kafka's names: a `BrokerConfig`, or a mapping."""
+    """Effective configs, looked up by Kafka's names: a `BrokerConfig`, or a mapping (a protocol class)."""
 
     def __getitem__(self, name: str, /) -> Any: ...
 
@@ -126,9 +126,9 @@ class Effect(NamedTuple):
 
 
 class Rebalance(NamedTuple):
-    """A row for the audit: why a group has a new epoch or generation.
+    """A rebalance to record in the audit: the new epoch or generation of a group, and why.
 
-    The shell adds the offsets of the outcome's records, which the row explains."""
+    The shell adds the offsets of the outcome's records, which carried it out."""
 
     group_id: str
     value: RebalanceValue

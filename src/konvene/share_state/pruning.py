@@ -43,7 +43,7 @@ class SnapshotOffsets:
         """Offset of the last record if that is a tombstone, else -1: it supersedes what is before it."""
 
     def note(self, key: SharePartitionKey, at: PositionedRecord) -> None:
-        """Update the index by a snapshot, or by a tombstone, which removes its share partition."""
+        """Update the index by a record: a snapshot, or a tombstone, which removes its share partition."""
         self._deleted_at = NO_OFFSET
         if at.record.value is not None:
             self._offsets[key] = at.offset
@@ -60,7 +60,10 @@ class SnapshotOffsets:
 
 
 def begin(shard: ShareStateShard, context: Context) -> Outcome:
-    """Arm the timers after a load; the one for orphans only if a share partition's topic no longer exists."""
+    """Arm the timers of pruning after a load.
+
+    The timer that deletes orphans (share partitions whose topic no longer exists) is armed only if there are
+    any."""
     timers = (_rearm(SNAPSHOT_COLD, context), _rearm(PRUNE, context))
     if _orphans(shard, context):
         return Outcome(timers=(*timers, Arm(ORPHANS, 0)))
@@ -75,9 +78,9 @@ def prune(shard: ShareStateShard, context: Context) -> Outcome:
 
 
 def snapshot_cold(shard: ShareStateShard, context: Context) -> Outcome:
-    """Write new snapshots of share partitions whose last one is older than the configured interval.
+    """Write new snapshots of cold share partitions: those whose last snapshot is older than the interval.
 
-    Does nothing if all of the present snapshots were already written by this function."""
+    Nothing is written if all of the present snapshots were already written by this function."""
     timers = (_rearm(SNAPSHOT_COLD, context),)
     if all(state.create_timestamp != state.write_timestamp for state in shard.states.values()):
         return Outcome(timers=timers)

@@ -37,7 +37,9 @@ class StateBatch(NamedTuple):
 
     @property
     def unknown_tags(self) -> tuple[tuple[int, bytes], ...]:
-        """No tagged fields: lets the codec encode this tuple like the record's struct."""
+        """Return no tagged fields.
+
+        The codec reads this attribute, so it can encode this tuple like the struct of a record."""
         return ()
 
 

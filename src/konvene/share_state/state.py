@@ -92,7 +92,8 @@ def after_snapshot(
 ) -> SharePartitionState:
     """Return the state after replaying a snapshot; `known` is the state before, if any.
 
-    The count of updates restarts only once it has reached `updates_per_snapshot`."""
+    The state counts the updates since a snapshot. If a snapshot comes before there are `updates_per_snapshot`
+    of them, the count continues."""
     updates = known.updates if known is not None else 0
     return SharePartitionState(
         value.snapshot_epoch,

@@ -128,7 +128,9 @@ def write(shard: ShareStateShard, request: Write, context: Context) -> Outcome:
 
 
 def read_summary(shard: ShareStateShard, request: ReadSummary, context: Context) -> Outcome:
-    """Answer with the progress of a share partition, or with defaults and no error if it has no state."""
+    """Answer with the epochs, start offset and delivery complete count of a share partition.
+
+    If it has no state, the answer has defaults and no error."""
     key = request.key
     rejection = _negative(key) or _unknown_topic(key, context)
     if rejection:

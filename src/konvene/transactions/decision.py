@@ -27,9 +27,10 @@ def outcome_of(
     *,
     when_written: bool = False,
 ) -> Outcome:
-    """Return the outcome that writes `transactions`, as records for the log and as soft snapshots.
+    """Return an outcome that makes `transactions` the new states of their transactional ids.
 
-    With `when_written`, replies leave once the records are written, without waiting for the fsync."""
+    Each is written as a record, and replayed as a soft `TransactionSnapshot` for the fields that records
+    lack. With `when_written`, replies leave once the records are written, without waiting for the fsync."""
     level = transaction_version(context)
     return Outcome(
         replies,
@@ -42,14 +43,18 @@ def outcome_of(
 
 
 def records_need_no_fsync(context: Context) -> bool:
-    """Return True if a response may precede the fsync, as for produced records by default.
+    """Return True if a response may be sent before the fsync of its records.
 
-    False with `konvene.log.fsync.topics`, as responses to Produce then wait for the fsync as well."""
+    By default that holds for Produce as well. With `konvene.log.fsync.topics` the result is False, since
+    responses to Produce then wait for the fsync, too."""
     return not context.config["konvene.log.fsync.topics"]
 
 
 def check_record_version(client_transaction_version: int, context: Context) -> None:
-    """Raise UNSUPPORTED_VERSION if records have version 0, which lacks fields of a newer client."""
+    """Raise UNSUPPORTED_VERSION if the log cannot store the state of a transaction of this client.
+
+    With feature level 0, records have version 0, which lacks the fields that a client with a transaction
+    version above 0 needs."""
     if client_transaction_version > 0 and transaction_version(context) < 1:
         raise TransactionError(Errors.UNSUPPORTED_VERSION)
 

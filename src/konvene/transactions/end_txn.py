@@ -143,8 +143,8 @@ def prepare_with_bump(
 ) -> Transaction:
     """Return the transaction in PrepareCommit or PrepareAbort, with the producer's next epoch.
 
-    An abort is also possible without an open transaction. `next_producer_id` is -1 unless the epochs are
-    exhausted."""
+    An abort is also possible without an open transaction. `next_producer_id`: the id that the producer gets
+    when the end is complete, if the epochs of its present id are exhausted; otherwise -1."""
     epoch = transaction.producer_epoch + 1
     if epoch > LAST_EPOCH and not committed:
         epoch = LAST_EPOCH
@@ -160,7 +160,9 @@ def prepare_with_bump(
 
 
 def needs_new_producer_id(transaction: Transaction, context: Context) -> bool:
-    """Return True if fencing the producer by a higher epoch requires a new producer id first."""
+    """Return True if a new producer id is needed to fence the producer, since its epochs are exhausted.
+
+    Before `transaction.version` 2 none is needed."""
     return transaction_version(context) >= EPOCH_BUMP and transaction.is_exhausted
 
 
@@ -206,9 +208,10 @@ def _prepare_outcome(prepared: Transaction, context: Context, reply: Reply) -> O
 
 
 def markers_written(shard: TransactionShard, event: MarkersWritten, context: Context) -> Outcome:
-    """Complete a prepared transaction whose markers are written. Ignores an event of another or earlier end.
+    """Complete a prepared transaction whose markers are written.
 
-    No request waits for the Complete record, and if it is lost, the markers are written again."""
+    An event that reports the markers of another or an earlier end is ignored. No request waits for the
+    Complete record, and if it is lost, the markers are written again."""
     transaction = shard.transactions.get(event.transactional_id)
     if (
         transaction is None

@@ -65,9 +65,10 @@ def abort_timed_out(shard: TransactionShard, context: Context) -> Outcome:
 
 
 def producer_id_fetched(shard: TransactionShard, event: ProducerIdFetched, context: Context) -> Outcome:
-    """Abort a timed-out transaction whose producer had no epochs left, with the new producer id.
+    """Abort a timed-out transaction once a new producer id was allocated for it.
 
-    Does nothing if the transaction has ended meanwhile."""
+    The id was requested because the epochs of the present one are exhausted. Nothing changes if the
+    transaction has ended meanwhile."""
     transaction = shard.transactions.get(event.transactional_id)
     if transaction is None or not _is_timed_out(transaction, context.now_ms):
         return NOTHING

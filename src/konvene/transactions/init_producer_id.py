@@ -51,7 +51,7 @@ def init_producer_id(shard: TransactionShard, request: InitProducerIdRequest, co
 
 
 def needs_producer_id(shard: TransactionShard, request: InitProducerIdRequest) -> bool:
-    """Return True if the request can need an unused producer id."""
+    """Return True if the transactional id of the request is new, or no epoch is left of its producer id."""
     if not request.transactional_id:
         return False
     transaction = shard.transactions.get(request.transactional_id)
@@ -75,7 +75,9 @@ def _timeout_ms(request: InitProducerIdRequest, context: Context) -> int:
 
 
 def _new_transaction(request: InitProducerIdRequest, context: Context) -> Transaction:
-    """Return the state of a transactional id without records: a fresh producer id, and no epoch yet."""
+    """Return the initial state of a transactional id that has none: a fresh producer id, and no epoch yet.
+
+    Raises CONCURRENT_TRANSACTIONS if the context has no producer id."""
     assert request.transactional_id
     return Transaction(request.transactional_id, fresh_producer_id(context))
 

@@ -158,7 +158,10 @@ class _Reader:
         return self._times(start, stop, made, least, most)
 
     def _times(self, start: int, stop: int, made: Fragment, least: int, most: int | None) -> Fragment:
-        """Return a fragment that repeats the part `text[start:stop]`, of which `made` is the first copy."""
+        """Return a fragment of the automaton that repeats the part `text[start:stop]` of the expression.
+
+        `made`: the fragment of its first copy; `least`, `most`: how often it may occur, `most` is None
+        without a limit."""
         first = last = self._state()
         rest = self.at
         unused: Fragment | None = made

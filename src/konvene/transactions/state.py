@@ -93,7 +93,7 @@ PREDECESSORS: Final = {
 
 
 class Changes(TypedDict, total=False):
-    """The fields of a transaction that a change of its state may change as well."""
+    """Keyword arguments of `Transaction.moved`: the fields that may change together with the state."""
 
     producer_id: int
     next_producer_id: int
@@ -134,7 +134,7 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """True if no epoch is left to assign to a producer."""
+        """True if no epoch is left to assign to a producer: the next one needs a new producer id."""
         return is_exhausted(self.producer_epoch)
 
     @property
@@ -182,13 +182,13 @@ def sorted_partitions(transaction: Transaction) -> tuple[Partition, ...]:
 
 
 def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, tuple[int, ...]]]:
-    """Return (topic, partition numbers) pairs, sorted."""
+    """Group partitions by topic: return pairs of a topic and its partition numbers, both sorted."""
     found = groupby(sorted(partitions), key=itemgetter(0))
     return [(topic, tuple(partition for _, partition in of_topic)) for topic, of_topic in found]
 
 
 def _schema(partitions: frozenset[Partition]) -> tuple[PartitionsSchema, ...]:
-    """Return the partitions in the schema of log records."""
+    """Return the partitions as structs of the log record, one for each topic."""
     return tuple(PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic(partitions))
 
 

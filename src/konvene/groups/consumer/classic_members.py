@@ -136,7 +136,10 @@ def _updated(old: Member, request: JoinGroupRequest, subscription: Subscription,
 
 
 def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
-    """Record the member, and bump the epoch if its subscription changed. Return whether it changed."""
+    """Write the record of a changed member, and bump the epoch if its subscription changed.
+
+    `old`, `new`: the member before and after the request; `is_new`: it joins the group now. Return whether
+    the topic names or the expression changed."""
     names_changed = old.topics != new.topics
     if new != old:
         decision.record(log.member_record(decision.group.group_id, new))

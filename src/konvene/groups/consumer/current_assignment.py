@@ -139,7 +139,10 @@ def _reconciled(
 
 
 def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Container[Uuid]) -> bool:
-    """Return whether the member owns exactly its target, with nothing to revoke: a fast check."""
+    """Return whether the member owns exactly its target and has nothing to revoke: a fast check.
+
+    `wanted`: the target; `subscribed`: the ids of the topics that the member subscribes to. The result is
+    False if the target has any other topic."""
     assigned = current.assigned
     if current.pending_revocation or len(assigned) != len(wanted):
         return False
@@ -156,7 +159,10 @@ def has_it_all(current: CurrentAssignment, wanted: Partitions, subscribed: Conta
 def _without_unsubscribed(
     current: CurrentAssignment, target: Target, owned: Partitions | None
 ) -> CurrentAssignment:
-    """Return the assignment with partitions of unsubscribed topics revoked, before there is a new target."""
+    """Return the assignment after revoking the partitions of topics that the member no longer subscribes to.
+
+    This happens without waiting for a new target. `owned`: the partitions that the heartbeat lists as owned,
+    None if it has no such list; what it does not list needs no acknowledgement."""
     unsubscribed = {topic: p for topic, p in current.assigned.items() if topic not in target.subscribed}
     if not unsubscribed:
         return current

@@ -48,7 +48,7 @@ class Decision(ModernDecision[ConsumerGroup, Member]):
     # --- steps that requests share ---
 
     def bump(self, metadata_hash: int) -> None:
-        """Bump the group's epoch, since an input of its assignment changed.
+        """Bump the group's epoch. Called when an input of its assignment has changed.
 
         `metadata_hash`: the hash of the subscribed topics, recorded with the epoch."""
         self.epoch += 1

@@ -221,9 +221,10 @@ def _updated(old: Member, request: ConsumerGroupHeartbeatRequest, context: Conte
 
 
 def _subscribe(decision: Decision, old: Member, new: Member, *, is_new: bool) -> bool:
-    """Record the changed member, and bump the epoch if targets depend on the change.
+    """Write the record of a changed member, and bump the epoch if targets depend on the change.
 
-    Return whether its topics changed: the names or the expression."""
+    `old`, `new`: the member before and after the heartbeat; `is_new`: it joins the group now. Return whether
+    its topics changed: the names or the expression."""
     names_changed = old.topics != new.topics
     if new is not old:
         decision.record(log.member_record(decision.group.group_id, new))

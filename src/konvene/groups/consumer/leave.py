@@ -56,9 +56,10 @@ def _while_away(current: CurrentAssignment) -> CurrentAssignment:
 
 
 def fence(decision: Decision, departures: Sequence[Departure[Member]]) -> Outcome:
-    """Remove these members, and return the outcome of the decision, which has the replies already.
+    """Remove the departing members from the group, and return the outcome of the decision.
 
-    If all remaining members are classic and the config allows it, the group is downgraded instead."""
+    The caller has added its replies to the decision before. If all remaining members are classic and the
+    config allows it, the group is downgraded instead. Without departures nothing changes."""
     if not departures:
         return decision.outcome()
     group = decision.group

@@ -66,10 +66,10 @@ def _is_subscription_unchanged(group: ConsumerGroup, old: Member, new: Member) -
 
 
 def names_without(group: ConsumerGroup, departed: Iterable[Member]) -> set[str]:
-    """Return the topics that the group subscribes to, by name or by expression, without these members.
+    """Return the topics that the group would subscribe to, by name or by expression, without these members.
 
-    Only their subscriptions count: one that replaces a static member may have another id than in the
-    group."""
+    Only the topics and the expression of each departed member are used, not its id, which may be another one
+    than the group has."""
     names, regexes = dict(group.subscribers), dict(group.regex_users)
     for member in departed:
         for name in member.topics:
@@ -85,7 +85,9 @@ def names_without(group: ConsumerGroup, departed: Iterable[Member]) -> set[str]:
 
 
 def maybe_bump_epoch(decision: Decision, old: Member, new: Member, *, bump: bool) -> bool:
-    """Bump the epoch if `bump` is set, or if the metadata hash changed. Return whether it was bumped."""
+    """Bump the epoch if `bump` is set, or if the metadata hash of the subscribed topics changed.
+
+    The hash is that with `new` in place of `old`. Return whether the epoch was bumped."""
     context = decision.context
     if not bump and decision.soft.hashed_topics is context.topics:
         return False
@@ -126,10 +128,10 @@ def update_regex(decision: Decision, old: Member, new: Member) -> tuple[bool, bo
 
 
 def refresh(decision: Decision, old: Member, new: Member) -> None:
-    """Request that the group's expressions are resolved, if matches are missing or may be outdated.
+    """Request that the topics that the group's expressions match are found, if these are missing or outdated.
 
-    The latter is so if topics were created since, or the refresh interval has passed. Only one request is
-    pending at a time, and after a result there is a pause. `new` is counted in place of `old`."""
+    They may be outdated if topics were created since, or if the refresh interval has passed. Only one request
+    is pending at a time, and after a result there is a pause. `new` is counted in place of `old`."""
     group, context = decision.group, decision.context
     users = set(group.regex_users)
     if old.regex != new.regex:
@@ -153,10 +155,10 @@ def refresh(decision: Decision, old: Member, new: Member) -> None:
 
 
 def _requires_target(group: ConsumerGroup, expression: str) -> bool:
-    """Return whether a new target is needed even if the expression matches no topic.
+    """Return whether a newly resolved expression requires a new target even if it matches no topic.
 
-    Members that use the expression may have targets from an earlier subscription, or partitions may be
-    unassigned since the group was upgraded. Kafka 4.4 computes no new target here."""
+    So it is if members that use the expression have targets from an earlier subscription, or if partitions
+    are unassigned since the group was upgraded. Kafka 4.4 computes no new target here."""
     unassigned = group.classic_members > 0 and not group.assignment_timestamp_ms
     return unassigned or any(
         m.regex == expression and group.targets.get(member_id) for member_id, m in group.members.items()

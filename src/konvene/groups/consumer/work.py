@@ -75,7 +75,9 @@ class AssignmentComputed:
 
 
 def failed_result(result: RegexesResolved | AssignmentComputed) -> RegexesResolved | AssignmentComputed:
-    """Return the result of a failed computation, to replace a result that does not fit into the log."""
+    """Return a result to handle in place of `result`, which does not fit into the log.
+
+    It reports that no expression matches anything, or that the assignor failed."""
     if isinstance(result, RegexesResolved):
         return replace(result, matches={})
     return replace(result, result=PartitionAssignorError("The assignment does not fit into the log."))

@@ -102,7 +102,9 @@ def _subscription(group: GroupMetadataValue, member: MemberMetadata) -> object:
 
 
 def _cooperative_follow_up(previous: GroupMetadataValue) -> list[Cause]:
-    """Return a cause for each member that owned more than its assignment: it had to revoke and rejoin."""
+    """Return a cause for each member that owned partitions which the previous generation took from it.
+
+    A cooperative member revokes such partitions and rejoins, which causes the next rebalance."""
     found = []
     for m in _in_order(previous.members):
         subscription = _decode(ConsumerProtocolSubscription, m.subscription)
@@ -116,7 +118,7 @@ def _cooperative_follow_up(previous: GroupMetadataValue) -> list[Cause]:
 
 
 def _grown_topics(previous: GroupMetadataValue, current: GroupMetadataValue) -> list[Cause]:
-    """Return a cause for each topic whose highest assigned partition changed: it got another size."""
+    """Return a cause for each topic whose highest assigned partition changed: its partition count changed."""
     if current.protocol_type != "consumer":
         return []
     before, after = _assigned(previous), _assigned(current)

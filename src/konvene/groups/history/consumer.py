@@ -155,7 +155,10 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
         return self._preferred(group, memory, position)
 
     def _preferred(self, group: ConsumerGroup, memory: _Memory, position: Position) -> list[Cause]:
-        """Return the change of assignor of the member whose record came last before the epoch, if any."""
+        """Return a change of preferred assignor as the cause of an epoch that nothing else explains, if any.
+
+        It is that of the member whose record came last before the epoch. If that is a member whose new
+        expression is not resolved yet, its join or change of subscription is the cause."""
         if memory.latest in memory.held:  # A new member whose expression is not resolved yet.
             memory.held.discard(memory.latest)
             return [memory.waiting.pop(memory.latest)]
@@ -176,9 +179,9 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
 def _changes(
     group: ConsumerGroup, memory: _Memory
 ) -> tuple[list[Member], list[tuple[str, Member]], list[tuple[str, Member]]]:
-    """Return departed, new and changed members since this batch began.
+    """Return the members that departed, joined, and changed their subscription in this batch.
 
-    New and changed members are pairs of the kind of their cause and the member."""
+    New and changed members are given as pairs of the kind of their cause and the member."""
     departed, present = changed_members(group, memory)
     new: list[tuple[str, Member]] = []
     changed: list[tuple[str, Member]] = []
@@ -207,7 +210,9 @@ def _subscription(member: Member) -> object:
 
 
 def _refreshed(group: ConsumerGroup, memory: _Memory, position: Position) -> list[Cause]:
-    """Return one cause if expressions match other topics now; it names the topic if there is only one."""
+    """Return one cause if expressions match other topics than before this batch, else none.
+
+    It names the topic if only one differs."""
     different: set[str] = set()
     for regex, old in memory.regexes.items():
         now = group.regexes.get(regex)

@@ -49,7 +49,7 @@ class ConvertibleHistory(EpochHistory[G, M]):
         self._ended.clear()
 
     def classic_group_ended(self, group_id: str) -> None:
-        """Note that a classic group was deleted in this batch."""
+        """Called for the tombstone of a classic group: remember that it was deleted in this batch."""
         self._was_classic.add(group_id)
 
     def ended(self, group_id: str) -> EndedGroup | None:
@@ -63,9 +63,9 @@ class ConvertibleHistory(EpochHistory[G, M]):
         super()._end(group, memory)
 
     def _is_stale(self, group: G, memory: M, before: list[Any]) -> bool:
-        """Return whether the group had yet to rebalance when it ended: its last epoch had no target.
+        """Return whether a group that ended still had to rebalance: its last epoch had no target.
 
-        `before`: the members that it had."""
+        `before`: the members that it had before the batch in which it ended."""
         return memory.assignment_epoch < group.epoch
 
     def _is_conversion(self, group: G, first: bool) -> bool:

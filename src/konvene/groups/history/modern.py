@@ -64,7 +64,9 @@ class PendingRebalance:
 
 @dataclass(slots=True)
 class Memory(Generic[MemberT]):
-    """What the inference keeps of a group besides the group: changes in the batch, and the rebalance."""
+    """What is remembered of one group for the inference: its changes in this batch, and its rebalance.
+
+    The state of the group itself is kept apart, as a `ModernGroup`."""
 
     batch: int = -1
     """Serial number of the batch that the fields below refer to."""
@@ -89,7 +91,7 @@ class Memory(Generic[MemberT]):
         self.latest = ""
 
     def gap(self) -> None:
-        """Drop the rebalance in progress, since records of it may be missing."""
+        """Drop the rebalance in progress. Called where records of the group may be missing in the log."""
         self.rebalance, self.settled = None, False
 
 
@@ -151,7 +153,7 @@ class EpochHistory(ABC, Generic[G, M]):
         self._batch += 1
 
     def gap(self) -> None:
-        """Drop the rebalances in progress, since records of them may be missing here."""
+        """Drop the rebalances in progress of all groups. Called where records may be missing in the log."""
         for memory in self._memories.values():
             memory.gap()
 
@@ -161,18 +163,22 @@ class EpochHistory(ABC, Generic[G, M]):
         self._memories.pop(group_id, None)
 
     def group(self, group_id: str) -> G | None:
-        """Return the group after the last record; its assignments are complete only with `units`."""
+        """Return the group as of the last record that was read; None if there is none of this type.
+
+        Its assignments are complete only with `units`."""
         return self._groups.get(group_id)
 
     def replay_without_row(self, record: Record) -> None:
-        """Apply a record of a kind that never gives a row."""
+        """Apply a record of a kind from which no rebalance is inferred; create its group if necessary."""
         group_id = key_of(record).group_id
         if record.value is not None and group_id not in self._groups:
             self._groups[group_id], self._memories[group_id] = self._begin(group_id)
         self._replay(record)
 
     def take(self, record: Record, position: Position) -> RebalanceValue | None:
-        """Apply a record whose key has one of the classes in `handlers`, and return its row, if any."""
+        """Apply a record whose key has one of the classes in `handlers`.
+
+        Return the rebalance that it begins or completes, None if it does neither."""
         key: Any = record.key
         group = self._groups.get(key.group_id)
         if group is None:

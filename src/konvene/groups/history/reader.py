@@ -40,9 +40,9 @@ __all__ = ["History"]
 
 
 class History:
-    """The history of one partition: a reader that is passed its records, and returns rebalances.
+    """A reader of one partition of the log: it is passed the records, and returns the rebalances it infers.
 
-    With `units`, it keeps assignments as well, so that `group` returns the whole group."""
+    With `units`, it keeps the assignments of members as well, so that `group` returns the whole group."""
 
     def __init__(self, partition: int, *, units: bool = False) -> None:
         self._partition = partition
@@ -86,14 +86,18 @@ class History:
             each.next_batch()
 
     def gap(self) -> None:
-        """Note that records before this point may be missing, or could not be decoded."""
+        """Called where records may be missing before this point, or could not be decoded.
+
+        Drop the rebalances in progress, and infer none until the log is known to be complete again."""
         if self.complete:
             for each in self._epochs:
                 each.gap()
         self._keys = set()
 
     def group(self, group_id: str) -> ConsumerGroup | StreamsGroup | ShareGroup | GroupMetadataValue | None:
-        """Return the group after the last record; for a classic group, its last record."""
+        """Return the group as of the last record that was read; None if there is no such group.
+
+        For a classic group it is the value of its last record."""
         for each in self._epochs:
             group: ConsumerGroup | StreamsGroup | ShareGroup | None = each.group(group_id)
             if group is not None:
@@ -141,7 +145,9 @@ class History:
         self._consumer.replay_without_row(record)
 
     def _set_type(self, epochs: EpochHistory[Any, Any], group_id: str) -> None:
-        """Note that a group is of the type of `epochs`, and drop what is known of it as any other type."""
+        """Called for a group that has another type now: forget what is known of a group with this id.
+
+        `epochs`: the history of the groups of its present type."""
         self._classic.pop(group_id, None)
         self._downgrades.pop(group_id, None)
         for each in self._epochs:

@@ -113,10 +113,11 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         return settled_state(group.topology, group.validated_topology_epoch)
 
     def _is_stale(self, group: StreamsGroup, memory: _Memory, before: list[Member]) -> bool:
-        """Return whether the group had yet to rebalance when it ended.
+        """Return whether a group that ended still had to rebalance.
 
-        Besides an epoch without a target, this is so if a member had not reached its target, or if the
-        replacement of a static member differs from it in what affects assignments."""
+        This is so if its last epoch had no target, if a member had not reached its target, or if the member
+        that replaces a static one differs from it in what affects assignments. `before`: the members that it
+        had."""
         for member in before:
             after = None if member.instance_id is None else memory.passing.get(member.instance_id)
             if after is None and not member.is_reconciled_to(memory.assignment_epoch):
@@ -227,7 +228,8 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
 def _caught_up(group: StreamsGroup, position: Position) -> list[Cause]:
     """Return the cause of an epoch that only a caught-up warm-up task can explain.
 
-    It names the member if only one has such tasks."""
+    It is empty if no warm-up task is in progress, and names the member if only one has such tasks. A warm-up
+    task restores state on a member before it becomes active there."""
     if group.epoch > group.assignment_epoch or group.state not in (State.STABLE, State.RECONCILING):
         return []
     found = [(m, tasks) for m in group.members.values() if (tasks := _warming_up(group, m))]
@@ -255,7 +257,9 @@ def _warming_up(group: StreamsGroup, member: Member) -> list[str]:
 
 
 def _note_departed(memory: _Memory, member: Member) -> None:
-    """Store a static member that departs in the batch in which it joined; ignore any other member."""
+    """Note a static member that departs in the same batch in which it joined; ignore any other member.
+
+    Such a member may have replaced another one: `memory.passing` has it by its instance id."""
     if member.instance_id is not None and memory.members[member.member_id] is None:
         memory.passing[member.instance_id] = member
 

@@ -36,7 +36,8 @@ def check_committer(
     """Check the member and the epoch of a commit. Raises `GroupError`.
 
     Return None if the member may commit every partition. If the request has an older epoch, return the
-    member: then each partition has to be checked with `check_partition`."""
+    member: then each partition has to be checked with `check_partition`. `version`: the version of the
+    request; `transactional`: it is a TxnOffsetCommit, which need not name a member."""
     if epoch < 0 and group.is_empty:
         return None
     if transactional and epoch == -1 and not member_id and instance_id is None:

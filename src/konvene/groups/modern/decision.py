@@ -207,7 +207,7 @@ class ModernDecision(ABC, Generic[G, M]):
     def disarm_classic(self, member_id: str) -> None:
         """Stop the rejoin and resync timers of a member that is removed or not classic any more.
 
-        Kafka leaves them running."""
+        Unlike this broker, Kafka leaves them running."""
         group_id = self.group.group_id
         self.timers += (Disarm(rejoin_key(group_id, member_id)), Disarm(resync_key(group_id, member_id)))
 
@@ -226,9 +226,9 @@ class ModernDecision(ABC, Generic[G, M]):
         return member
 
     def _reported(self) -> Mapping[str, object]:
-        """Return the task offsets that members of a streams group report, by member id.
+        """Return the task offsets to store as soft state, by id of the member that reported them.
 
-        They are soft state; None deletes those of a removed member."""
+        Only members of streams groups report them. The value None deletes those of a removed member."""
         return {}
 
     # --- the audit ---
@@ -251,7 +251,7 @@ class ModernDecision(ABC, Generic[G, M]):
         """Return the name of the assignor that computed the target."""
 
     def _is_audited_without_bump(self) -> bool:
-        """Return whether the decision is audited although it does not bump the epoch."""
+        """Return whether a decision that does not bump the epoch gets an audit row nevertheless."""
         return False
 
     def _settled_state(self) -> str:
@@ -259,7 +259,9 @@ class ModernDecision(ABC, Generic[G, M]):
         return self.stable
 
     def _with_moves(self, trace: RebalanceTrace) -> RebalanceTrace:
-        """Return the trace with counts of the tasks that the new target moves (streams groups only)."""
+        """Return the trace with counts of the tasks that the new target moves between members.
+
+        Other groups than streams groups have no tasks: for them the trace is returned as it is."""
         return trace
 
     def _trace_rebalance(self) -> None:

@@ -74,7 +74,7 @@ M = TypeVar("M", bound=Member)
 
 @dataclass(frozen=True, slots=True)
 class ModernSoftState:
-    """State of a group that is not in its log and is lost by a restart."""
+    """The soft state of a group: the part of its state that is not in its log, and is lost by a restart."""
 
     hashed_topics: Topics | None = None
     """The topics of which the metadata hash was last computed."""
@@ -194,7 +194,7 @@ class ModernGroup(ABC, Generic[M]):
         self._claim(new)
 
     def _same(self, old: M, new: M) -> bool:
-        """Return whether both own the same, including the epochs of their partitions."""
+        """Return whether both versions of a member own the same, including the epochs of their partitions."""
         before, after = old.current, new.current
         same: bool = (
             before.assigned == after.assigned and before.pending_revocation == after.pending_revocation
@@ -203,7 +203,9 @@ class ModernGroup(ABC, Generic[M]):
 
     @abstractmethod
     def _claim(self, member: M) -> None:
-        """Enter the member into the index of owners, for the units that it owns or has yet to revoke."""
+        """Enter the member into the index of owners.
+
+        It is the owner of the partitions or tasks that it owns or has yet to revoke."""
 
     @abstractmethod
     def _release(self, member: M) -> None:
@@ -316,7 +318,7 @@ def check_size(group: ModernGroup[Any], max_size: int, member_id: str, instance_
 
 
 def is_waiting(member: Member, epoch: int, assignment_epoch: int) -> bool:
-    """Return whether the member has to wait, or to acknowledge a revocation, before it has its whole target.
+    """Return whether the member does not have its whole target yet, or a new target is due.
 
     `epoch`, `assignment_epoch`: those of the group after the decision at hand."""
     return epoch > assignment_epoch or not member.is_reconciled_to(assignment_epoch)

@@ -81,7 +81,8 @@ def check_member(
 ) -> Check | None:
     """Check that a member of a consumer or streams group may commit. Raises `GroupError`.
 
-    Return None if it may commit every partition; for an older epoch, the check to make for each partition."""
+    Return None if it may commit every partition; for an older epoch, the check to make for each partition.
+    `version`: the version of the request; `transactional`: it is a TxnOffsetCommit."""
     stale = commits.check_committer(
         group, member_id, instance_id, epoch, version, transactional=transactional
     )
@@ -133,9 +134,10 @@ def _commit_topic(
     context: Context,
     records: list[OffsetCommitted],
 ) -> OffsetCommitResponseTopic:
-    """Append the records of a topic to `records`, and return the response.
+    """Append the records of a topic's committed offsets to `records`, and return the response for the topic.
 
-    `check`: called for each partition; None if the member may commit all. Raises `GroupError`."""
+    `check`: called for each partition, to check that the member may commit it; None if it may commit all.
+    `expire_ms`: when the offsets expire, -1 unless the request has a retention time. Raises `GroupError`."""
     group_id = request.group_id
     known, missing = resolve_topic(context.topics, topic, context.api_version)
     if known is None:
