@@ -65,7 +65,10 @@ class Acquisition:
         self.count = 0
 
     def run(self, fetch_offset: int, max_records: int, max_locks: int) -> None:
-        """Acquire records and list them in `acquired`. The batches were read from `fetch_offset`."""
+        """Acquire records and list them in `acquired`. The batches were read from `fetch_offset`.
+
+        `max_records`: the limit of the request; `max_locks`: how many offsets the window may contain. When it
+        is full, only available records in the window are acquired."""
         window = self.window
         self.max_records = min(max_records, max_locks - window.in_flight)
         if self.max_records <= 0:
@@ -146,7 +149,9 @@ class Acquisition:
             self._acquire_part(batch)
 
     def _acquire_part(self, batch: Batch) -> int:
-        """Acquire available records of a batch, fewer if they were delivered often; return their number."""
+        """Acquire available records of a batch that cannot be acquired as a whole; return their number.
+
+        There are fewer the more often they were delivered."""
         window, cells = self.window, self.window.cells
         left = self.max_records - self.count
         got, cap = 0, -1
@@ -198,7 +203,10 @@ class Acquisition:
     # --- offsets beyond the window ---
 
     def _acquire_new(self, first: int, last: int) -> None:
-        """Acquire offsets that are not in the window yet, rounded up to the end of a batch of the log."""
+        """Acquire offsets that are not in the window yet, up to `last` or as far as `max_records` allow.
+
+        If that would end within a batch of the log, the batch is acquired as a whole, or in the mode
+        RECORD_LIMIT its excess becomes available."""
         max_records = self.max_records - self.count
         if max_records < last - first + 1:
             last = min(last, self._batch_end(first + max_records - 1))
@@ -241,9 +249,10 @@ def _base_offset(header: BatchHeader) -> int:
 
 
 def archive_missing(window: Window, fetch_offset: int, base_offset: int) -> bool:
-    """Archive offsets from `fetch_offset` up to `base_offset`, the first that the log returned.
+    """Archive offsets that compaction removed: those from `fetch_offset` up to `base_offset`, exclusive.
 
-    Return True if anything changed."""
+    The log was read from `fetch_offset`, and its first batch began at `base_offset`. Return True if anything
+    changed."""
     if fetch_offset >= base_offset or fetch_offset >= window.frontier:
         return False
     is_changed = bool(window.gaps) and window.close_gaps(fetch_offset, base_offset - 1)

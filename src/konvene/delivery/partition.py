@@ -154,8 +154,9 @@ class SharePartition:
         """Acquire records for a member from `headers`, the batches that were read from `fetch_offset`.
 
         `aborted` has (producer id, first offset) of aborted transactions if the group reads committed
-        records. Return the acquired ranges, and a change if the start offset moved although nothing was
-        acquired."""
+        records. `max_records`: how many to acquire, as strictly as `mode` has it; `batch_size`: how many
+        records one acquired range should have at most. Return the acquired ranges, and a change if the start
+        offset moved although nothing was acquired."""
         if max_records <= 0 or not headers:
             return (), None
         window = self._window

@@ -30,8 +30,9 @@ class Batch:
 class Cell:
     """A run of consecutive offsets in one state; `count` is their delivery count.
 
-    `batch` is None while the cell is a whole batch. `change` is the pending write of its state: until that is
-    finished the state is not final, and no member can acquire the records."""
+    `batch`: the batch that this cell is a part of, None if the cell is a whole batch. `change`: the pending
+    write of its state, if any; until it is finished the state is not final, and no member can acquire the
+    records."""
 
     __slots__ = (
         "acquired_ms", "batch", "change", "count", "first", "last", "lock_end_ms", "member_id", "state",

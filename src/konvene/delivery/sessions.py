@@ -82,7 +82,9 @@ class SessionFetch:
 
     @property
     def is_final(self) -> bool:
-        """True for the last request: the caller then removes the session and releases its records."""
+        """True for the last request of a session.
+
+        The caller removes the session after it and releases its records."""
         return self._epoch == FINAL_EPOCH
 
     @property

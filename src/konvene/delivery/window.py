@@ -25,7 +25,7 @@ Gap = tuple[int, int]
 
 
 class Window:
-    """A sorted list of cells and gaps, with counters of their records by state."""
+    """The sorted cells and gaps of a share partition, with counters of their records by state."""
 
     __slots__ = (
         "_firsts", "_free_from", "cells", "complete", "end_offset", "free", "gaps", "held", "locks",

@@ -53,9 +53,9 @@ class Timers(Generic[K]):
         return self._deadlines
 
     def arm(self, key: K, after_ms: int, unless_armed: bool = False) -> None:
-        """Set the deadline of `key` to `after_ms` from now.
+        """Set the deadline of `key` to `after_ms` from now, replacing the one that it has.
 
-        `unless_armed`: a key that is armed keeps its deadline."""
+        `unless_armed`: if it has a deadline, keep that one."""
         before = self._deadlines.get(key)
         if unless_armed and before is not None:
             return

@@ -167,7 +167,9 @@ def needs_new_producer_id(transaction: Transaction, context: Context) -> bool:
 
 
 def fencing_abort(transaction: Transaction, next_producer_id: int, context: Context) -> Transaction:
-    """Return the transaction, moved from Ongoing to PrepareAbort with an epoch that fences its producer."""
+    """Return an open transaction in PrepareAbort, with a higher epoch, which fences its producer.
+
+    `next_producer_id`: the id for the next producer if the epochs are exhausted, otherwise -1."""
     if transaction_version(context) >= EPOCH_BUMP:
         return prepare_with_bump(transaction, False, next_producer_id, context)
     return replace(

@@ -39,7 +39,9 @@ _RECORD_BYTES = 64
 
 
 def next_check(key: tuple[str], context: Context) -> Arm:
-    """Return the timer of the next periodic check, `TIMED_OUT` or `EXPIRED`."""
+    """Return the timer of the next periodic check.
+
+    `key`: `TIMED_OUT` (transactions that take too long) or `EXPIRED` (transactional ids to delete)."""
     return Arm(key, context.config[INTERVALS[key]])
 
 

@@ -83,7 +83,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The topics that a regular expression matched, and the version of the topics (`Topics.version`) then."""
+    """The topics that a regular expression matched when it was last resolved.
+
+    `version` is that of all topics at that time (`Topics.version`)."""
 
     topics: frozenset[str]
     version: int
@@ -92,7 +94,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class SoftState(ModernSoftState):
-    """State of a group that is not in its log and is lost by a restart."""
+    """The soft state of a consumer group: it is not in the log, and is lost by a restart."""
 
     resolving: bool = False
     """Whether the expressions are being resolved."""

@@ -53,7 +53,9 @@ class ConvertibleHistory(EpochHistory[G, M]):
         self._was_classic.add(group_id)
 
     def ended(self, group_id: str) -> EndedGroup | None:
-        """Return the group with this id if it was deleted in this batch, as it was before."""
+        """Return the members of a group that was deleted in this batch, and whether it had yet to rebalance.
+
+        None if this batch deleted no group with this id."""
         return self._ended.get(group_id)
 
     def _end(self, group: G, memory: M) -> None:
@@ -86,10 +88,11 @@ def _all_are_classic(group: ModernGroup[Any]) -> bool:
 
 
 def downgrade_causes(ended: EndedGroup, value: GroupMetadataValue, position: Position) -> list[Cause]:
-    """Return the causes of the first rebalance after a downgrade; `value`: the record of the classic group.
+    """Return the causes of the first rebalance of a classic group after a downgrade.
 
-    There are none if a static member replaced the last member of the new protocol while the targets were up
-    to date, or if the group was empty."""
+    `ended`: the group before it; `value`: the record of the classic group. There are no causes if the group
+    was empty, or if a static member replaced the last member of the new protocol and the targets were up to
+    date."""
     remaining = {m.member_id for m in value.members}
     instance_ids = {m.group_instance_id for m in value.members if m.group_instance_id is not None}
     departed = [m for m in ended.members if m.member_id not in remaining]

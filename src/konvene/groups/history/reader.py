@@ -105,10 +105,10 @@ class History:
         return self._classic.get(group_id)
 
     def reach(self, offset: int, timestamp_ms: int) -> None:
-        """Advance to the record at an offset.
+        """Advance to the record at this offset, without applying it.
 
-        If no batch with that offset was begun with `batch`, the timestamp shows whether a new batch
-        begins."""
+        If no batch with that offset was begun with `batch`, a new batch begins unless the record is adjacent
+        to the last one and has its timestamp."""
         if offset > self._ends:
             self._guess_batch(offset, timestamp_ms)
 

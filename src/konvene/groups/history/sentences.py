@@ -36,7 +36,7 @@ def epoch_noun(value: RebalanceValue) -> str:
 
 
 def headline(value: RebalanceValue) -> str:
-    """Return the result, such as `generation 3 is Stable with 2 members after 279 ms`."""
+    """Return the result of a rebalance, such as `generation 3 is Stable with 2 members after 279 ms`."""
     count = len(value.members) + value.members_left_out
     members = f" with {count} member{'' if count == 1 else 's'}" if count else ""
     took = ""
@@ -47,7 +47,7 @@ def headline(value: RebalanceValue) -> str:
 
 
 def _at_once(value: RebalanceValue) -> bool:
-    """Return whether the row is that of an epoch bump, which takes no time."""
+    """Return whether the row only reports an epoch bump, which takes no time, and not a whole rebalance."""
     return value.group_type != "classic" and value.state in AT_ONCE
 
 

@@ -143,7 +143,7 @@ class DryRun:
 
 
 class DryRunInputs(NamedTuple):
-    """Inputs of the dry run besides the group and the context."""
+    """Optional inputs of a dry run of a migration to streams."""
 
     topology: wire.Topology | None = None
     unseen_topics: bool = True

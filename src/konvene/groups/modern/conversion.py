@@ -115,10 +115,11 @@ def to_classic_group(group: ModernGroup[Any], members: Iterable[Member], now_ms:
 def downgrade(
     decision: ModernDecision[Any, M], classic: ClassicGroup, leaving: Sequence[M], *, rebalance: bool
 ) -> Outcome:
-    """Return the outcome of a downgrade to the group `classic`.
+    """Return the outcome of a downgrade to the classic group `classic`, with its record.
 
-    The decision must already have the tombstones of the group. The first of the `leaving` members is recorded
-    as the cause. `rebalance`: the classic group starts a rebalance at once, instead of being Stable."""
+    The caller has added the tombstones of the present group to the decision. The first of the `leaving`
+    members is recorded as the cause. `rebalance`: the classic group starts a rebalance at once, instead of
+    being Stable."""
     group, context = decision.group, decision.context
     # A coordinator that loads the group before all members have rejoined starts the rebalance again.
     due = replace(classic, state_timestamp_ms=classic_log.REBALANCE_DUE_MS) if rebalance else classic

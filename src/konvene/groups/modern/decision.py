@@ -180,7 +180,7 @@ class ModernDecision(ABC, Generic[G, M]):
         self.complete_assignment(0)
 
     def record_target(self, member_id: str, old: object, new: object) -> bool:
-        """Record a member's target if it changed, and return whether it did.
+        """Write the record of a member's target if it changed; return whether it did.
 
         `old`: the last recorded target; None if there is none."""
         if old is not None and (new is old or new == old):
@@ -189,7 +189,9 @@ class ModernDecision(ABC, Generic[G, M]):
         return True
 
     def complete_assignment(self, timestamp_ms: int) -> None:
-        """Record that targets were computed for the group's epoch at `timestamp_ms`."""
+        """Write the record that targets were computed for the group's epoch.
+
+        `timestamp_ms`: when they were computed; 0 lets the next target be computed at once."""
         self.assignment_epoch = self.epoch
         self.record(self.log.assignment_record(self.group.group_id, self.epoch, timestamp_ms))
 

@@ -160,10 +160,10 @@ class ModernGroup(ABC, Generic[M]):
         self._keep(member)
 
     def set_current(self, old: M, new: M) -> None:
-        """Replace a member by `new`, which has another current assignment.
+        """Replace a member by `new`, which differs in its current assignment only.
 
-        An unchanged assignment is indexed again: in a log that repeats records, the index may name another
-        member by now."""
+        If the partitions are the same, the member is entered into the index of owners nevertheless: in a log
+        that repeats records, the index may name another owner by now."""
         if self._same(old, new):
             self._claim(new)
         else:
@@ -188,7 +188,7 @@ class ModernGroup(ABC, Generic[M]):
             self._update_behind(member)
 
     def _move(self, old: M | None, new: M) -> None:
-        """Index the assignment of `new` in place of that of `old`."""
+        """Enter the assignment of `new` into the index of owners, in place of that of `old`."""
         if old is not None:
             self._release(old)
         self._claim(new)

@@ -133,7 +133,7 @@ class RecordTypes(Generic[G]):
         object.__setattr__(self, "replays", replays)
 
     def assignment_record(self, group_id: str, epoch: int, timestamp_ms: int) -> Record:
-        """Return the record that targets were computed for this epoch."""
+        """Return the record of the assignment epoch: targets were computed for this epoch at this time."""
         value = self.assignment_value(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
         return Record(self.assignment_key(group_id=group_id), value)
 
@@ -145,8 +145,8 @@ class RecordTypes(Generic[G]):
     def group_tombstones(self, group: G, replaced: tuple[str, str] | None = None) -> list[Record]:
         """Return the tombstones that delete a group, in Kafka's order: its members, then the group.
 
-        `replaced`: the ids of a static member whose tombstones the caller writes itself, and of the member
-        that replaced it."""
+        `replaced`: the old and the new id of a static member that has just rejoined under another id. The
+        tombstones have the new one, since the caller has written those of the old one."""
         group_id, members = group.group_id, list(group.members)
         if replaced is not None:
             old, new = replaced
@@ -167,10 +167,10 @@ class RecordTypes(Generic[G]):
         self.replays[type(record.key)](groups, record.key, record.value)
 
     def _replay_as(self, write: Write[G], clear: Clear[G]) -> Replay:
-        """Return the function that replays one kind of record.
+        """Return a function that replays the records of one kind.
 
-        It passes a value to `write`, after creating the group if necessary, and a tombstone to `clear`, if
-        the group exists."""
+        For a record with a value it calls `write`, after creating the group if necessary; for a tombstone it
+        calls `clear`, if the group exists."""
         group_class = self.group_class
 
         def replay(groups: Groups, key: GroupKey, value: object) -> None:

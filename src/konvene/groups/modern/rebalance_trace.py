@@ -54,8 +54,8 @@ class SoftStateRecord:
 def apply_soft_state(group: Any, record: SoftStateRecord) -> None:
     """Apply a change of soft state to its group.
 
-    A new target, or the end of the rebalance, first clears the times at which members reached their
-    target."""
+    The times at which members reached their target are cleared first if there is a new target, or if the
+    rebalance is over."""
     before, after = group.soft.trace, record.soft.trace
     group.soft = record.soft
     if after is None or before is None or before.targeted_ms != after.targeted_ms:

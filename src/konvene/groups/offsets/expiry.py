@@ -96,7 +96,9 @@ def _expired(
 
 
 def _empty_since_ms(group: Group) -> int:
-    """Return when a classic group became empty; -1 if offsets expire relative to their commit."""
+    """Return when a classic group became empty, after which its offsets expire.
+
+    -1 if offsets of the group expire after their own commit instead."""
     if not isinstance(group, ClassicGroup) or group.is_simple or group.state is not State.EMPTY:
         return -1
     return group.state_timestamp_ms

@@ -104,9 +104,10 @@ NOTHING_PENDING = Pending()
 
 
 def _supersede(commits: PendingCommits, up_to: int | None = None) -> None:
-    """Mark pending commits of a partition, in the order of the log, as superseded.
+    """Mark pending commits of a partition as superseded: they have no effect any more.
 
-    `up_to`: the producer whose commit is the first that is not superseded; None supersedes all."""
+    `commits`: by producer id, in the order of the log; `up_to`: the producer at whose commit to stop, so that
+    it and later ones keep their effect; None supersedes all."""
     for producer_id in commits:
         if producer_id == up_to:
             return
