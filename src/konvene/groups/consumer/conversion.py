@@ -187,7 +187,7 @@ def may_downgrade(
     """Return whether the group is downgraded when the `leaving` members leave.
 
     Policy and size must allow it, and all remaining members must be classic. `replaced`: the leaving member
-    is a static one that rejoins with the classic protocol."""
+    is a static one that rejoins with the classic protocol, so it counts as remaining."""
     max_size: int = context.config["group.max.size"]
     return conversion.may_downgrade(group, leaving, _policy(context), max_size, replaced=replaced)
 

@@ -76,6 +76,7 @@ class History:
     def batch(self, base_offset: int, last_offset: int, count: int) -> None:
         """Begin a batch of `count` records up to `last_offset`.
 
+        Records are missing (`gap`) if it has fewer than offsets, or does not follow the last batch directly.
         A repeated call for the same batch has no effect."""
         if base_offset == self._begins:
             return

@@ -173,7 +173,9 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         return super()._take_assignment(group, memory, record, position)
 
     def _replaced_target(self, group: StreamsGroup, memory: _Memory, member_id: str) -> MemberAssignment:
-        """Return the last target of the static member that this one replaced in this batch, or none."""
+        """Return the last target of the static member that this one replaced in this batch.
+
+        It is empty if the member replaced no other one."""
         member = group.members.get(member_id)
         if member is not None and member.instance_id is not None:
             for name in memory.targets:

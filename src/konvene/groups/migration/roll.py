@@ -233,7 +233,7 @@ def _next_consumer_heartbeat(
 
 
 def partitions_of(converted: ConvertedGroup[ConsumerGroup]) -> dict[str, frozenset[tuple[Uuid, int]]]:
-    """Return the target partitions of each member, by old member id."""
+    """Return the target partitions of each member, by the id that it had in the classic group."""
     targets = converted.group.targets
     return {
         before: frozenset((topic, p) for topic, some in targets.get(after, {}).items() for p in some)
@@ -295,7 +295,9 @@ def _next_streams_heartbeat(
 
 
 def tasks_of(converted: ConvertedGroup[StreamsGroup], role: str) -> dict[str, frozenset[Task]]:
-    """Return the target tasks of each member in a role (`active`, `standby`, `warmup`), by old member id."""
+    """Return the target tasks of each member, by the id that it had in the classic group.
+
+    `role`: the kind of tasks: `active`, `standby` or `warmup`."""
     group = converted.group
     return {
         before: frozenset(
