@@ -33,9 +33,10 @@ def encode_checkpoint(offsets: dict[TopicPartition, int]) -> bytes:
 
 
 def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Read a checkpoint; a missing or empty file has no rows (Kafka creates it empty).
+    """Return the offset of each partition in a checkpoint file.
 
-    Raises `DamagedLog` if it cannot be decoded: the file is replaced atomically, so no crash leaves it torn.
+    There are none if the file is missing or empty (Kafka creates it empty). Raises `DamagedLog` if it cannot
+    be decoded: the file is replaced atomically, so no crash leaves it torn.
     """
     data = disk.read(path) if disk.exists(path) else b""
     if not data:

@@ -30,10 +30,10 @@ def has_closing_files(log: PartitionLog) -> bool:
 
 
 def write_closing_files(log: PartitionLog, *, durably: bool = True) -> None:
-    """Write the closing files that are missing or outdated. Raises `LogOffline` if the disk fails.
+    """Write the closing files that are missing or outdated: indexes, producer snapshot and leader epochs.
 
-    With `durably=False` nothing is synced: the caller syncs the file system, or calls
-    `invalidate_closing_files` if that fails.
+    They make the log's next opening fast. With `durably=False` nothing is synced: the caller syncs the file
+    system, or calls `invalidate_closing_files` if that fails. Raises `LogOffline` if the disk fails.
     """
     active, old, end = log.active_segment, log.snapshot_offset, log.end_offset
     try:
@@ -66,6 +66,7 @@ def remove_cleaning_leftovers(log: PartitionLog) -> None:
 
 
 def invalidate_closing_files(log: PartitionLog) -> None:
-    """Mark the files written by `write_closing_files` as possibly lost, so that they are written again."""
+    """Treat the files that `write_closing_files` wrote as lost after a failed sync, so that it repeats
+    them."""
     log.active_segment.forget_written()
     log.snapshot_offset, log.epochs.dirty = None, True

@@ -205,7 +205,8 @@ class LogDirectory:
         return log
 
     def load_all(self, config_of: ConfigOf, now_ms: int) -> dict[TopicPartition, PartitionLog]:
-        """Open the logs of all partitions in the directory and return them, without the damaged ones."""
+        """Open the log of each partition in the directory, with `config_of` it; return all but the
+        damaged."""
         for partition in self.partitions():
             try:
                 self.load(partition, config_of(partition), now_ms)
@@ -252,7 +253,7 @@ class LogDirectory:
             replace(self.disk, f"{folder}/{TOPIC_ID_NAME}", f"version: 0\ntopic_id: {topic_id}".encode())
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the topic id stored in a partition's folder, or None."""
+        """Return the topic id stored in a partition's folder; None if none is stored."""
         path = f"{self._folder(partition)}/{TOPIC_ID_NAME}"
         if not self.disk.exists(path):
             return None

@@ -70,7 +70,9 @@ def open_log(
     `clean` means that the last process shut down cleanly: then only the last segment is searched for the
     log's end, or with a valid summary none. Otherwise every batch from the recovery point's segment on is
     read, with checksums. Gaps below the recovery point are no damage, because a cleaning may have left them.
-    Raises `DamagedLog` if more than a torn tail would be lost and `LogOffline` if the disk fails.
+    `checkpoints` is what the data directory stored about the log, and `health` the state that it shares with
+    the directory's other logs. Raises `DamagedLog` if more than a torn tail would be lost and `LogOffline` if
+    the disk fails.
     """
     log = PartitionLog(disk, directory, config, health or Health())
     try:
@@ -81,7 +83,8 @@ def open_log(
 
 
 class Opening:
-    """One opening of one log: the object is used once, by `open_log`."""
+    """The procedure that opens one log, with what it has found so far; `open_log` creates it and uses it
+    once."""
 
     def __init__(self, log: PartitionLog, checkpoints: LogCheckpoints) -> None:
         self._log = log
@@ -187,8 +190,8 @@ class Opening:
     def _scan_from_recovery_point(self, clean: bool) -> tuple[RecoveryResult, int]:
         """Read all batches from the recovery point's segment on, and truncate a torn tail.
 
-        Returns the result and the offset at which reading began. After a `clean` shutdown, whose last indexes
-        are invalid, only the last segment is read.
+        With `clean` only the last segment is read: the shutdown was clean, but that segment's indexes are
+        missing or invalid. Returns the result and the offset at which reading began.
         """
         log = self._log
         segments = log.segments
@@ -297,7 +300,10 @@ class Opening:
                 return  # what follows is read again, or refused, by the search for the end
 
     def _rebuild_producers(self, names: list[str], trusted: int) -> None:
-        """Rebuild the producers from the newest snapshot up to offset `trusted` and the later batches."""
+        """Rebuild the producers from the newest snapshot up to offset `trusted` and the later batches.
+
+        `names`: the files in the log's folder.
+        """
         log = self._log
         begin, log.producers = self._restore(names, trusted)
         known = [entry for entry in self._aborted(names) if entry.last_offset < begin]

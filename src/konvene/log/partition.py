@@ -458,9 +458,10 @@ class PartitionLog:
             self._unsynced.remove(segment)
 
     def sync_finished(self) -> int:
-        """Make all finished segments and their indexes durable; return `synced_offset`, which this raises.
+        """Make all finished segments and their indexes durable; return `synced_offset`, advanced to their
+        end.
 
-        This is for logs that are not synced: a start after a crash need not read these segments. May run on
+        For logs that are not synced otherwise: a start after a crash need not read these segments. May run on
         any thread.
         """
         with self._sync_lock:

@@ -121,11 +121,12 @@ def find_batch_after(file: File, size: int, position: int, expected_offset: int)
 def raise_unless_torn(
     segments: Sequence[Segment], at: int, end: ScanEnd, fault: str, *, in_order: bool = True
 ) -> None:
-    """Raise `DamagedLog` unless the bytes from `end` of segment `at` on are a torn tail, with no valid batch.
+    """Raise `DamagedLog` unless the bytes from `end` of segment number `at` on are a torn tail.
 
-    `fault` describes the first invalid bytes, for the error. `in_order` is True if each segment was synced
-    before the next one took records: then later segments must have no valid batch either. Otherwise they are
-    not searched, because a power cut may have kept only a later segment, which was never acknowledged.
+    That means that no valid batch follows. `fault` describes the first invalid bytes, for the error.
+    `in_order` is True if each segment was synced before the next one took records: then later segments must
+    have no valid batch either. Otherwise they are not searched, because a power cut may have kept only a
+    later segment, which was never acknowledged.
     """
     torn = segments[at]
     if _is_whole(torn.file, end.position):
@@ -152,7 +153,7 @@ def _is_whole(file: File, position: int) -> bool:
 def batch_fault(
     batch: bytes | memoryview, header: BatchHeader, expected_offset: int, ceiling: int = 0x7FFF_FFFF_FFFF_FFFF
 ) -> str | None:
-    """Return what is wrong with a whole batch, or None.
+    """Check a completely read batch: return a description of what is wrong with it, or None if it is valid.
 
     Its checksum must be valid, and its offsets between `expected_offset` and `ceiling`.
     """

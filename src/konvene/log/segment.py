@@ -39,7 +39,10 @@ def segment_name(base_offset: int, suffix: str) -> str:
 
 
 class Segment:
-    """A segment: `size` is the number of readable bytes, `next_offset` the offset after the last batch."""
+    """One segment of a log, with its file and indexes.
+
+    `size` is the number of readable bytes, `next_offset` the offset after the last batch.
+    """
 
     __slots__ = (
         "_crcs",
@@ -114,7 +117,7 @@ class Segment:
         return segment
 
     def restore(self, row: SegmentSummary) -> None:
-        """Restore the state recorded at the last clean shutdown; the indexes are read on first use."""
+        """Restore the state in `row`, of the last clean shutdown; the indexes are read on first use."""
         self.file = self._disk.open(self.path)
         self.next_offset, self.size = row.next_offset, row.size
         self.created_ms = row.changed_ns // 1_000_000
@@ -176,7 +179,7 @@ class Segment:
         return self._crcs or (-1, -1)
 
     def forget_written(self) -> None:
-        """Treat the index files on disk as outdated, so that they are written again."""
+        """Treat the index files on disk as outdated, so that `write_indexes` writes them again."""
         self._crcs, self._indexed_size = None, -1
 
     @property
@@ -313,7 +316,8 @@ class Segment:
     # finding ---------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Return `(position, size)` of the first batch that ends at or after `offset`, or None."""
+        """Return `(position, size)` of the first batch that ends at or after `offset`; None if there is no
+        such."""
         position = self.offsets.lookup(offset)
         while position < self.size:
             chunk = self.file.pread(min(SEARCH_BYTES, self.size - position), position)

@@ -63,9 +63,9 @@ class LogSummary(NamedTuple):
 
 
 def summarize(log: PartitionLog, disk: Disk) -> LogSummary | None:
-    """Return the row of a closed log, or None if the next start has to read the log's files.
+    """Return a closed log's row of the summary; None if the next start has to read the log's files instead.
 
-    That is the case for aborted transactions, leftovers of a cleaning, many producers or a changed file.
+    It has to for aborted transactions, leftovers of a cleaning, many producers or a changed file.
     """
     snapshot = log.producers.snapshot()
     if log.aborted or log.has_unfinished_files or len(snapshot) > _LARGEST_PRODUCERS:
@@ -90,8 +90,7 @@ def summarize(log: PartitionLog, disk: Disk) -> LogSummary | None:
 
 
 def restore_log(log: PartitionLog, summary: LogSummary, disk: Disk, start_offset: int) -> bool:
-    """Fill `log` from its row; return False, with the log unchanged, if the files on disk differ from the
-    row."""
+    """Fill `log` from its row of the summary; return False, with `log` unchanged, if its files differ."""
     try:
         if disk.stamp(log.directory)[1] != summary.changed_ns:
             return False
@@ -120,7 +119,7 @@ _NO_PRODUCERS = Producers().snapshot().hex()
 
 
 def encode_summary(rows: Iterable[tuple[str, LogSummary]]) -> bytes:
-    """Encode the rows, by folder name, as one JSON document."""
+    """Encode the logs' rows, given as `(folder name, row)`, as the summary file: one JSON document."""
     document = {"version": _VERSION, "logs": dict(rows)}
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -131,7 +130,8 @@ def summary_crc(data: bytes) -> int:
 
 
 def decode_summary(data: bytes) -> dict[str, LogSummary]:
-    """Decode the rows, by folder name. Raises `Malformed` for another version or invalid content."""
+    """Decode the summary file to rows by folder name. Raises `Malformed` if its version or content is
+    wrong."""
     try:
         document = json.loads(data)
         if document["version"] != _VERSION:

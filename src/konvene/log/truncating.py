@@ -35,7 +35,7 @@ def end_after_truncation(log: PartitionLog, offset: int) -> tuple[Segment, int, 
 
 
 def truncate(log: PartitionLog, offset: int) -> None:
-    """Remove all batches that end at or above `offset`. The caller holds `_sync_lock`.
+    """Remove all batches whose last offset is at or above `offset`. The caller holds `_sync_lock`.
 
     An OSError leaves the log half truncated, and the caller takes the directory offline.
     """

@@ -75,7 +75,7 @@ def validate(
 
 
 def validate_batch(batch: memoryview, header: BatchHeader, config: LogConfig, origin: Origin) -> None:
-    """Validate a batch by its header and checksum, without reading its records."""
+    """Validate a batch by its header and checksum, without reading its records; raise as `validate` does."""
     client = origin is Origin.CLIENT
     if client and header.base_offset:
         raise InvalidRecord(f"the base offset is {header.base_offset}, not 0")
@@ -97,7 +97,7 @@ def too_large(size: int, config: LogConfig) -> MessageTooLarge:
 
 
 def _may_be_far(newest: int, first: int, earlier: bool, config: LogConfig, now_ms: int) -> bool:
-    """Return True if a timestamp of the batch may be too far from the clock.
+    """Return True if a timestamp of the batch may be too far from the clock, so that each has to be checked.
 
     `newest` is the newest timestamp, `first` the base timestamp; `earlier`: a record is older than `first`.
     """

@@ -63,8 +63,8 @@ def clean(
 ) -> Generator[CleanerProgress | CleanedSegment, None, CleanerStats]:
     """Clean a log: yield the progress and each new segment, and return the statistics.
 
-    With `write=False` nothing is written and no segment is yielded. Raises `DamagedLog`, OSError, and
-    FileNotFoundError if a segment was deleted meanwhile.
+    With `write=False` nothing is written and no segment is yielded. `clock` measures the duration for the
+    statistics. Raises `DamagedLog`, OSError, and FileNotFoundError if a segment was deleted meanwhile.
     """
     stats = CleanerStats()
     started = clock() if clock else 0.0
@@ -143,7 +143,10 @@ def _build_map(
 
 
 def _position_before(disk: Disk, source: SourceSegment, offset: int) -> int:
-    """Return a position at or before the batch of `offset`, from the index; 0 without a valid index."""
+    """Return the position in the segment's file from which to read to find the batch of `offset`.
+
+    The position comes from the offset index and may be that of an earlier batch; 0 without a valid index.
+    """
     if offset <= source.base_offset:
         return 0
     try:
@@ -159,7 +162,7 @@ def _position_before(disk: Disk, source: SourceSegment, offset: int) -> int:
 def _read_chunks(
     disk: Disk, source: SourceSegment, position: int, taker: OffsetMapBuilder | _Copier
 ) -> Generator[int, None, None]:
-    """Read a segment and pass its batches to `taker` until the segment ends or `taker.done` is set.
+    """Read a segment from `position` on and pass its batches to `taker`, up to its end or until `taker.done`.
 
     After each chunk, yields how many of its bytes `taker` has processed.
     """
@@ -186,7 +189,7 @@ def _read_chunks(
 
 
 def _size_of_first(source: SourceSegment, data: bytes, position: int) -> int:
-    """Return the size of the batch at `position`, of which `data` is a part.
+    """Return the size of the batch at `position`; `data` has its first bytes.
 
     Raises `DamagedLog` if the file ends inside the batch.
     """
@@ -230,11 +233,11 @@ def _clean_group(
 
 
 class _Copier:
-    """Copies the remaining batches; adjacent unchanged batches are copied as one slice.
+    """The second pass of a cleaning: receives the log's batches and writes what remains to a new segment.
 
-    For an ordinary batch (no marker, transaction or delete horizon) in the dirty part, the sorted values of
-    the offset map show which of its records remain. If none does, or all do and none is a tombstone, its
-    records are not read again.
+    Adjacent unchanged batches are copied as one slice. For an ordinary batch (no marker, transaction or
+    delete horizon) in the dirty part, the sorted values of the offset map show which of its records remain.
+    If none does, or all do and none is a tombstone, its records are not read again.
     """
 
     __slots__ = (
@@ -262,7 +265,8 @@ class _Copier:
         writer: _SegmentWriter | None,
         stats: CleanerStats,
     ) -> None:
-        """`last`: `OffsetMap.sorted_values`, followed by `NO_OFFSET`, which ends every search."""
+        """`chosen` filters the batches whose records must be read; without a `writer` nothing is written.
+        `last`: `OffsetMap.sorted_values`, followed by `NO_OFFSET`, which ends every search."""
         self._task = task
         self._chosen = chosen
         self._last = last
@@ -329,7 +333,7 @@ class _Copier:
         self._stats.messages_written += written
 
     def _take_batch(self, data: bytes, at: int, after: int) -> None:
-        """Filter a batch whose records must be read."""
+        """Filter the batch in `data[at:after]`, whose records must be read, and keep what remains of it."""
         header = read_header(data, at)
         if not self._task.first_dirty_offset <= header.base_offset <= header.last_offset <= self._latest:
             check_sum(memoryview(data)[at:after], header)
@@ -396,7 +400,7 @@ class _SegmentWriter:
         self.log: File
 
     def create(self) -> None:
-        """Create an empty file and delete leftovers of an interrupted cleaning."""
+        """Delete leftovers of an interrupted cleaning and create an empty `.log.cleaned` file."""
         for suffix in SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.remove(self._prefix + suffix + CLEANED)
@@ -414,7 +418,10 @@ class _SegmentWriter:
         self._unindexed += size
 
     def finish(self, aborted: list[AbortedTransaction], modified_ms: int) -> None:
-        """Write the indexes, make all files durable and set their modification time to `modified_ms`."""
+        """Write the indexes, make all files durable and set their modification time to `modified_ms`.
+
+        `aborted` are the entries of the new segment's transaction index.
+        """
         self._times.append(*self._newest)
         parts = [(".index", bytes(self._offsets.data)), (".timeindex", bytes(self._times.data))]
         if aborted:

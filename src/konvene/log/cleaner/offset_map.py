@@ -60,7 +60,7 @@ class OffsetMap:
 
     @property
     def free_space(self) -> tuple[int, int]:
-        """Number of keys above which the hash table grows, and bytes left within the memory limit."""
+        """`(number of keys above which the hash table grows, bytes left within the memory limit)`."""
         return self._grows_at, self.max_bytes - self._bytes - self._table
 
     @property
@@ -94,7 +94,10 @@ class OffsetMap:
         return most <= self.max_bytes
 
     def count_new(self, known: int) -> None:
-        """Count the memory of the keys added to `entries` since the map had `known` keys."""
+        """Add the memory of new keys to the used memory, after a caller has put them into `entries` directly.
+
+        `known` is the number of keys that the map had before.
+        """
         new = len(self.entries) - known
         if new:
             keys = islice(reversed(self.entries), new)

@@ -95,9 +95,10 @@ def iterate_keys(
 
 
 def _wide(data: bytes, at: int) -> tuple[int, int, int]:
-    """Read the numbers before a key if one of them takes several bytes; `at` is the timestamp's position.
+    """Read the numbers before a record's key if one of them takes several bytes.
 
-    Returns twice the offset delta, twice the key's length (1 without a key), and where the key begins.
+    `at` is the timestamp's position. Returns twice the offset delta, twice the key's length (1 without a
+    key), and where the key begins.
     """
     while data[at] >= 0x80:  # the timestamp
         at += 1
@@ -111,7 +112,7 @@ def _wide(data: bytes, at: int) -> tuple[int, int, int]:
 def rebase_timestamps(
     data: bytes, spans: Spans, base_timestamp: int, stamped: int | None, delete_horizon: int | None
 ) -> tuple[bytes, int, int, int]:
-    """Return the records in `spans`, with timestamps relative to a new base timestamp.
+    """Copy the records in `spans`, ranges of `data`, with timestamps relative to a new base timestamp.
 
     Returns `(bytes of the records, their count, the new base, newest timestamp)`. The new base is the delete
     horizon or, without one, the first of these records' timestamp. If it equals `base_timestamp`, the records

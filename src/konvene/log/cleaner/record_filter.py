@@ -93,8 +93,8 @@ class RecordFilter:
         return self._filter_records(data, at, header, discard, keep_empty, aborted and header.is_control)
 
     def _is_discardable(self, data: bytes, at: int, header: BatchHeader) -> bool:
-        """Return True for a batch of an aborted transaction, or for a marker whose transaction has no batch
-        left."""
+        """Return True if all records of the batch may be removed: its transaction was aborted, or it is a
+        marker whose transaction has no batch left."""
         if header.is_control:
             kind = marker_kind(memoryview(data)[at : at + header.size], header)
             return self._transactions.on_marker(header.producer_id, header.last_offset, kind)
@@ -103,7 +103,8 @@ class RecordFilter:
         return False
 
     def _must_keep_empty(self, header: BatchHeader) -> bool:
-        """Return True if the batch must remain even without records."""
+        """Return True if the batch must remain even without records: it is the last one of its producer, or
+        ends at the high watermark."""
         if header.next_offset == self._task.high_watermark:
             return True
         if not header.has_producer_id:

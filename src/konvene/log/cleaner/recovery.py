@@ -33,10 +33,10 @@ def is_interrupted(names: list[str]) -> bool:
 
 
 def complete_swap(disk: Disk, directory: str, names: list[str]) -> int | None:
-    """Complete or undo the swap of a folder whose files are `names`.
+    """Complete or undo the swap of cleaned segments in a folder whose files are `names`.
 
-    Returns the offset below which a completed swap may have left gaps, or None if no swap was completed.
-    Raises `DamagedLog` if a new segment is incomplete, or OSError.
+    Returns the offset below which a completed swap may have left gaps between offsets, or None if no swap was
+    completed. Raises `DamagedLog` if a new segment is incomplete, or OSError.
     """
     swaps = _valid(disk, directory, names)
     bases = sorted(_base(name) for name in swaps if name.endswith(".log" + SWAP))
@@ -51,7 +51,10 @@ def complete_swap(disk: Disk, directory: str, names: list[str]) -> int | None:
 
 
 def _remove_replaced(disk: Disk, directory: str, bases: list[int]) -> int:
-    """Delete the replaced segments; return the base offset of the first segment that remains."""
+    """Delete the segments that complete `.swap` files replace; return the base offset of the first later one.
+
+    `bases`: base offsets of the `.swap` files. Without a later segment, returns the end of the last new one.
+    """
     ends = {base: segment_end(disk, f"{directory}/{base:020d}.log{SWAP}", base) for base in bases}
     upto = max(ends.values())
     present = set(disk.listdir(directory))
@@ -102,7 +105,10 @@ def segment_end(disk: Disk, path: str, base: int) -> int:
 
 
 def _valid(disk: Disk, directory: str, names: list[str]) -> list[str]:
-    """Return the complete `.swap` files; delete the others and the `.cleaned` files."""
+    """Return the names of complete `.swap` files; delete the incomplete ones and the `.cleaned` files.
+
+    `names`: all files of the folder.
+    """
     cleaned, swaps = _with_suffix(names, CLEANED), _with_suffix(names, SWAP)
     first = min(map(_base, cleaned), default=None)
     for name in swaps:

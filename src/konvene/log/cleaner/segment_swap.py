@@ -204,14 +204,17 @@ def _end(disk: Disk, stem: str, group: CleanedSegment) -> int:
 
 
 def _create_empty_swaps(disk: Disk, stem: str, endings: tuple[str, ...]) -> None:
-    """Create an empty `.swap` file for each existing file of a segment that a start has to delete."""
+    """Create an empty `.swap` file for each file `stem` + ending that exists.
+
+    If a crash follows, these files make the next start delete the segment at the path `stem`.
+    """
     for ending in endings:
         if disk.exists(stem + ending):
             disk.open(f"{stem}{ending}{SWAP}", create=True).close()
 
 
 def _position(log: PartitionLog, group: CleanedSegment) -> int | None:
-    """Return the index of the first segment to replace; None if the log was truncated or deleted."""
+    """Return the index in `log.segments` of the first one to replace; None after a truncation or deletion."""
     bases = [segment.base_offset for segment in log.segments]
     if log.cleaning is None or group.base_offset not in bases:
         return None
@@ -230,7 +233,7 @@ def _free_suffix(log: PartitionLog, segment: Segment) -> str:
 
 
 def _rename_and_open(log: PartitionLog, group: CleanedSegment, following: Segment) -> Segment:
-    """Rename the new files to their final names and open the segment."""
+    """Rename the new files to their final names and open the segment, which ends where `following` begins."""
     disk, stem = log._disk, f"{log.directory}/{group.base_offset:020d}"
     if len(group.replaces) > 1:
         for ending in (*INDEXES, ".log"):

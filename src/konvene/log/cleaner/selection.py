@@ -160,7 +160,10 @@ def _first_uncleanable(
 
 
 def _compaction_delay(segments: Sequence[Segment], config: LogConfig, dirty: int, now_ms: int) -> int:
-    """Return by how many ms the oldest dirty record in a finished segment exceeds `max.compaction.lag.ms`."""
+    """Return by how many ms the oldest dirty record in a finished segment exceeds `max.compaction.lag.ms`.
+
+    Records from the offset `dirty` on are dirty. Returns 0 if none is too old.
+    """
     if config.max_compaction_lag_ms == LONG_MAX:
         return 0
     since = now_ms - config.max_compaction_lag_ms

@@ -97,7 +97,7 @@ class ResultWriter:
 
 
 def main(commands: CommandReader, writer: ResultWriter) -> None:
-    """Run the cleanings that are commanded until the input ends."""
+    """Run each cleaning that the broker commands and send its results, until the input ends."""
     disk = RealDisk(MOST_FILES)
     while (command := commands.next()) is not None:
         if isinstance(command, CleaningTask):

@@ -50,10 +50,13 @@ class File(Protocol):
         """Make every byte appended before durable. May be called from another thread."""
 
     def begin_sync(self) -> int | None:
-        """Return a descriptor for the caller to sync, open until `end_sync`; None if the file has none."""
+        """Return a descriptor for the caller to sync, open until `end_sync`.
+
+        None if there is no descriptor, as for a file in memory: then only `sync` can be used.
+        """
 
     def end_sync(self) -> None:
-        """Let the descriptor of `begin_sync` be closed again, once it has been synced."""
+        """End the use of the descriptor of `begin_sync`: from now on it may be closed."""
 
     def size(self) -> int:
         """Return the size in bytes."""
@@ -179,7 +182,8 @@ _syncfs = _find_syncfs()
 
 
 class LocalReads:
-    """The reading methods of `Disk`, for the operating system's files."""
+    """Base of `RealDisk` and `ReadOnlyDisk`: the reading methods of `Disk`, for the operating system's
+    files."""
 
     __slots__ = ()
 

@@ -81,7 +81,8 @@ class MemoryDisk:
     def crash(self, choose: ChooseSurviving = lambda _count: 0) -> MemoryDisk:
         """Return the disk as it is found after a power cut.
 
-        `choose(n)` returns a number from 0 to n - 1: how many of n - 1 unsynced operations or bytes survive.
+        `choose` is called for each choice between n outcomes and returns a number from 0 to n - 1: how many
+        of n - 1 unsynced operations or bytes survive.
         """
         found = self.blank()
         found.now_ms = self.now_ms
@@ -250,7 +251,8 @@ class MemoryDisk:
     def _operation(self, kind: str, path: str) -> bool:
         """Count an operation, and raise the fault that `fail` or `cut_power_at` plans for it.
 
-        A planned failure of an append is not raised: True is returned, and the caller fails half-way.
+        `kind` is the operation's name. A planned failure of an "append" is not raised: True is returned, and
+        the caller fails half-way.
         """
         self.calls += 1
         self._clock += 1

@@ -27,7 +27,10 @@ class PendingSync(NamedTuple):
 
 
 def begin_sync(log: PartitionLog) -> PendingSync | None:
-    """Return the file to sync, open until `finish_sync`; None if `PartitionLog.sync` is needed."""
+    """Return the file to sync, open until `finish_sync`; None if more than one file needs a sync.
+
+    In that case the caller uses `PartitionLog.sync`.
+    """
     if log.health.failure is not None or log._unsynced or log._directory_unsynced or log.epochs.dirty:
         return None
     file = log.active_segment.file

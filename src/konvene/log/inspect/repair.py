@@ -164,7 +164,10 @@ def _compacted(disk: Disk, folder: Folder) -> int:
 def _planned(
     disk: Disk, folder: Folder, at: int, position: int, end_offset: int, durable: int | None, why: str
 ) -> RepairPlan:
-    """Plan the truncation of the segment with index `at`, counting the valid batches that it removes."""
+    """Return the plan to truncate segment number `at` at `position`, with totals of the removed batches.
+
+    `end_offset` is the log's end after the truncation, `durable` the recovery point, `why` the damage.
+    """
     count = batches = records = 0
     first = last = None
     for number, name in enumerate(folder.logs[at:]):

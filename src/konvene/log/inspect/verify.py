@@ -106,7 +106,7 @@ def verify(
 
 
 class _Verifying:
-    """A running verification of one partition, with its counts and findings so far."""
+    """A verification of one partition in progress, with its counts and findings so far."""
 
     def __init__(self, disk: Disk, folder: Folder, with_records: bool, on_read: OnBytesRead) -> None:
         self._disk = disk
@@ -254,7 +254,7 @@ class _Verifying:
     # other files --------------------------------------------------------------------------
 
     def _indexes(self, path: str, base_offset: int, at: int) -> list[_IndexCheck]:
-        """Return a check for each index file of a segment; report those that cannot be decoded."""
+        """Return a check for each index file of segment number `at`; report those that cannot be decoded."""
         found: list[_IndexCheck] = []
         last = at == len(self._folder.logs) - 1
         stem = path.removesuffix(".log")
@@ -294,7 +294,7 @@ class _Verifying:
 
 
 class _Epochs(NamedTuple):
-    """The rows of `leader-epoch-checkpoint`, as two ascending columns."""
+    """The rows of `leader-epoch-checkpoint`, as two ascending columns: epochs and their start offsets."""
 
     path: str
     offsets: list[int]
