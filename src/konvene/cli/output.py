@@ -32,7 +32,7 @@ MISSING = "-"
 
 
 class Table(NamedTuple):
-    """A table: column heads as in Kafka's tools (`LOG-END-OFFSET`), and rows with a value for each column."""
+    """A table to print: column heads as in Kafka's tools (`LOG-END-OFFSET`), and rows with their values."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -42,7 +42,7 @@ class Table(NamedTuple):
     """Lines to print below each row."""
 
     def lines(self) -> list[str]:
-        """Return the lines of the table as text, the column heads first, without the details."""
+        """Return the lines of the table as text, the column heads first, without the lines in `details`."""
         cells = [[text_of(value) for value in row] for row in self.rows]
         widths = [max([len(head), *(len(row[i]) for row in cells)]) for i, head in enumerate(self.columns)]
         return [

@@ -284,7 +284,10 @@ def _read_array(out: Source, target: str, f: Field, nullable: bool, version: int
 
 
 def _least_size(element: Primitive[object] | type[Struct], version: int, flexible: bool) -> int:
-    """Return the smallest encoded size of one array element, in bytes."""
+    """Return the smallest encoded size of one array element, in bytes.
+
+    `flexible`: the message version is a flexible one, in which lengths are varints.
+    """
     if isinstance(element, Primitive):
         return _least_field(element.name, flexible)
     size = 1 if flexible else 0
@@ -311,7 +314,10 @@ _WEIGHTS = {"bool": 0, "int8": 0, "uuid": 128, "string": 80, "bytes": 48, "recor
 
 
 def _weight(element: Primitive[object] | type[Struct]) -> int:
-    """Return the memory (bytes) of one array element, without the arrays in it: they are added when read."""
+    """Return the memory (bytes) of one array element when decoded, without arrays nested in it.
+
+    Those are counted when they are read.
+    """
     if isinstance(element, Primitive):
         return _PLACE + _WEIGHTS.get(element.name, 32)
     return _PLACE + _struct_weight(element)

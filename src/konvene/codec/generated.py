@@ -27,7 +27,10 @@ TAG_WEIGHT = 160
 
 
 def _uvarint_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of an unsigned varint whose first byte had its high bit set."""
+    """Read the rest of an unsigned varint after its byte `first`, whose high bit is set.
+
+    Returns the whole number and the next position.
+    """
     value, shift = first & 0x7F, 7
     while True:
         byte = data[position]
@@ -44,7 +47,10 @@ def _uvarint_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def _text_rest(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """Read a compact string's length, whose first byte is `first`; return it plus one, as it is encoded."""
+    """Read the rest of a compact string's length after its byte `first`, whose high bit is set.
+
+    Returns the length plus one, as it is encoded, and the next position.
+    """
     value, position = _uvarint_rest(data, position, first)
     if value > MOST_TEXT + 1:
         raise Malformed(f"a string of {value - 1} bytes, where {MOST_TEXT} are the most")
@@ -104,7 +110,7 @@ def _read_counted_tags(
 def _read_tags(
     data: bytes, position: int, end: int, known: dict[int, tuple[str, Reader]]
 ) -> tuple[dict[str, object], tuple[tuple[int, bytes], ...], int]:
-    """Read a non-empty section of tagged fields.
+    """Read a non-empty section of tagged fields; `known` has the name and reader of each declared tag.
 
     Returns `(values of declared fields by name, (tag, bytes) of unknown ones, position after the section)`.
     """
@@ -179,7 +185,11 @@ class Source:
         self.lines.append("    " * self.indent + text)
 
     def name(self, stem: str, value: object) -> str:
-        """Make an object (a default, a `struct.Struct`, a class) available to the code; return its name."""
+        """Make an object (a default, a `struct.Struct`, a class) available to the code; return its name in
+        it.
+
+        The name contains `stem`.
+        """
         name = f"_{stem}_{len(self.space)}"
         self.space[name] = value
         return name

@@ -50,11 +50,12 @@ has no key. Not a named tuple, because that costs a batch of one record a tenth 
 def check_records(
     batch: Buffer, header: BatchHeader, *, limit: int = DEFAULT_LIMIT, keyed: bool = False
 ) -> Checked:
-    """Check all records of one batch and return what `Checked` lists.
+    """Check all records of one batch.
 
-    With `keyed`, records without a key are reported (they raise nothing). Raises `TooLarge` if the
-    decompressed records exceed `limit` bytes, and `CorruptBatch`, `Truncated` and `Malformed` as
-    `batches.records` does. Long because the common record is parsed in place.
+    Returns the decompressed records; the newest timestamp as its difference to the base timestamp, or None if
+    all are older than that; whether a record is older; and, with `keyed`, whether one has no key (which
+    raises nothing). Raises `TooLarge` if the decompressed records exceed `limit` bytes, and `CorruptBatch`,
+    `Truncated` and `Malformed` as `batches.records` does. Long because the common record is parsed in place.
     """
     body: Buffer = memoryview(batch)[HEADER_SIZE : header.batch_length + PREFIX_SIZE]
     data = decompress(header.attributes & _COMPRESSION, body, limit)
@@ -141,10 +142,11 @@ def check_records(
 
 
 def _alike(data: bytes, pos: int, end: int, delta_at: int, index: int, count: int) -> tuple[int, int, bool]:
-    """Check the run of records that have the size and shape of the valid one at `pos` .. `end`, by columns.
+    """Check by columns the records that follow a valid one at `pos` .. `end` and have its size and shape.
 
-    Returns their count, their largest even timestamp number (or -1), and whether one is odd. The count is 1
-    if no other record is known to be valid.
+    The valid one is number `index` of `count`, and its offset delta is at `delta_at`. Returns the number of
+    valid records including it, their largest even timestamp number (or -1), and whether one is odd (see the
+    module). The number is 1 if no other record is known to be valid.
     """
     size = end - pos
     width, below = (1, _ONE_BYTE) if index < _ONE_BYTE else (2, _TWO_BYTES)
@@ -193,7 +195,10 @@ _ALONE = (1, -1, False)
 def _longer_stamps(
     data: bytes, stamp_at: int, delta_at: int, stop: int, size: int, alike: int
 ) -> tuple[int, int, bool]:
-    """Complete `_alike` for a run whose timestamps have several bytes and equal length; return its result."""
+    """Complete `_alike` for records whose timestamps have several bytes and equal length; return its result.
+
+    The `alike` records of `size` bytes end at `stop`; the first has its timestamp at `stamp_at`.
+    """
     wide = delta_at - stamp_at
     low = data[stamp_at:stop:size]
     going_on = low.translate(_FLIPPED).isascii()
@@ -233,7 +238,10 @@ def _greatest_even(numbers: bytes | memoryview) -> int:
 
 
 def _check_record(data: bytes, pos: int, index: int) -> tuple[int, int, bool]:
-    """Return the position after a record, its timestamp difference, and whether it has a key."""
+    """Check record number `index` of a batch; return `(position after it, timestamp difference, has a key)`.
+
+    The difference is the one to the base timestamp. Raises `CorruptBatch` if the offset delta is not `index`.
+    """
     record, pos, delta = read_record(data, pos, 0, 0, None)
     if delta != index:
         raise CorruptBatch(f"record {index} of the batch has offset delta {delta}")

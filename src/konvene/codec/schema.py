@@ -206,7 +206,7 @@ def default_of(field: Field) -> object:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class StructMeta(type):
-    """Metaclass of `Struct`: makes a slotted class of the declared fields."""
+    """Metaclass of `Struct`: turns the fields that a class body declares into slots of the class."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], space: dict[str, object], *, key: int = -1,

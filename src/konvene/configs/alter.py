@@ -103,7 +103,10 @@ def _combined(
 
 
 def validate_topic_config(name: str, text: str | None) -> Value:
-    """Return the typed value of one topic setting. Raises UnknownConfig, InvalidValue or ConfigError."""
+    """Validate and return the typed value of one topic setting; `text` None is invalid.
+
+    Raises UnknownConfig, InvalidValue or ConfigError.
+    """
     return _row(TOPIC, "topic", name).parse(_not_null(name, text, "topic"))
 
 
@@ -124,7 +127,10 @@ def validate_topic(broker: BrokerConfig, texts: Mapping[str, str | None]) -> dic
 
 
 def validate_group_config(name: str, text: str | None) -> Value:
-    """Return the typed value of one group setting. Raises UnknownConfig, InvalidValue or ConfigError."""
+    """Validate and return the typed value of one group setting; `text` None is invalid.
+
+    Raises UnknownConfig, InvalidValue or ConfigError.
+    """
     return _row(GROUP, "group", name).parse(_not_null(name, text, "group"))
 
 

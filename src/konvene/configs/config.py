@@ -231,7 +231,10 @@ def _with_kafka_name(entry: Entry, notices: list[str]) -> Entry:
 def _add_static(
     name: str, text: str, where: str, values: dict[str, Value], origins: dict[str, Origin], notices: list[str]
 ) -> None:
-    """Parse a static setting, add it to `values` and `origins`, and a notice if the setting has no effect."""
+    """Parse a static setting and add its value to `values` and its origin to `origins`, by name.
+
+    `where` is its place, such as `server.properties:12`. If it has no effect, adds a line to `notices`.
+    """
     row = BROKER.get(name)
     if row is None:
         notices.append(f"{where}: {name} {_reason_for_no_effect(name, where)}")
@@ -246,7 +249,10 @@ def _add_static(
 
 
 def _reason_for_no_effect(name: str, where: str) -> str:
-    """Return why a setting that konvene lacks is accepted without effect. Raises UnknownConfig for others."""
+    """Return why a setting that konvene lacks is accepted without effect, worded to follow its name.
+
+    Raises UnknownConfig, with the place `where`, if the setting does not exist in Kafka either.
+    """
     if name in REMOVED:
         return "was dropped by Kafka and changes nothing"
     if name.startswith(PLUGIN_PREFIXES):

@@ -195,5 +195,5 @@ def _layers(broker: BrokerConfig) -> tuple[Mapping[str, str], ...]:
 
 
 def _wanted(known: Collection[str] | Iterator[str], names: Collection[str] | None) -> list[str]:
-    """Return the known names, or those of them that are requested (`names`), sorted."""
+    """Return those of the `known` names that are in `names`, sorted; without `names` all of them."""
     return sorted(name for name in known if not names or name in names)

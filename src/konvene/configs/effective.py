@@ -99,7 +99,7 @@ def _group_default(row: Setting, broker: Settings) -> Value:
 def has_task_assignors(broker: Settings) -> bool:
     """Return True if the broker lists task assignors: `group.streams.assignors` is set.
 
-    A mapping has no sources of values: there it counts as set if it differs from the default.
+    If `broker` is a plain mapping of values, the setting counts as set if it differs from its default.
     """
     name = "group.streams.assignors"
     if isinstance(broker, BrokerConfig):

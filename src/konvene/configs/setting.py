@@ -37,7 +37,7 @@ Dynamic: TypeAlias = Literal["no", "cluster-wide", "per-broker", "topic resource
 
 
 class Settings(Protocol):
-    """Typed values of settings by name: those of a `BrokerConfig`, or of a mapping."""
+    """Protocol of objects that return the typed value of a setting by name: a `BrokerConfig` or a mapping."""
 
     def __getitem__(self, name: str, /) -> Any: ...
 

@@ -66,7 +66,6 @@ def remove_cleaning_leftovers(log: PartitionLog) -> None:
 
 
 def invalidate_closing_files(log: PartitionLog) -> None:
-    """Treat the files that `write_closing_files` wrote as lost after a failed sync, so that it repeats
-    them."""
+    """Treat the files of `write_closing_files` as lost after a failed sync: they will be written again."""
     log.active_segment.forget_written()
     log.snapshot_offset, log.epochs.dirty = None, True

@@ -205,8 +205,7 @@ class LogDirectory:
         return log
 
     def load_all(self, config_of: ConfigOf, now_ms: int) -> dict[TopicPartition, PartitionLog]:
-        """Open the log of each partition in the directory, with `config_of` it; return all but the
-        damaged."""
+        """Open each partition's log, with its configuration from `config_of`; return the undamaged logs."""
         for partition in self.partitions():
             try:
                 self.load(partition, config_of(partition), now_ms)

@@ -63,8 +63,7 @@ class LeaderEpochs:
             self.starts, self.dirty = kept, True
 
     def truncate_start(self, start_offset: int) -> None:
-        """Remove the epochs that ended below the log's new start; the epoch that contains it now begins
-        there."""
+        """Remove the epochs below the log's new start; the one that contains the start now begins there."""
         covering = [entry for entry in self.starts if entry[1] <= start_offset]
         kept = [entry for entry in self.starts if entry[1] > start_offset]
         if covering:

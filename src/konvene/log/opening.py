@@ -83,8 +83,7 @@ def open_log(
 
 
 class Opening:
-    """The procedure that opens one log, with what it has found so far; `open_log` creates it and uses it
-    once."""
+    """The procedure that opens one log, with what it has found so far; `open_log` creates and runs it."""
 
     def __init__(self, log: PartitionLog, checkpoints: LogCheckpoints) -> None:
         self._log = log

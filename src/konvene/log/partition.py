@@ -458,8 +458,7 @@ class PartitionLog:
             self._unsynced.remove(segment)
 
     def sync_finished(self) -> int:
-        """Make all finished segments and their indexes durable; return `synced_offset`, advanced to their
-        end.
+        """Make all finished segments and their indexes durable; return the advanced `synced_offset`.
 
         For logs that are not synced otherwise: a start after a crash need not read these segments. May run on
         any thread.

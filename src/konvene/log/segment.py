@@ -316,8 +316,8 @@ class Segment:
     # finding ---------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Return `(position, size)` of the first batch that ends at or after `offset`; None if there is no
-        such."""
+        """Return `(position, size)` of the first batch that ends at or after `offset`; None if it is
+        missing."""
         position = self.offsets.lookup(offset)
         while position < self.size:
             chunk = self.file.pread(min(SEARCH_BYTES, self.size - position), position)

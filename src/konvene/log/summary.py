@@ -130,8 +130,7 @@ def summary_crc(data: bytes) -> int:
 
 
 def decode_summary(data: bytes) -> dict[str, LogSummary]:
-    """Decode the summary file to rows by folder name. Raises `Malformed` if its version or content is
-    wrong."""
+    """Decode the summary file to rows by folder name. Raises `Malformed` for a wrong version or content."""
     try:
         document = json.loads(data)
         if document["version"] != _VERSION:

@@ -189,7 +189,7 @@ def _list(gold: Gold, wanted: Selection, limit: int | None, as_json: bool) -> No
 
 
 def _deliveries(gold: Gold, wanted: Selection) -> None:
-    """Print a hint if deliveries of share groups had problems."""
+    """Print a note if deliveries of the selected share groups had problems, such as redelivered records."""
     from konvene.pipeline.answers.deliveries import deliveries as deliveries_of
     from konvene.pipeline.answers.deliveries import summary
 

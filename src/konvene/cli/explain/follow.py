@@ -164,8 +164,11 @@ class _Printer:
             self._printed = {each.key for each in ended}
 
     def _awaits_audit(self, rebalance: Rebalance) -> bool:
-        """Return True at the first call for a rebalance that is inferred from group records, if the logs have
-        audit records: the audit record of a rebalance is written later, so it may come with the next poll."""
+        """Return True if a rebalance should be printed after the next poll, which may bring its audit record.
+
+        That is the case at the first call for a rebalance that is inferred from group records, if the logs
+        have audit records: the audit record is written later than the group records.
+        """
         if rebalance.evidence == "observed" or not self._warehouse.files("audit_event"):
             return False
         if rebalance.key in self._early:

@@ -195,8 +195,10 @@ def open_warehouse(work: Work) -> Iterator[Warehouse]:
 
 @contextmanager
 def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
-    """Read what is new in the logs into the warehouse, and yield its gold tables. Without logs yield the
-    tables of the warehouse as they are."""
+    """Read what is new in the logs into the warehouse, and yield its gold tables, which have the answers.
+
+    Without logs, yields the tables of the warehouse as they are.
+    """
     with reporting_failures(logs, audit=work.audit):
         if not logs and work.warehouse is None:
             raise click.UsageError("name logs to read, or an existing --warehouse.")
@@ -262,7 +264,7 @@ def ingest_and_build(warehouse: Warehouse, paths: Sequence[str], work: Work, *, 
 
 
 def all_but(name: str) -> list[str]:
-    """Return the names of all tables of the pipeline but this one."""
+    """Return the names of all tables of the pipeline except the table `name`."""
     from konvene.pipeline.codec.typed import TYPED
     from konvene.pipeline.tables import TABLES
 
@@ -325,7 +327,7 @@ def _total_bytes(paths: Sequence[str]) -> int:
 
 
 def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[CostKey, Cost]:
-    """Return the cost of each of these rebalances by its key, reading only the tables of their groups."""
+    """Return the cost of each rebalance in `shown` by its key, reading only the tables of their groups."""
     from konvene.pipeline.answers import Ends, costs
     from konvene.pipeline.answers.cost import LAG_COLUMNS
 

@@ -68,8 +68,10 @@ def member_progress(group: StreamsGroupDescription) -> list[Progress]:
 
 
 def _is_role_change(unit: Unit, target: frozenset[Unit]) -> bool:
-    """Return True if a standby or warm-up task only changes its role at its member, which needs no
-    revocation."""
+    """Return True if `unit` (a role and a task) is a standby or warm-up task that only changes its role.
+
+    Its member has the task in another role in its `target`, so that nothing is to be revoked.
+    """
     role, task = unit
     return role is not Role.ACTIVE and any((each, task) in target for each in Role)
 

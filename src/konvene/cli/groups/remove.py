@@ -88,7 +88,7 @@ def delete(
 
 
 class Deletion(NamedTuple):
-    """The deletion of a group and some of its internal topics: first the plan, then with its result."""
+    """The deletion of a group and some of its internal topics: as planned, and later with its result."""
 
     group: str
     topics: tuple[str, ...] = ()
@@ -368,7 +368,10 @@ def _status(error: KafkaError | str | None) -> str:
 
 
 def _raise_errors(errors: Sequence[KafkaError | str | None], summary: str) -> None:
-    """Raise one `Failure` for all errors, with the hint of the first; the rows show each error."""
+    """Raise one `Failure` for all errors among `errors`, with the first hint; do nothing if all are None.
+
+    Its message is the number of errors and `summary`. The table rows show each error.
+    """
     failed = [error for error in errors if error is not None]
     if failed:
         hint = next((failure_of(error).hint for error in failed if not isinstance(error, str)), "")

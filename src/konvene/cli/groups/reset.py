@@ -142,7 +142,7 @@ class Targets(NamedTuple):
 
 
 class TopicsToDelete(NamedTuple):
-    """The internal topics to delete with a reset."""
+    """The internal topics to delete with a reset: those that are named on the command line, or all."""
 
     named: tuple[str, ...]
     all: bool
@@ -341,8 +341,10 @@ def _is_share(group: str, found: AnyGroup | None, requested: bool) -> bool:
 async def _current(
     admin: Admin, group: str, goal: Goal, scope: Topics | None, *, share: bool
 ) -> dict[TopicPartition, int]:
-    """Return the current committed offsets, or the start offsets of a share group; empty if the goal does not
-    need them."""
+    """Return the current committed offsets of a group, or the start offsets of a share group.
+
+    Empty if neither the goal nor the scope needs them.
+    """
     from konvene.cli.groups.reset_plan import RULES
 
     is_scope = scope is None and goal.kind != "from-file"
@@ -358,7 +360,10 @@ async def _partitions(
     admin: Admin, group: str, goal: Goal, scope: Topics | None, streams: StreamsGroupDescription | None,
     current: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:  # fmt: skip
-    """Return the partitions to reset. Raises `Failure` if one does not exist or has no leader."""
+    """Return the partitions to reset. Raises `Failure` if one does not exist or has no leader.
+
+    They are those of the file or of `scope`; without either, those in `current`.
+    """
     from konvene.client.net.cluster import TopicPartition
 
     if goal.kind == "from-file":
@@ -409,7 +414,10 @@ def _check_topics(group: StreamsGroupDescription, topics: Iterable[str]) -> None
 async def _facts(
     admin: Admin, goal: Goal, partitions: Iterable[TopicPartition], current: Mapping[TopicPartition, int]
 ) -> Facts:
-    """Return the facts that the rule of the goal needs; the offsets are requested from the cluster."""
+    """Return the facts (offsets of partitions) that the rule of the goal needs, requested from the cluster.
+
+    `current` are the committed offsets, which are known already.
+    """
     from konvene.cli.groups.reset_plan import RULES, Facts
     from konvene.client.consumer.fetch import EARLIEST, LATEST
 

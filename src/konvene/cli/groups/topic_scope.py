@@ -33,7 +33,7 @@ __all__ = ["Scope", "delete_topics", "internal_topics", "scope_options", "split_
 
 
 class Scope(NamedTuple):
-    """The partitions whose offsets a command changes."""
+    """The partitions whose offsets a command changes, as selected by its topic options."""
 
     topics: Topics | None
     """The selected topics and partitions. None selects all partitions with a committed offset, or with

@@ -158,7 +158,7 @@ def _bytes_below(disk: ReadOnlyDisk, folders: list[Folder]) -> int:
 
 
 class _Printer(NamedTuple):
-    """Callbacks that print each file, each batch and each record of a dump as it is read."""
+    """The three functions that print each file, each batch and each record of a dump as it is read."""
 
     file: Callable[[str], None]
     batch: Callable[[Folder, BatchHeader, int, bool], None]

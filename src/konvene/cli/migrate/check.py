@@ -40,7 +40,7 @@ TIMEOUT_MS = 60_000
 
 
 class GroupState(NamedTuple):
-    """A group with the topics and settings of its cluster."""
+    """The input of a migration check: a group, and the topics and settings of its cluster."""
 
     group: Group
     topics: Mapping[str, int]
@@ -59,7 +59,10 @@ async def read_group(cluster: Cluster, name: str) -> GroupState:
 
 
 async def _classic_group(cluster: Cluster, name: str) -> ClassicGroup | None:
-    """Return the classic group of this name, as a coordinator would have it; None if there is none."""
+    """Return the classic group of this name as the coordinator's object; None if there is none.
+
+    Fails if the group is rebalancing.
+    """
     from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
     response: DescribeGroupsResponse = await cluster.ask_coordinator(

@@ -30,7 +30,7 @@ __all__ = ["Loaded", "context_of", "load"]
 
 
 class Loaded(NamedTuple):
-    """The groups and topics of the logs."""
+    """What `load` found in the logs: the groups, and the topics that they name."""
 
     groups: Mapping[str, Group]
     """Groups of all types by id."""
@@ -149,8 +149,10 @@ class _Reader:
 
 
 def _partition_counts(shard: GroupShard) -> Iterator[tuple[str, int]]:
-    """Yield topics with the least number of partitions that they can have, by committed offsets and
-    assignments."""
+    """Yield each topic in committed offsets or assignments, with the least number of partitions it can have.
+
+    That is one more than the largest partition number. A topic may occur several times.
+    """
     from konvene.groups.classic.group import ClassicGroup
     from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
 

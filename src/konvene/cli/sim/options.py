@@ -140,8 +140,10 @@ def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _client_types(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the combinations in --groups with transactional or share types, for level 2; the seed draws all
-    others. If there are none, return a single empty combination."""
+    """Return the combinations of group types in --groups that contain a transactional or share type.
+
+    Without any, returns a single empty combination. For level 2, at which the seed draws all other types.
+    """
     from konvene.sim.members import shares, transacts
 
     return tuple(kinds for kinds in _kinds(text) if transacts(kinds) or shares(kinds)) or ((),)

@@ -74,7 +74,10 @@ def what_if(
 
 
 def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
-    """Return the plan and those that `--compare` compares it with, by title. Raises UsageError."""
+    """Return by title the plan and, for each `NAME=VALUE` of `--compare`, the plan with that change.
+
+    Raises UsageError for an invalid one.
+    """
     plans = {BASELINE: plan}
     try:
         for name, value in pairs_of("--compare", compare):
@@ -87,7 +90,7 @@ def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
 
 
 def _play(plan: Plan, seeds: int, workers: int) -> list[Outcome]:
-    """Simulate the plan with each seed; return the outcomes in the order of the seeds."""
+    """Simulate the plan with the seeds 0 to `seeds` - 1; return the outcomes in the order of the seeds."""
     from konvene.sim.runs.parallel import Lost, run_parallel
     from konvene.sim.runs.what_if import PlanRun, run_job
 

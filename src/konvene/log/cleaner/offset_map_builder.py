@@ -115,8 +115,7 @@ class OffsetMapBuilder:
             offsets.latest_offset = header.last_offset
 
     def _take_one_by_one(self, body: bytes, first: int, end: int, header: BatchHeader) -> bool:
-        """Add the records in `body[first:end]` one by one; return False if the map becomes full before the
-        end."""
+        """Add the records in `body[first:end]` one by one; return False if the map becomes full meanwhile."""
         start, keyless = self._task.first_dirty_offset, 0
         for offset, key, tombstone, _, _ in iterate_keys(
             body, first, end, header.record_count, header.base_offset

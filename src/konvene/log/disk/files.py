@@ -182,8 +182,7 @@ _syncfs = _find_syncfs()
 
 
 class LocalReads:
-    """Base of `RealDisk` and `ReadOnlyDisk`: the reading methods of `Disk`, for the operating system's
-    files."""
+    """Base of `RealDisk` and `ReadOnlyDisk`: the reading methods of `Disk`, for files on disk."""
 
     __slots__ = ()
 
