@@ -185,10 +185,9 @@ class Source:
         self.lines.append("    " * self.indent + text)
 
     def name(self, stem: str, value: object) -> str:
-        """Make an object (a default, a `struct.Struct`, a class) available to the code; return its name in
-        it.
+        """Make an object (a default, a `struct.Struct`, a class) available to the code.
 
-        The name contains `stem`.
+        Returns its name in the code, which contains `stem`.
         """
         name = f"_{stem}_{len(self.space)}"
         self.space[name] = value

@@ -344,7 +344,7 @@ class LogDirectory:
     # checkpoints and closing -------------------------------------------------------------------------
 
     def sync_finished(self) -> None:
-        """Make the finished segments of all logs durable, for topics whose data is not synced otherwise.
+        """Make the finished segments of all logs durable, for topics whose appends are not synced.
 
         May run on any thread.
         """

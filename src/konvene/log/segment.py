@@ -316,8 +316,7 @@ class Segment:
     # finding ---------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Return `(position, size)` of the first batch that ends at or after `offset`; None if it is
-        missing."""
+        """Return `(position, size)` of the first batch that ends at or after `offset`; None if none does."""
         position = self.offsets.lookup(offset)
         while position < self.size:
             chunk = self.file.pread(min(SEARCH_BYTES, self.size - position), position)
@@ -335,7 +334,10 @@ class Segment:
         return None
 
     def read_whole(self, start: int, size: int) -> bytes:
-        """Return the whole batches from position `start` that fit into `size` bytes, which the file has."""
+        """Read up to `size` bytes from position `start`, and return the whole batches in them.
+
+        The file must have that many bytes.
+        """
         border = max(start, self.offsets.batch_before(start + size))
         tail = self.file.pread(start + size - border, border)
         at, end = 0, len(tail)

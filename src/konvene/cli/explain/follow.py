@@ -70,7 +70,7 @@ def follow(
 
 
 class _Live:
-    """A connection to a live broker that tolerates an outage once the broker has been reached."""
+    """A connection to a live broker, which fetches its logs and tolerates outages after the first contact."""
 
     def __init__(self, reader: LiveReader, broker: str, directory: Path) -> None:
         self.directory = directory
@@ -79,8 +79,11 @@ class _Live:
         self._is_unreachable = False
 
     def catch_up(self) -> None:
-        """Fetch new records into the directory. If the broker is unreachable at the first call, raise; later
-        print a note, once per outage, so that the next call tries again."""
+        """Fetch the broker's new records into `directory`.
+
+        If the broker is unreachable at the first call, raises; later prints a note, once per outage, so that
+        the next call tries again.
+        """
         from konvene.client.errors import ClientError
 
         try:

@@ -1,6 +1,6 @@
-"""Rack and tag spread of the tasks of a streams group's target assignment, as a konvene broker reports it.
+"""How the tasks in a streams group's target assignment are spread over racks and client tags.
 
-Other brokers do not report it, and there is nothing to report for groups without client tags and racks.
+Only a konvene broker reports it, and only for groups with client tags or racks.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def _topology(document: Any) -> tuple[Topology, str | None]:
 
 
 def rename_internal_topics(topology: Topology, group: str, owner: str | None) -> Topology:
-    """Replace the prefix `owner` of internal topic names by `group`."""
+    """Replace the prefix `owner` of internal topic names by `group`; change nothing if `owner` is None."""
     if owner in (None, group):
         return topology
     before, after = f"{owner}-", f"{group}-"

@@ -2,7 +2,7 @@
 
 A group's configuration (`configs.group`) without an override takes the value of its synonym here, and is
 bounded by the `min` and `max` configurations here. Internal topics have one replica on a single node, so the
-defaults of their replication factors are 1; `kafka_default` has Kafka's.
+defaults of their replication factors are 1; the `kafka_default` of each is Kafka's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Broker configurations of transactions and idempotent producers.
 
 The transaction topic has one replica on a single node, so the defaults of its replication factors are 1;
-`kafka_default` has Kafka's.
+the `kafka_default` of each is Kafka's.
 """
 
 from __future__ import annotations

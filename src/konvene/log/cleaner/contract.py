@@ -71,7 +71,7 @@ class CleaningTask:
 
 
 class CleanerProgress(NamedTuple):
-    """Bytes read and written since the last report."""
+    """A progress report of a cleaning: the numbers of bytes read and written since the last report."""
 
     bytes_read: int
     bytes_written: int

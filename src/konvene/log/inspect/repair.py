@@ -86,7 +86,7 @@ def data_directory(disk: Disk, path: str) -> str | None:
 
 
 def lock_of(disk: Disk, path: str) -> str | None:
-    """Return the lock file of `path`'s data directory; None without one."""
+    """Return the lock file of the data directory of `path`; None if `path` is in no data directory."""
     directory = data_directory(disk, path)
     return None if directory is None else f"{directory}/{LOCK_NAME}"
 

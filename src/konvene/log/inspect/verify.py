@@ -357,7 +357,10 @@ class _Offsets(_IndexCheck):
 
 
 class _Times(_IndexCheck):
-    """Checks that each entry of a time index is the largest timestamp so far, and that of its batch."""
+    """Checks the entries of a time index: each has the largest timestamp up to the batch of its offset.
+
+    That batch must have this timestamp itself.
+    """
 
     def __init__(self, path: str, base_offset: int, data: bytes) -> None:
         super().__init__(path)
