@@ -27,9 +27,10 @@ class PendingSync(NamedTuple):
 
 
 def begin_sync(log: PartitionLog) -> PendingSync | None:
-    """Return the file to sync, open until `finish_sync`; None if more than one file needs a sync.
+    """Return the file to sync, open until `finish_sync`; None if the caller must use `PartitionLog.sync`.
 
-    In that case the caller uses `PartitionLog.sync`.
+    It must if more than one file needs a sync, the file has no descriptor, or the directory is offline.
+    Raises `LogOffline` if the disk fails.
     """
     if log.health.failure is not None or log._unsynced or log._directory_unsynced or log.epochs.dirty:
         return None
