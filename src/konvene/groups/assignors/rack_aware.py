@@ -205,7 +205,7 @@ class Handover:
 
 
 class _ExchangeSearch:
-    """An assignment, indexed by kinds of members and classes of partitions, to which cycles are applied."""
+    """An assignment to which cycles of handovers are applied, by kinds of members and classes of partitions."""
 
     def __init__(
         self, spec: GroupSpec, order: Sequence[str], assignment: GroupAssignment, sizes_may_change: bool
@@ -248,7 +248,7 @@ class _ExchangeSearch:
         self.units[kind].setdefault(self.classes[unit], {})[unit] = None
 
     def exchange(self) -> bool:
-        """Search for cycles and apply them until there are none; return whether there were any."""
+        """Apply cycles that make partitions local until there are none; return whether there were any."""
         has_changed = True
         while has_changed:
             has_changed = False
@@ -263,9 +263,9 @@ class _ExchangeSearch:
         return bool(self.changed)
 
     def _find_cycle(self, first: MemberKind, first_class: _PartitionClass) -> list[Handover] | None:
-        """Return a cycle that begins by handing over a partition of this class from a member of this kind.
+        """Return a cycle of handovers whose first one makes a partition local.
 
-        Return None if there is none.
+        This is a partition of `first_class` of a member of kind `first`. Return None if there is no such cycle.
         """
         predecessors: dict[MemberKind, Handover | MemberKind] = {}
         queue: deque[MemberKind] = deque([first])
@@ -317,7 +317,7 @@ class _ExchangeSearch:
                     yield kind
 
     def _apply_cycle(self, steps: list[Handover]) -> None:
-        """Apply a cycle once if it changes members' sizes; else as long as every class has a partition."""
+        """Apply a cycle once if it changes members' sizes; else until one of its steps has no partition."""
         next_handovers = [*steps[1:], steps[0]]
         resized = next(
             (index for index, step in enumerate(steps) if step.target != next_handovers[index].source), None
@@ -341,7 +341,7 @@ class _ExchangeSearch:
                 return
 
     def _resize(self, member: str, by: int) -> None:
-        """Move a member whose size changes, with its partitions, to the kind of its new size."""
+        """Move a member whose number of partitions changed `by` this to the kind of its new size."""
         old = self.kind_of[member]
         kind = old[0], old[1], old[2] + by
         del self.members[old][member]

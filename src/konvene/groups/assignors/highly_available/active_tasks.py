@@ -106,7 +106,11 @@ class ActiveTasks:
             self._assign(task, self._best_process(task, ready))
 
     def _takeover_process(self, task: int) -> int:
-        """Return the process for a task without an owner; `ABSENT` if no process has a copy."""
+        """Return the process that takes over a task without an owner; `ABSENT` if none has a copy of it.
+
+        It is one that has caught up, else one with the most advanced copy, else one with an unreported copy;
+        at a tie the least loaded one.
+        """
         group = self.group
         with_state = group.state_processes[task]
         if with_state:
@@ -119,7 +123,7 @@ class ActiveTasks:
         return self._best_process(task, [copy.process for copy in group.copies[task]])
 
     def _best_process(self, task: int, processes: Sequence[int]) -> int:
-        """Return the process with the lowest load per member.
+        """Return which of these processes is to run a task: the one with the fewest tasks per member.
 
         At a tie it is one with a standby or warm-up of the task, then one in a local rack.
         """
@@ -138,7 +142,10 @@ class ActiveTasks:
         )
 
     def _assign_to_least_loaded(self, tasks: Iterable[int], count: list[int]) -> None:
-        """Assign tasks one by one to the least loaded process."""
+        """Assign tasks one by one to the process that has the fewest tasks per member at that time.
+
+        `count`: the number of tasks by process, from which the load is computed. Updated.
+        """
         group = self.group
         unit = lcm(*set(group.weights))
         load = [unit // weight for weight in group.weights]
@@ -205,9 +212,10 @@ class ActiveTasks:
         return True
 
     def _move_without_warmup(self, cold_processes: list[int]) -> None:
-        """Move tasks at once to processes whose members report no offsets: a warm-up there would never end.
+        """Move tasks at once to the `cold_processes`, until these have their quotas.
 
-        Tasks of which such a process has a copy come first, the most advanced copies before others.
+        Members of these processes report no offsets, so a warm-up there would never end. Tasks of which such
+        a process has a copy come first, the most advanced copies before others.
         """
         group, targets = self.group, set(cold_processes)
         candidates = [
@@ -225,7 +233,10 @@ class ActiveTasks:
         )
 
     def _hand_out(self, tasks: list[int], takers: list[int]) -> None:
-        """Move tasks to these processes until their quotas are reached, rack-local tasks first."""
+        """Move tasks to the processes `takers` until these have their quotas, rack-local tasks first.
+
+        A task stays if its process has no more tasks than its quota.
+        """
         group, balance = self.group, self.balance
         for local_only in (True, False):
             if local_only and group.racks.is_trivial:
@@ -252,7 +263,10 @@ class ActiveTasks:
     # Warm-ups ----------------------------------------------------------------------------------------
 
     def _plan_final_counts(self) -> None:
-        """Determine the final number of stateful tasks per process; continue warm-ups that lead to it."""
+        """Determine how many stateful tasks each process will have when all moves have ended.
+
+        Ongoing warm-ups that bring the processes closer to these numbers are continued, others end.
+        """
         group, process_of, balance = self.group, self.process_of, self.balance
         self.ongoing_warmups = ongoing_warmups = sorted(
             (group.progress_rank(copy.process, task), task, copy.process)
@@ -275,7 +289,7 @@ class ActiveTasks:
         self.count = final
 
     def start_warmups(self) -> None:
-        """Start new warm-ups that improve the balance, until as many are in progress as are configured."""
+        """Start new warm-ups that improve the balance, up to the configured number in progress."""
         if not self.warmups_left or self.balance.is_even:
             return
         group, balance = self.group, self.balance
@@ -327,9 +341,9 @@ class ActiveTasks:
         return min(takers, key=lambda p: ((count[p] + 1) * (unit // weights[p]), p))
 
     def _start_shortest_restore(self, target: int) -> bool:
-        """Warm up, on the process `target` without state, the movable task with the least state to restore.
+        """Warm up a task on the process `target`, which has state of none: the one with the least to restore.
 
-        Return whether a warm-up was started.
+        Return whether a warm-up was started; it is not if no task may move there.
         """
         group, balance = self.group, self.balance
         tasks = [t for t in self.movable if t not in self.warmups and balance.may_give(self.process_of[t])]

@@ -77,7 +77,7 @@ class IndexedGroup:
         self._index_assigned()
 
     def with_assignment(self, assignment: GroupAssignment) -> IndexedGroup:
-        """Return the group as if its members had adopted this assignment, with the offsets reported last."""
+        """Return the group as if its members had this assignment already; their reported offsets stay."""
         later = copy(self)
         later.members = [
             replace(member, assigned=assignment[name])
@@ -135,7 +135,7 @@ class IndexedGroup:
                     yield first + partition
 
     def has_caught_up(self, process: int, task: int) -> bool:
-        """Return whether the copy of a process is known to have at most the acceptable lag."""
+        """Return whether a process's copy of a task has at most the acceptable lag; False if that is unknown."""
         return self.progress.has_caught_up(self.process_ids[process], self.task_ids[task], self.acceptable)
 
     def progress_rank(self, process: int, task: int) -> tuple[int, int]:

@@ -22,7 +22,10 @@ __all__ = ["Balance", "fair_quotas"]
 
 
 def fair_quotas(count: int, weights: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the minimum and maximum number of tasks of each process, for `count` tasks in total."""
+    """Return the minimum and the maximum quota of each process, for `count` tasks in total.
+
+    `weights`: the number of members of each process. The two quotas of a process differ by at most one.
+    """
     total_weight, unit = sum(weights), lcm(*set(weights))
     tasks = [count * weight // total_weight for weight in weights]
     load = [unit // weight for weight in weights]
@@ -62,17 +65,25 @@ class Balance:
         return not self.over and not self.under
 
     def may_give(self, process: int) -> bool:
-        """Return whether the process may give a task away: it has more than its quota."""
+        """Return whether the process may give a task away.
+
+        It may if it has more tasks than its maximum quota; also if it has exactly that many, as long as the
+        processes with too few tasks lack more than those with too many can give.
+        """
         tasks, max_quota = self.counts[process], self.max_quota[process]
         return tasks > max_quota or (tasks == max_quota > self.min_quota[process] and self.under > self.over)
 
     def may_take(self, process: int) -> bool:
-        """Return whether the process may take another task: it has fewer than its quota."""
+        """Return whether the process may take another task.
+
+        It may if it has fewer tasks than its minimum quota; also if it has exactly that many, as long as the
+        processes with too many tasks have more to give than those with too few lack.
+        """
         tasks, min_quota = self.counts[process], self.min_quota[process]
         return tasks < min_quota or (tasks == min_quota < self.max_quota[process] and self.over > self.under)
 
     def move(self, source: int, target: int) -> None:
-        """Count the move of a task from a process that may give one to a process that may take one."""
+        """Update the counts for the move of a task from `source`, which may give one, to `target`."""
         tasks = self.counts[source]
         self.over -= tasks > self.max_quota[source]
         self.under += tasks <= self.min_quota[source]

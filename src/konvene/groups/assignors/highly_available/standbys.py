@@ -1,4 +1,4 @@
-"""Assign standbys to processes, and warm-ups to standbys before they move.
+"""Assign standbys to processes, and warm up a standby on its next process before it moves there.
 
 A task has the configured number of standbys, or one on each other process if these are fewer. A warm-up
 counts as a standby: a standby that will become active is turned into the warm-up, and not replaced.
@@ -27,7 +27,10 @@ __all__ = ["Standbys"]
 
 
 class Standbys:
-    """A builder of the assignment of standbys to processes, and of the warm-ups before they move."""
+    """A builder of the assignment of standbys to processes, and of the warm-ups before standbys move.
+
+    While a standby is warmed up on the process to which it moves, the previous process keeps its copy.
+    """
 
     __slots__ = ("actives", "counts", "current", "group", "processes_of", "replaced", "unit_load", "warmups")
 
@@ -51,7 +54,7 @@ class Standbys:
                 self.current[task] = [copy.process for copy in copies if not copy.warms_up]
 
     def keep_warmups(self) -> None:
-        """Continue ongoing warm-ups of standbys that still improve the balance."""
+        """Continue to warm up standbys on the processes to which they move, if that still helps the balance."""
         group, actives = self.group, self.actives
         if not actives.ongoing_warmups or not actives.warmups_left or not group.standbys:
             return
@@ -105,7 +108,11 @@ class Standbys:
             self._balance()
 
     def _processes_with_state(self, task: int) -> list[int]:
-        """Return the processes that have state of a task and are not assigned a copy yet, the best first."""
+        """Return the processes that have state of a task and are not assigned a copy of it yet.
+
+        They are in the order in which they should get a standby: the process that gives up the active task,
+        then the most advanced copies.
+        """
         group, standbys = self.group, self.processes_of[task]
         owner = group.owner[task]
         candidates = {*group.state_processes[task], *(copy.process for copy in group.copies[task])}
@@ -139,7 +146,11 @@ class Standbys:
         return group.racks.clash(group.member_ids[group.members_of[process][0]], names)
 
     def _spread(self, tasks: list[int]) -> None:
-        """Add one standby of each of these tasks to the process with the lowest load of standbys."""
+        """Assign one more standby of each of these tasks to a process without a copy of it.
+
+        Of the processes with the fewest standbys per member it is the one with the least tags in common with
+        the task's other processes. `tasks`: a task is listed once for each standby that it lacks.
+        """
         if not tasks:
             return
         group, counts, unit_load = self.group, self.counts, self.unit_load
@@ -196,8 +207,8 @@ class Standbys:
     def _can_move(self, source: int, task: int) -> bool:
         """Return whether a task's standby may move away from the process `source`.
 
-        It may if the standby is not on `source` yet but only assigned to it; if one more warm-up is allowed,
-        and the task has none; or if a process without a copy of the task has its state.
+        It may if and only if the standby is not on `source` yet but only assigned to it; or one more warm-up
+        is allowed, and the task has none; or a process that is assigned no copy of the task has its state.
         """
         if source not in self.current[task] or (self.actives.warmups_left and task not in self.warmups):
             return True
@@ -209,7 +220,8 @@ class Standbys:
     def _try_move(self, source: int, task: int, processes: _LeastLoaded) -> bool:
         """Move a task's standby from `source` to a less loaded process, at once or after a warm-up.
 
-        Return False, without a move, if no process qualifies.
+        Return whether it moved: not if no process has a lower load, or each one clashes with more tags.
+        `processes`: all processes, by load.
         """
         group, standbys, actives = self.group, self.processes_of[task], self.actives
         excluded = (actives.process_of[task], self.warmups.get(task, ABSENT), *standbys)
@@ -266,15 +278,16 @@ class _LeastLoaded:
         return key != (self.counts[process] + 1) * self.unit_load[process]
 
     def least(self) -> int:
-        """Return the load that the least loaded process has with one more standby."""
+        """Return the load that the least loaded process would have with one more standby."""
         while self._is_outdated():
             heappop(self.heap)
         return self.heap[0][0]
 
     def first(self, limit: int, excluded: tuple[int, ...], allowed: list[bool] | None) -> int:
-        """Return the least loaded allowed process whose load is below `limit`; `ABSENT` if there is none.
+        """Return the least loaded process that would stay below the load `limit` with one more standby.
 
-        `allowed`: by process; None allows all but the `excluded` ones.
+        `ABSENT` if there is none. `allowed`: by process, whether it may be returned; None allows all. The
+        `excluded` ones are never returned.
         """
         passed, found = [], ABSENT
         while self.heap and found == ABSENT:

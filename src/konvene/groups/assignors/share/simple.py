@@ -49,7 +49,10 @@ def assign(spec: GroupSpec) -> GroupAssignment:
 
 
 def units_of(spec: GroupSpec, topics: Iterable[Uuid]) -> list[Unit]:
-    """Return the partitions of these topics that may be assigned, as (topic id, partition)."""
+    """Return the partitions of these topics that may be assigned, as (topic id, partition).
+
+    These are the `assignable` ones of a topic, or all if it does not restrict them.
+    """
     return [
         (topic, partition)
         for topic in topics
@@ -68,7 +71,7 @@ def to_assignment(units: Iterable[Unit], previous: MemberAssignment) -> MemberAs
 
 
 def owned_units(spec: GroupSpec, members: Sequence[str], units: Iterable[Unit]) -> dict[str, set[Unit]]:
-    """Return by member which of these partitions it owns."""
+    """Return by member which of the partitions `units` it owns."""
     candidates = set(units)
     return {
         member: {
@@ -107,7 +110,10 @@ def _assign_topics(
 
 
 def _remove_excess(owned: Mapping[str, set[Unit]], holders: Counter[Unit], members_per_unit: int) -> None:
-    """Take partitions that have too many members away from the members with the most partitions."""
+    """Take partitions with more than `members_per_unit` members away from members with the most partitions.
+
+    `holders`: number of members by partition. Both mappings are updated.
+    """
     excess = {unit for unit, count in holders.items() if count > members_per_unit}
     if not excess:
         return

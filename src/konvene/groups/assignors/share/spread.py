@@ -181,9 +181,9 @@ def _move_sole_reader(
     assigned: dict[str, set[Unit]],
     local: Mapping[str, set[Unit]],
 ) -> bool:
-    """Move a member from its only partition to one that has at least two members fewer.
+    """Move one member from its only partition to another one that has at least two members fewer.
 
-    Return whether there was such a member. `count`: number of members by partition.
+    Return whether there was such a member. `count`: number of members by partition; updated.
     """
     for member, units_of_member in assigned.items():
         current = next(iter(units_of_member)) if len(units_of_member) == 1 else None

@@ -89,7 +89,9 @@ class _Tasks:
         ]
 
     def ranges(self, tasks: Tasks) -> Iterable[tuple[int, Sequence[int]]]:
-        """Yield, by subtopology in `tasks`, the number of its first task and its partitions in `tasks`.
+        """Yield for each subtopology in `tasks` the number of its partition 0, and its partitions in `tasks`.
+
+        The number of a task is the sum of the first number and its partition.
 
         Subtopologies and partitions that do not exist are left out.
         """
@@ -145,7 +147,10 @@ def _by_owner(rows: list[Sequence[int]]) -> dict[int, list[int]]:
 
 
 class _MemberQuota:
-    """The quota of tasks of a member: remaining tasks per member that has not reached it, rounded up."""
+    """The quota: how many tasks a member may get, `size`; recomputed whenever a member has reached it.
+
+    It is the number of tasks that are left, divided by the members below the quota, rounded up.
+    """
 
     __slots__ = ("members", "size", "tasks")
 
@@ -240,7 +245,7 @@ class _AssignmentBuilder:
         return remaining
 
     def _assign_by_state(self, tasks: list[int]) -> list[int]:
-        """Assign tasks to members with their state, as far as quotas permit; return the remaining tasks."""
+        """Assign tasks to members that have their state, as far as quotas permit; return the other tasks."""
         remaining = []
         for task in tasks:
             candidates = self.state_owners[task]
@@ -285,9 +290,9 @@ class _AssignmentBuilder:
                 processes.append(process_of[member])
 
     def _keep_standbys(self) -> list[tuple[int, int]]:
-        """Assign standbys to members that have state and are below their quota.
+        """Assign standbys to members that have the task's state and are below their quota.
 
-        Return the remaining tasks, each with the index of its first missing standby.
+        Return the tasks that still lack standbys, each with the index of the first one that it lacks.
         """
         missing = []
         previous, state_owners, count, quota = self.previous_active, self.state_owners, self.count, self.quota
@@ -314,7 +319,10 @@ class _AssignmentBuilder:
         return missing
 
     def _standby_member(self, state_owners: Sequence[int], processes: list[int]) -> int:
-        """Return the best of these members whose processes do not have the task; `ABSENT` if all have it."""
+        """Return which of the `state_owners` gets a standby (`_least_loaded`); `ABSENT` if none can get it.
+
+        `processes`: those that have the task already, of which no member gets it.
+        """
         process_of = self.process_of
         if len(state_owners) == 1:
             return ABSENT if process_of[state_owners[0]] in processes else state_owners[0]
@@ -322,7 +330,10 @@ class _AssignmentBuilder:
         return self._least_loaded(others) if others else ABSENT
 
     def _next_standby_member(self, processes: list[int], queue: Queue) -> int:
-        """Return a member of the least loaded process without the task; `ABSENT` if all have it."""
+        """Assign a standby to the least loaded process that lacks the task; return the member that gets it.
+
+        `ABSENT` if all processes have the task. `processes`: those that have it; `queue`: all, by load.
+        """
         process = queue.first()
         if process not in processes:
             member = self._add_to_least_loaded_member(process)
@@ -389,7 +400,7 @@ class _AssignmentBuilder:
         return best
 
     def _add_to_least_loaded_member(self, process: int) -> int:
-        """Add a task to the least loaded member of a process; return the member."""
+        """Count one more task of the least loaded member of a process; return the member."""
         members = self.members_of[process]
         if len(members) == 1:
             self._add_task(members[0])

@@ -90,7 +90,7 @@ class Queue:
             self.singles_left -= self.singles_left > 0
 
     def skip(self) -> int:
-        """Remove and return the first element without serving it.
+        """Remove and return the first element, whose load stays as it is.
 
         The caller has to push skipped elements again, the last one first.
         """

@@ -155,7 +155,8 @@ def checked(spec: GroupSpec, topology: TopologyDescriber, assignment: GroupAssig
     """Validate the result of a third-party assignor, and return it with partitions as ascending tuples.
 
     Raises `TaskAssignorError` if it has an unknown member, a task that does not exist, an active task twice,
-    a task twice on one process, or copies of a stateless task. Members and tasks may be left out."""
+    a task twice on one process, or standbys or warm-ups of a stateless task. Members and tasks may be left
+    out."""
     unknown = sorted(map(str, assignment.keys() - spec.members.keys()))
     if unknown:
         raise TaskAssignorError(f"An assignment for {unknown[0]}, which is not a member.")

@@ -79,7 +79,7 @@ class Racks:
         return f"<Racks {len(self._values)} classes by tags, {len(self._racks)} members with racks>"
 
     def clash(self, member_id: str, others: Iterable[str]) -> int:
-        """Return how much a copy at this member would clash with copies at others; 0 is the best."""
+        """Return how much a copy at this member would clash with copies at `others`, members; 0 is best."""
         if not self._tags:
             return 0
         mine = self._class_of[member_id]
@@ -103,7 +103,7 @@ class Racks:
         return self._class_of[member_id]
 
     def shared_by(self, one: int, others: Iterable[int]) -> int:
-        """Return the number of tags of which a class has the same value as at least one of the others."""
+        """Return of how many tags the class `one` has the same value as any of the classes `others`."""
         taken = 0
         for other in others:
             found = self._shared.get((one, other))
@@ -111,7 +111,7 @@ class Racks:
         return taken.bit_count()
 
     def shared_by_each(self, others: Iterable[int]) -> bytes:
-        """Return, by number of class, how many tags each class shares with at least one of the others.
+        """Return, by number of class, of how many tags it has the same value as any of the classes `others`.
 
         At most 255 tags are possible."""
         taken = [0] * len(self._values)
@@ -173,7 +173,7 @@ def cost(spec: GroupSpec, topology: TopologyDescriber, given: GroupAssignment) -
 
 
 def _outside(racks: Racks, spec: GroupSpec, given: GroupAssignment) -> tuple[int, int]:
-    """Return the numbers of active tasks and of other copies that are not local to their members."""
+    """Return how many active tasks and how many standbys and warm-ups are not local to their members."""
     actives = copies = 0
     for name, mine in given.items():
         if name in spec.members:

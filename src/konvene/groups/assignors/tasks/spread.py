@@ -71,10 +71,10 @@ def _shared_tags(spec: GroupSpec) -> tuple[str, ...]:
 
 
 class _KindsByLoss:
-    """An index of the kinds of copies of one class by their loss if they move to one other class.
+    """An index of the standbys at members of one class by their loss if they move to one other class.
 
-    The loss is the number of additional tags that a copy shares there. Kinds without copies are removed when
-    they are found.
+    It lists their kinds (class, classes of the task's other copies). The loss is the number of additional
+    tags that a standby shares at the other class. Kinds without standbys are removed when they are found.
     """
 
     __slots__ = ("indexed", "kinds")
@@ -86,7 +86,10 @@ class _KindsByLoss:
 
 
 class _StandbyExchange:
-    """The assignment of standbys while they are exchanged, indexed by the kinds of their copies."""
+    """The assignment of standbys while they are exchanged, indexed by kind.
+
+    The kind of a standby is the class of its member, and the classes of the task's other copies.
+    """
 
     def __init__(self, spec: GroupSpec, racks: Racks, assignment: GroupAssignment) -> None:
         self.racks = racks
@@ -143,7 +146,7 @@ class _StandbyExchange:
                     has_changed = True
 
     def _add_task(self, task: Task) -> None:
-        """Add the standbys of a task to the index by kinds, if they may move."""
+        """Add the standbys of a task that may move to the index by kind."""
         for unit, process, kind in self._kinds_of(task):
             if self.move_state or (process, task) not in self.states:
                 if kind not in self.standbys_by_kind:
@@ -171,19 +174,22 @@ class _StandbyExchange:
             yield (task, name), process, (holders[process], others)
 
     def _loss(self, kind: CopyKind, other: int) -> int:
-        """Return how many more tags a copy of this kind would share at a member of another class."""
+        """Return how many more tags a standby of this kind would share at a member of the class `other`."""
         shared = self._shared_with(kind[1])
         return shared[other] - shared[kind[0]]
 
     def _shared_with(self, others: tuple[int, ...]) -> bytes:
-        """Return by class the number of tags of which it has the same value as one of these classes."""
+        """Return by class of how many tags it has the same value as any of the classes `others`."""
         found = self.shared.get(others)
         if found is None:
             found = self.shared[others] = self.racks.shared_by_each(others)
         return found
 
     def _partners(self, from_class: int, to_class: int, max_loss: int) -> Iterator[CopyKind]:
-        """Yield the kinds of a class whose loss by moving to another one is below `max_loss`, best first."""
+        """Yield the kinds of standbys in `from_class` that lose less than `max_loss` by a move to `to_class`.
+
+        The loss is the number of additional tags that they share there. The smallest comes first.
+        """
         index = self.losses.setdefault((from_class, to_class), _KindsByLoss())
         kinds = self.kinds.get(from_class, [])
         for kind in kinds[index.indexed :]:
@@ -202,7 +208,7 @@ class _StandbyExchange:
     # --- exchanges ---
 
     def _try_exchange(self, kind: CopyKind) -> bool:
-        """Exchange a copy of this kind for one of another kind, if its gain exceeds the other's loss.
+        """Exchange a standby of this kind for one of another kind, if the two then share fewer tags in total.
 
         Return whether there was such an exchange.
         """
@@ -224,9 +230,9 @@ class _StandbyExchange:
         return False
 
     def _pair(self, one: CopyKind, two: CopyKind) -> tuple[Unit, Unit] | None:
-        """Return a standby of each kind that can be exchanged; None if there are no such standbys.
+        """Return a standby of each of two kinds that can be exchanged; None if there is no such pair.
 
-        After the exchange no process may have a task twice."""
+        They cannot if a process would have a task twice after the exchange."""
         for process, units in self.standbys_by_kind[one].items():
             for other, others in self.standbys_by_kind[two].items():
                 if process != other:

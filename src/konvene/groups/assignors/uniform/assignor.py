@@ -61,7 +61,11 @@ def assign_homogeneous(spec: GroupSpec, order: Sequence[str], topics: Sequence[U
 
 
 class Retained(NamedTuple):
-    """The state between `retain` and `distribute`, with the number of partitions that each member lacks."""
+    """The partitions that members keep (`assignments`), the unassigned ones, and the members below quota.
+
+    `retain` returns it and `distribute` completes it. `below_quota` has the members with the numbers of
+    partitions that they lack.
+    """
 
     assignments: dict[str, MemberAssignment]
     unassigned: Runs
@@ -73,7 +77,8 @@ def retain(
 ) -> Retained:
     """Determine the partitions that members keep, the unassigned ones, and the members below their quota.
 
-    `trim`: chooses the partitions that a member above its quota keeps; by default the first ones."""
+    `counts`: the partition counts of the topics. `trim`: chooses the partitions that a member above its quota
+    keeps; by default the first ones, with the topics in the order of `counts`."""
     trim = trim or _keep_first
     total = sum(counts.values())
     min_quota, larger_quotas = divmod(total, len(order))

@@ -107,10 +107,10 @@ def _moved_partitions(builder: AssignmentBuilder) -> Holdings:
 def _search_path(
     builder: AssignmentBuilder, moved: Holdings, first: int, open_members: set[int]
 ) -> tuple[dict[int, Step], int]:
-    """Search breadth-first for a member with at least two partitions fewer than `first`.
+    """Search breadth-first for a path from `first` to a member with at least two partitions fewer.
 
     Return, for each member reached, the member and topic before it on the path; and the member that was
-    found, or `ABSENT`.
+    found, or `ABSENT`. `moved`: by member, the partitions that may move. `open_members`: those to search.
     """
     max_size = builder.sizes[first] - 2
     predecessors: dict[int, Step] = {}
@@ -199,7 +199,7 @@ def _exceeds_neighbours(
 
 
 def _new_partitions(builder: AssignmentBuilder, members: set[int]) -> dict[int, dict[tuple[Uuid, int], None]]:
-    """Return the partitions that these members own now and did not own before, in order."""
+    """Return, by member, the partitions that these members own now and did not own before."""
     new_partitions: dict[int, dict[tuple[Uuid, int], None]] = {member: {} for member in sorted(members)}
     for topic, changed in builder.changed.items():
         if not changed.isdisjoint(members):

@@ -288,7 +288,10 @@ class _Ranges:
         return row[self.receiving - 1]
 
     def next_giver(self, partitions_of_owner: dict[int, list[int]]) -> int:
-        """Return the member that gives the next partition; `ABSENT` if none owns any."""
+        """Return the member that gives the next partition of the topic; `ABSENT` if no member can.
+
+        `partitions_of_owner`: the partitions of the topic by member; a member without any is skipped.
+        """
         row = self.row
         while (member := self._next_giver()) != ABSENT and not partitions_of_owner.get(member):
             index, self.high_end = self.giving + 1, self.high_end - 1

@@ -18,7 +18,10 @@ __all__ = ["assign", "build_as_kafka"]
 
 
 def assign(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
-    """Return the assignment. At a tie, members earlier in `order` receive partitions, later ones give."""
+    """Return a balanced assignment, with few moves, of members with different subscriptions.
+
+    `order`: of the members. At a tie, earlier ones receive partitions and later ones give.
+    """
     builder = build_as_kafka(spec, order)
     follow_augmenting_paths(builder)
     undo_needless_moves(builder)
@@ -26,7 +29,10 @@ def assign(spec: GroupSpec, order: Sequence[str]) -> GroupAssignment:
 
 
 def build_as_kafka(spec: GroupSpec, order: Sequence[str]) -> AssignmentBuilder:
-    """Run Kafka's part: the result is Kafka's, if Kafka's hash maps yield the members in this order."""
+    """Return the builder after Kafka's algorithm, before any improvement.
+
+    The assignment is Kafka's, if Kafka's hash maps yield the members in the order `order`.
+    """
     builder = AssignmentBuilder(spec, order)
     builder.fill()
     builder.balance()
