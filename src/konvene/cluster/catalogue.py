@@ -29,7 +29,10 @@ from konvene.shard.contract import Context, Outcome
 
 
 class Catalogue:
-    """The shard that decides requests about the cluster's metadata. Only `replay` changes its `state`."""
+    """The shard of the log `__cluster_metadata`: decides requests about topics, configs, features, the broker.
+
+    Only `replay` changes its `state`.
+    """
 
     __slots__ = ("state",)
 
@@ -59,7 +62,7 @@ class Catalogue:
         return False
 
     def load(self, context: Context) -> Outcome:
-        """Return records for the feature levels that the log does not contain.
+        """Return records that set each feature without a level in the log to its latest level.
 
         Kafka leaves a new feature at 0 until an operator raises it, as other nodes may still run the old
         version. A single node needs no such wait. A level that was lowered to 0 is in the log, and stays."""

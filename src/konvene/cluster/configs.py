@@ -115,8 +115,8 @@ def alter(state: CatalogueState, request: AlterConfigsRequest, context: Context)
 def _stored_name(kind: int, name: str, config: BrokerConfig) -> str:
     """Return the name under which a setting is stored.
 
-    KIP-932 prefixes the group settings of share groups with `group.`, and KIP-1071 those of streams groups.
-    Kafka rejects the latter, so they are accepted in mode `kip` only.
+    It lacks the prefix `group.`, which KIP-932 has for group settings of share groups and KIP-1071 for those
+    of streams groups. Kafka rejects the prefix for streams groups, so it is removed in mode `kip` only.
     """
     short = name.removeprefix("group.")
     if kind != ResourceType.GROUP or short == name or short not in GROUP:
@@ -131,7 +131,7 @@ _Answers = list[tuple[tuple[int, str], Errors, str | None]]
 def _alter(
     state: CatalogueState, changes: list[_Change], context: Context
 ) -> tuple[_Answers, tuple[Struct, ...], tuple[Effect, ...]]:
-    """Return each resource with its error and message, and the records and effects of the valid changes."""
+    """Return the error code and message of each resource, and the records and effects of valid changes."""
     answers: _Answers = []
     records: list[Struct] = []
     effects: list[Effect] = []

@@ -59,7 +59,7 @@ def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Conte
 
 
 def _growable_topic(state: CatalogueState, wanted: CreatePartitionsTopic, node_id: int) -> TopicState:
-    """Return the existing topic. Raises `ClusterError` if it may not get the requested partitions."""
+    """Return the topic that a request names. Raises `ClusterError` if it may not get these partitions."""
     topic = state.topics.get(wanted.name)
     if topic is None:
         raise ClusterError(Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION])

@@ -15,7 +15,10 @@ from konvene.shard.contract import Context, Outcome, Reply
 
 
 def register(state: CatalogueState, request: BrokerRegistrationRequest, context: Context) -> Outcome:
-    """Register the broker, unless the same incarnation of it is registered; return its broker epoch."""
+    """Register the broker that started, and reply with its broker epoch, the number of starts so far.
+
+    An incarnation that is registered already gets the epoch that it has.
+    """
     known = state.broker
     if known is not None and known.incarnation_id == request.incarnation_id:
         response = BrokerRegistrationResponse(broker_epoch=known.broker_epoch)

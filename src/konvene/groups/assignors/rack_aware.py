@@ -205,7 +205,7 @@ class Handover:
 
 
 class _ExchangeSearch:
-    """An assignment to which cycles of handovers are applied, by kinds of members and classes of partitions."""
+    """An assignment to which cycles of handovers are applied, indexed by member kinds and partition classes."""
 
     def __init__(
         self, spec: GroupSpec, order: Sequence[str], assignment: GroupAssignment, sizes_may_change: bool
@@ -265,7 +265,7 @@ class _ExchangeSearch:
     def _find_cycle(self, first: MemberKind, first_class: _PartitionClass) -> list[Handover] | None:
         """Return a cycle of handovers whose first one makes a partition local.
 
-        This is a partition of `first_class` of a member of kind `first`. Return None if there is no such cycle.
+        This is a partition of `first_class` of a member of kind `first`. Return None if there is no cycle.
         """
         predecessors: dict[MemberKind, Handover | MemberKind] = {}
         queue: deque[MemberKind] = deque([first])

@@ -53,7 +53,7 @@ Kafka the queue of requests in front of the coordinator has this effect."""
 
 
 def initial_delay_ms(context: Context) -> int:
-    """Return how long the first rebalance of a group waits for another member to join."""
+    """Return how long the first rebalance of an empty group waits for further members to join."""
     configured_ms: int = context.config["group.initial.rebalance.delay.ms"]
     return max(configured_ms, SHORTEST_INITIAL_DELAY_MS)
 
@@ -112,7 +112,8 @@ class Decision:
     def joined_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
         """Return the JoinGroup response for a member of the current generation.
 
-        That of the leader lists all members. `skip_assignment`: the leader keeps the last assignment.
+        The response to the leader lists all members. `skip_assignment`: the leader is not to compute an
+        assignment, since the last one stays.
         """
         group = self.group
         leads = group.leader == member.member_id
@@ -140,8 +141,8 @@ class Decision:
     def cause(self, kind: str, member: Member | None, reason: str | None = None) -> None:
         """Add a cause (`shard.causes`) of the rebalance in progress, or of the one that is about to start.
 
-        `member`: None if the cause concerns the group. If the current generation is not stable yet, it is
-        audited as superseded.
+        `member`: None if the cause concerns the group. If the group is in CompletingRebalance, the current
+        generation first gets an audit row as superseded.
         """
         now = self.context.now_ms
         if self.group.state is State.COMPLETING_REBALANCE:
@@ -298,7 +299,7 @@ class Decision:
         self.disarm(sync_key(self.group.group_id))
 
     def remove_pending_sync(self, member_id: str) -> None:
-        """Note that a member has sent its SyncGroup; stop the sync timer if it was the last one."""
+        """Note that a member has sent its SyncGroup; stop the sync timer if no other member has yet to."""
         self.group.pending_syncs.discard(member_id)
         if not self.group.pending_syncs:
             self.disarm(sync_key(self.group.group_id))

@@ -39,8 +39,8 @@ def session_expired(known: ClassicGroup, member_id: str, context: Context) -> Ou
 def load(group: ClassicGroup, context: Context) -> Outcome:
     """Start the session timer of each member of a loaded group.
 
-    Also start a rebalance if a downgrade to this group requires one, or if the group exceeds the maximum
-    size."""
+    Also start a rebalance if the group was converted to a classic one and has not rebalanced since, or if it
+    exceeds the maximum size."""
     timers: list[Arm | Disarm] = []
     for member in group.members.values():
         timers.append(Arm(session_key(group.group_id, member.member_id), member.session_timeout_ms))
@@ -63,7 +63,10 @@ def _rebalance_cause(group: ClassicGroup, context: Context) -> str | None:
 
 
 def join_timed_out(known: ClassicGroup, context: Context) -> Outcome:
-    """Complete the join, or extend the initial delay if members joined meanwhile and time remains."""
+    """Start the generation with the members that joined, or extend the initial delay of a new group.
+
+    It is extended if members joined during the delay and the rebalance timeout has not passed.
+    """
     if known.state is not State.PREPARING_REBALANCE:
         return NOTHING
     decision = Decision(known, context)

@@ -81,7 +81,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceTrace:
-    """What the audit needs of the rebalance in progress: its causes and times."""
+    """The causes and times of the rebalance in progress, for its row in the audit."""
 
     started_ms: int
     causes: tuple[Cause, ...]

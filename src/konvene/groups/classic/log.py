@@ -47,7 +47,7 @@ def tombstone(group_id: str) -> Record:
 
 
 def from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """Return the group of a record: Stable if it has members, else Empty."""
+    """Return the group that a record describes, in state Stable if it has members, else Empty."""
     group = ClassicGroup(
         group_id,
         State.STABLE if value.members else State.EMPTY,

@@ -80,7 +80,7 @@ def read_assignment(assignment: bytes) -> Assigned | None:
 def write_assignment(
     partitions: Iterable[tuple[str, tuple[int, ...]]], metadata: bytes, user_data: bytes | None = None
 ) -> bytes:
-    """Encode a member's assignment in the version of `metadata`, its JoinGroup metadata."""
+    """Encode a member's assignment. `metadata`: its JoinGroup metadata, whose version is used."""
     version = _version(metadata)
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=tuple(

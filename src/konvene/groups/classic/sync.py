@@ -44,5 +44,8 @@ def sync(known: ClassicGroup | None, request: SyncGroupRequest, context: Context
 
 
 def _differs(requested: str | None, current: str | None) -> bool:
-    """Return whether a request names another protocol (or type); requests before version 5 name none."""
+    """Return whether a request names another protocol (or type) than the group's current one.
+
+    `requested` is None in requests before version 5: these do not differ.
+    """
     return requested is not None and requested != current

@@ -27,7 +27,7 @@ class CurrentAssignment:
     state: int = STABLE
 
     def is_at(self, epoch: int) -> bool:
-        """Return whether the assignment is the member's target of this epoch."""
+        """Return whether the member has reached its target assignment of this epoch."""
         return self.epoch == epoch and self.state == STABLE
 
 
@@ -41,7 +41,8 @@ def next_assignment(
 ) -> CurrentAssignment:
     """Return the assignment after the next step towards the target; `current` itself if there is none.
 
-    `epoch`: epoch of the target. `subscribed`: ids of existing topics to which the member subscribes.
+    `epoch`: epoch of the target. `subscribed`: ids of existing topics to which the member subscribes; all
+    others are left out. `subscription_changed`: whether a step is due even if the epoch is the same.
     """
     if epoch != current.epoch:
         return CurrentAssignment(epoch, current.epoch, _restricted_to(target, subscribed))
@@ -51,7 +52,7 @@ def next_assignment(
 
 
 def _restricted_to(target: Partitions, topics: Container[Uuid]) -> Partitions:
-    """Return the target with only these topics; the same object if it has no others."""
+    """Return the target without topics that are not in `topics`; the same object if there are none."""
     if all(topic in topics for topic in target):
         return target
     return {topic: partitions for topic, partitions in target.items() if topic in topics}

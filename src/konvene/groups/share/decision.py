@@ -45,7 +45,7 @@ class Decision(ModernDecision[ShareGroup, Member]):
     def bump(self, metadata_hash: int) -> None:
         """Bump the group's epoch because an input of its target assignment changed.
 
-        `metadata_hash`: hash of the subscribed topics.
+        `metadata_hash`: hash of the subscribed topics with their partitions, recorded with the epoch.
         """
         self.epoch += 1
         self.metadata_hash = metadata_hash
@@ -59,7 +59,7 @@ class Decision(ModernDecision[ShareGroup, Member]):
         self.disarm_all(member.member_id)
 
     def record_state_topics(self, state: StateTopics) -> None:
-        """Record the group's share partitions by state."""
+        """Record which share partitions of the group are initializing, initialized or to be deleted."""
         self.state_topics = state
         self.record(log.state_record(self.group.group_id, state))
         interval_ms = self.context.config["offsets.retention.check.interval.ms"]

@@ -106,7 +106,7 @@ class ShareGroup(ModernGroup[Member]):
         return ModernGroup.copy(self, subscribers=self.subscribers.copy(), **indexes)
 
     def names_with(self, departed: Iterable[Member], joined: Iterable[Member] = ()) -> set[str]:
-        """Return the topics to which the group subscribes after these members departed and joined."""
+        """Return the topics to which the group would subscribe without `departed` and with `joined` members."""
         counts = self.subscribers.copy()
         for members, delta in ((departed, -1), (joined, 1)):
             for member in members:
@@ -123,7 +123,7 @@ class ShareGroup(ModernGroup[Member]):
                 del self.subscribers[name]
 
     def _same(self, old: Member, new: Member) -> bool:
-        """Return True, so that the index of owners is never updated: partitions of share groups have none."""
+        """Return True: both own the same, nothing, so the caller never updates the index of owners."""
         return True
 
     def _claim(self, member: Member) -> None:

@@ -215,7 +215,7 @@ def _response(
 
 
 def waits(group: ShareGroup, member: Member) -> bool:
-    """Return whether the member waits for its target, or the group waits for initializations."""
+    """Return whether the member waits for its target, or the group for share partitions to be initialized."""
     return is_waiting(member, group.epoch, group.assignment_epoch) or is_initializing(group)
 
 

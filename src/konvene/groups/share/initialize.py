@@ -85,16 +85,16 @@ def missing(decision: Decision, names: Collection[str]) -> PartitionsByTopic:
 
 
 def _is_pending(decision: Decision, topic: Uuid) -> bool:
-    """Return whether a response of the share coordinator about this topic is still expected."""
+    """Return whether the initialization of this topic was requested within the retry interval."""
     requested_ms = decision.soft.requested_ms.get(topic)
     retry_ms: int = decision.context.config["group.share.initialize.retry.interval.ms"]
     return requested_ms is not None and requested_ms <= decision.context.now_ms < requested_ms + retry_ms
 
 
 def _stale_initializing(decision: Decision) -> PartitionsByTopic:
-    """Return topics that are both `initializing` and `initialized` although no request is pending for them.
+    """Return topics whose start offsets were being altered when a crash interrupted that.
 
-    A crash interrupted the change of their start offsets."""
+    They are both `initializing` and `initialized`, and no request is pending for them."""
     state = decision.state_topics
     return {
         topic: state.initialized[topic]
@@ -106,7 +106,8 @@ def _stale_initializing(decision: Decision) -> PartitionsByTopic:
 def _start_offset(decision: Decision, topic: Uuid, partition: int) -> int:
     """Return the start offset of a new share partition.
 
-    It is `RESET` if the group had no partition of the topic before, otherwise 0: no record may be missed."""
+    It is `RESET` (by the reset policy) if the group had no partition of the topic before, otherwise 0: no
+    record may be missed."""
     state = decision.state_topics
     if topic in state.initialized:
         return 0
@@ -120,9 +121,9 @@ def is_initializing(group: ShareGroup) -> bool:
 
 
 def target_lacks_initialized(group: ShareGroup, topics: Topics) -> bool:
-    """Return whether targets and initialized partitions of subscribed topics differ.
+    """Return whether the targets lack initialized partitions of subscribed topics, or have others.
 
-    Then the epoch has to be bumped. Deleted topics are ignored, since a target cannot contain them.
+    Then the caller has to bump the epoch. Deleted topics are ignored, since a target cannot contain them.
     """
     if group.is_empty or not group.state_topics.initialized:
         return False
@@ -173,7 +174,10 @@ def deleted(group: ShareGroup | None, event: StateDeleted, context: Context) -> 
 
 
 def _acknowledge(context: Context) -> Outcome:
-    """Return an outcome with a reply to the shell if it waits until this event is recorded."""
+    """Return the outcome of an event that changes nothing else: a reply if the shell waits for one.
+
+    It waits if it may continue only after the event is recorded.
+    """
     return Outcome((Reply(context.waiter, None),)) if context.waiter else NOTHING
 
 
@@ -203,7 +207,7 @@ def _remove_deleted_topics(groups: Collection[object], remaining: Topics, contex
 
 
 def cleanup_timer(groups: Collection[object]) -> tuple[Arm, ...]:
-    """Return the clean-up timer that a coordinator has to start, if any group has share partitions."""
+    """Return the timer for `clean_up`, to be started by the caller; none if no group has share partitions."""
     some = any(isinstance(g, ShareGroup) and not g.state_topics.is_empty for g in groups)
     return (Arm(CLEANUP_TIMER, 0),) if some else ()
 

@@ -39,8 +39,8 @@ def leave(groups: Groups, request: ShareGroupHeartbeatRequest, context: Context)
 def _fence(decision: Decision, member: Member, cause: str, effect: str) -> Outcome:
     """Remove a member, and return the outcome of the decision.
 
-    `cause`: the kind of departure, for the audit. `effect`: with MEMBER_FENCED the records that the member
-    acquired are released; after MEMBER_LEFT it may still acknowledge them.
+    `cause`: the kind of departure, for the audit. `effect`: with MEMBER_FENCED the shell releases the records
+    that the member acquired; with MEMBER_LEFT the member may still acknowledge them for some time.
     """
     group = decision.group
     decision.cause(cause, member)

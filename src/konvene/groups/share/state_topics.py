@@ -55,7 +55,10 @@ class StateTopics:
 
     @property
     def has_state(self) -> bool:
-        """Return whether the share coordinator may have state whose deletion was not requested."""
+        """Return whether any partition is initializing or initialized.
+
+        The share coordinator may then have state of the group whose deletion was not requested.
+        """
         return bool(self.initializing or self.initialized)
 
     def with_initializing(self, listed: PartitionsByTopic) -> StateTopics:
@@ -77,7 +80,7 @@ class StateTopics:
         return replace(self, initializing=_without(self.initializing, listed))
 
     def with_deleting(self, topics: Mapping[Uuid, str]) -> StateTopics:
-        """Move topics whose deletion is requested from `initialized` to `deleting`."""
+        """Move topics from `initialized` to `deleting`, because the deletion of their state is requested."""
         return StateTopics(
             self.initializing,
             {topic: some for topic, some in self.initialized.items() if topic not in topics},
@@ -90,7 +93,10 @@ class StateTopics:
         return replace(self, deleting={t: name for t, name in self.deleting.items() if t not in deleted})
 
     def with_all_deleting(self, topics: Topics) -> StateTopics:
-        """Move all topics to `deleting`; from there topics that do not exist any more are removed."""
+        """Move all topics to `deleting`; drop those that were there already and do not exist any more.
+
+        `topics`: the existing topics.
+        """
         names = {topic: some.name for topic, some in _with(self.initialized, self.initializing).items()}
         names |= {topic: topics.by_id[topic].name for topic in self.deleting if topic in topics.by_id}
         return StateTopics(deleting=names)
@@ -125,7 +131,7 @@ def keys(group_id: str, listed: PartitionsByTopic) -> tuple[SharePartitionKey, .
 
 
 def by_topic(found: Iterable[SharePartitionKey], topics: Topics) -> PartitionsByTopic:
-    """Return these share partitions as a list by topic."""
+    """Return these share partitions by topic id, with the topic's name; `UNKNOWN` for a deleted topic."""
     partitions: dict[Uuid, list[int]] = {}
     for key in found:
         partitions.setdefault(key.topic_id, []).append(key.partition)

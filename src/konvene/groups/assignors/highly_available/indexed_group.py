@@ -135,7 +135,7 @@ class IndexedGroup:
                     yield first + partition
 
     def has_caught_up(self, process: int, task: int) -> bool:
-        """Return whether a process's copy of a task has at most the acceptable lag; False if that is unknown."""
+        """Return whether a process's copy of a task is known to have at most the acceptable lag."""
         return self.progress.has_caught_up(self.process_ids[process], self.task_ids[task], self.acceptable)
 
     def progress_rank(self, process: int, task: int) -> tuple[int, int]:

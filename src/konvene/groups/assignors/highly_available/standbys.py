@@ -54,7 +54,11 @@ class Standbys:
                 self.current[task] = [copy.process for copy in copies if not copy.warms_up]
 
     def keep_warmups(self) -> None:
-        """Continue to warm up standbys on the processes to which they move, if that still helps the balance."""
+        """Continue ongoing warm-ups of tasks whose standby moves, if the move still improves the balance.
+
+        A standby that moves is first warmed up on its next process: that one restores the state while the
+        previous process keeps its copy.
+        """
         group, actives = self.group, self.actives
         if not actives.ongoing_warmups or not actives.warmups_left or not group.standbys:
             return
