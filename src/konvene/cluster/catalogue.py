@@ -29,7 +29,7 @@ from konvene.shard.contract import Context, Outcome
 
 
 class Catalogue:
-    """The shard of the log `__cluster_metadata`: decides requests about topics, configs, features, the broker.
+    """The shard of the log `__cluster_metadata`: decides requests about topics, configs, features, brokers.
 
     Only `replay` changes its `state`.
     """

@@ -205,7 +205,7 @@ class Handover:
 
 
 class _ExchangeSearch:
-    """An assignment to which cycles of handovers are applied, indexed by member kinds and partition classes."""
+    """An assignment changed by cycles of handovers, indexed by member kinds and partition classes."""
 
     def __init__(
         self, spec: GroupSpec, order: Sequence[str], assignment: GroupAssignment, sizes_may_change: bool

@@ -211,7 +211,7 @@ def _replace_static(decision: Decision, request: JoinGroupRequest, old: Member, 
 
 
 def _replace_member_id(group: ClassicGroup, old: Member, member_id: str) -> Member:
-    """Replace a member's id in the group; return the member, without pending requests. A leader stays leader."""
+    """Replace a member's id in the group; return it without pending requests. A leader stays leader."""
     was_leader = group.leader == old.member_id
     sync_is_pending = old.member_id in group.pending_syncs
     group.drop(old.member_id)

@@ -106,7 +106,7 @@ class ShareGroup(ModernGroup[Member]):
         return ModernGroup.copy(self, subscribers=self.subscribers.copy(), **indexes)
 
     def names_with(self, departed: Iterable[Member], joined: Iterable[Member] = ()) -> set[str]:
-        """Return the topics to which the group would subscribe without `departed` and with `joined` members."""
+        """Return the topics the group would subscribe to without `departed` and with `joined` members."""
         counts = self.subscribers.copy()
         for members, delta in ((departed, -1), (joined, 1)):
             for member in members:
