@@ -119,7 +119,10 @@ class Disarm(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """A task for the shell: `verb` is a constant that the core defines, `subject` its parameters."""
+    """A side effect that a pure core requests of the runtime around it, which performs it once the
+    outcome's records are durable.
+
+    `verb` is a constant that the core defines, `subject` its parameters."""
 
     verb: str
     subject: Any

@@ -1,6 +1,6 @@
 """Ends transactions that a power failure left open in a partition, though no coordinator will end them.
 
-Records of users' topics are synced only with `konvene.log.fsync.topics`, and so are the markers among them.
+Records of user topics are synced only with `konvene.log.fsync.topics`, and so are the markers among them.
 A power failure may therefore undo a marker that the coordinator has recorded as written, or the coordinator's
 record that a partition was added to the transaction, while the partition's records survive. Consumers with
 isolation level READ_COMMITTED would stop there for ever.

@@ -94,9 +94,9 @@ def _check_classic(group: ClassicGroup, request: TxnOffsetCommitRequest, generat
 def resolve_topic(
     topics: Topics, topic: TxnOffsetCommitRequestTopic, version: int
 ) -> tuple[Topic | None, Errors]:
-    """Return the topic that a request names by id or, in older versions, by name, and an error code.
+    """Return the topic that a request names by id or, in older versions, by name; None if it does not exist.
 
-    If the topic does not exist, return None and the error of its partitions."""
+    Also return the error code with which to answer for its partitions in that case."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS:
         return topics.by_id.get(topic.topic_id), Errors.UNKNOWN_TOPIC_ID
     return topics.by_name.get(topic.name), Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -161,7 +161,7 @@ def sync_swap(log: PartitionLog) -> None:
 
 
 def remove_deleted(log: PartitionLog, now_ms: int) -> int:
-    """Delete the files of replaced segments; return the number of segments.
+    """Delete the files of replaced segments; return how many segments were deleted.
 
     A segment's delay, `file.delete.delay.ms`, begins with the first call that finds it. May run on any
     thread, one call at a time. Raises `LogOffline` if the disk fails.

@@ -79,8 +79,8 @@ def lag_rows(
     """Yield the rows of `lag` of one log partition, in the order in which their minutes ended.
 
     `commits`, `transactional` and `watch` are those of `konvene.pipeline.gold.commits.effects`. `log_end` has
-    the growth of users' logs, as batches of the table of this name or as an index. `compacted` has the ranges
-    of the log (first and last offset) that lost records to compaction."""
+    the growth of user topics' logs, as batches of the table of this name or as an index. `compacted` has the
+    ranges of the log (first and last offset) that lost records to compaction."""
     ends = log_end if isinstance(log_end, (Ends, StoredEnds)) else Ends(log_end)
     minutes = _Minutes(compacted)
     held: list[_Rows] = []

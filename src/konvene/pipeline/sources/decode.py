@@ -39,7 +39,7 @@ class Reading:
     table: str
     schema: pa.Schema
     topics: tuple[str, ...]
-    """Topics whose logs contain the table; empty for tables of users' topics, which are read from files
+    """Topics whose logs contain the table; empty for tables of user topics, which are read from files
     only."""
     rows: Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]
     everything: bool = False

@@ -9,7 +9,7 @@ including uncommitted records; any Kafka broker supports that. Memory holds one 
         while True:
             news = reader.poll()     # new batches, or nothing after a second
 
-Of users' topics it reads the log ends and keeps the header of the last batch, at most every half minute.
+Of user topics it reads the log ends and keeps the header of the last batch, at most every half minute.
 `read_range` fetches without a directory, for a Spark task.
 
 It must poll often enough: records that compaction removes before they are fetched are lost.
@@ -164,7 +164,7 @@ class LiveReader:
     # what there is to read
 
     async def _refresh_metadata(self) -> None:
-        """Refresh the metadata, and the ends of users' logs, if their intervals have passed."""
+        """Refresh the metadata, and the ends of logs of user topics, if their intervals have passed."""
         if self._is_due("metadata", METADATA_MS):
             metadata = await self._cluster.refresh()
             self.spool.adopt(metadata.cluster_id)
@@ -206,7 +206,7 @@ class LiveReader:
         return begun
 
     async def _read_ends(self) -> None:
-        """Fetch the last batch header of each users' log that has grown."""
+        """Fetch the last batch header of each user topic partition that has grown."""
         users = [
             topic.name
             for topic in self._cluster.metadata.topics.values()

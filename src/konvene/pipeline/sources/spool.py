@@ -9,7 +9,7 @@ Offsets only rise. A log that ends before what was read of it (it was truncated,
 rejected, since rows derived from it cannot be withdrawn; so is the log of another cluster. Records that
 compaction removed before they were read leave a hole in the offsets.
 
-Of users' topics only headers are kept, each followed by a hole of the records' length: they show how far a
+Of user topics only headers are kept, each followed by a hole of the records' length: they show how far a
 log had grown, and when, but none of its contents.
 """
 
@@ -120,7 +120,7 @@ class Spool:
         return None if segment is None else segment.next_offset
 
     def append(self, partition: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-        """Append a batch unchanged; for users' topics only its header."""
+        """Append a batch unchanged; for user topics only its header."""
         segment = self._segment(partition)
         if segment is not None and segment.size + header.size > self.segment_bytes and segment.size:
             self.cut(partition)
@@ -140,7 +140,7 @@ class Spool:
             segment.is_finished = True
 
     def drop(self, partition: TopicPartition) -> None:
-        """Delete the stored headers of a users' topic that was created again."""
+        """Delete the stored headers of a user topic that was created again."""
         self._dirty.discard(partition)
         self._open.pop(partition, None)
         for path in sorted((self.directory / str(partition)).glob("*.log")):

@@ -9,7 +9,7 @@ TABLE = Table(
     "lag",
     "gold",
     "One row for each minute in which a group committed an offset of a partition: the committed offset and "
-    "the log end. Without logs of users' topics only the former is known. For a share group the start "
+    "the log end. Without logs of user topics only the former is known. For a share group the start "
     "offset of a share partition stands for the committed offset, whenever its state was written.",
     (
         CLUSTER,

@@ -1,4 +1,4 @@
-"""Defines `log_end`: log ends of users' topics over time, from batch headers alone."""
+"""Defines `log_end`: log ends of user topics over time, from batch headers alone."""
 
 import pyarrow as pa
 

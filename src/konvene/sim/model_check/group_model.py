@@ -34,7 +34,7 @@ FENCED = (Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID)
 
 
 class ModelClient(Protocol):
-    """Protocol of the clients of all models, which are named tuples with at least these fields."""
+    """`typing.Protocol` of the clients of all models, which are named tuples with at least these fields."""
 
     @property
     def name(self) -> str: ...
@@ -58,7 +58,7 @@ class ModelClient(Protocol):
 
 
 class ModelState(Protocol):
-    """Protocol of the states of all models, which are named tuples with at least these fields."""
+    """`typing.Protocol` of the states of all models, which are named tuples with at least these fields."""
 
     @property
     def clients(self) -> tuple[Any, ...]: ...

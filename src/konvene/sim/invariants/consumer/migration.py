@@ -24,8 +24,9 @@ KINDS = ("migration",)
 
 
 class UpgradesKeepMembers(Invariant):
-    """MG1: a classic group becomes a consumer group with all its members, at its generation, and with the
-    member that joined, if the policy and the maximum size allow it."""
+    """MG1: if the migration policy and the maximum size permit it, a classic group that a consumer-protocol
+    member joins becomes a consumer group with all its members and that one, and its generation becomes the
+    group epoch."""
 
     def after(self, event: Event) -> None:
         for _, old, group in converted(event, ClassicGroup, ConsumerGroup):
