@@ -6,7 +6,7 @@ A log partition has its groups to itself, so each log is a task of its own, of o
                family of bronze, in log order, with the audit rows that explain it
     lag        from silver's commits and the log ends of user topics; and transactional_commit, in the same
                pass, with the names of producers from silver's transactions
-    delivery   share_delivery, share_progress and lag, from silver's share state and the log ends of user topics
+    delivery   share_delivery, share_progress and lag, from silver's share state and user topics' log ends
 
 A task's files replace those of its previous run. It runs again when one of its inputs has changed: their
 checksums are in the ledger. The output is a function of these inputs alone, so running it again writes the
