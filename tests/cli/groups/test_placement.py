@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import running_broker
-from tests.cli.groups.test_pending_tasks import group
 from tests.cli.office import SETTINGS, StreamsEnvironment
+from tests.client.admin.test_pending_tasks import group
 
 from konvene.cli.groups.placement import describe_placement, placement_document
 from konvene.client.admin.streams_groups import Placement

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.broker.running import running
 
-from konvene.cli.groups.pending_partitions import blocking_members, member_progress
 from konvene.client.admin.admin import GROUP_CONFIG, Admin
+from konvene.client.admin.pending_partitions import blocking_members, member_progress
 from konvene.client.consumer.classic_member import MemberSettings
 from konvene.client.consumer.consumer import Consumer
 from konvene.client.consumer.modern_member import ConsumerMember

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import click
 
 from konvene.cli.groups.overview import coordinator_cell, group_document
-from konvene.cli.groups.pending_partitions import (
+from konvene.cli.groups.selection import GroupSelection, no_group, several_groups
+from konvene.cli.options import Connect, cluster_options, json_option, run
+from konvene.cli.output import Table, note, print_json, print_tables, text_of
+from konvene.client.admin.pending_partitions import (
     blocking_members,
     describe_progress,
     format_partitions,
     member_progress,
 )
-from konvene.cli.groups.selection import GroupSelection, no_group, several_groups
-from konvene.cli.options import Connect, cluster_options, json_option, run
-from konvene.cli.output import Table, note, print_json, print_tables, text_of
 
 if TYPE_CHECKING:
-    from konvene.cli.groups.pending_partitions import Progress
     from konvene.cli.groups.share import DescribedShare
     from konvene.cli.groups.streams import DescribedStreams
     from konvene.client.admin.admin import Admin, CommittedOffset, GroupDescription, MemberDescription
+    from konvene.client.admin.pending_partitions import Progress
     from konvene.client.admin.streams_groups import StreamsGroupDescription
     from konvene.client.net.cluster import TopicPartition
 

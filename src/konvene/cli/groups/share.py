@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.cli.groups.overview import coordinator_cell, group_document
-from konvene.cli.groups.pending_partitions import format_partitions
 from konvene.cli.groups.selection import described_or_none
 from konvene.cli.output import Table
 from konvene.client.admin.group_state import GroupState
+from konvene.client.admin.pending_partitions import format_partitions
 from konvene.client.net.cluster import TopicPartition
 
 if TYPE_CHECKING:

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.cli.groups.overview import coordinator_cell, group_document
-from konvene.cli.groups.pending_tasks import (
+from konvene.cli.groups.placement import describe_placement, placement_document
+from konvene.cli.groups.selection import described_or_none
+from konvene.cli.groups.topology import document as topology_document
+from konvene.cli.groups.topology import tree_lines
+from konvene.cli.output import Table
+from konvene.client.admin.group_state import GroupState
+from konvene.client.admin.pending_tasks import (
     Progress,
     blocking_members,
     describe_progress,
@@ -21,8 +27,7 @@ from konvene.cli.groups.pending_tasks import (
     format_assignment,
     member_progress,
 )
-from konvene.cli.groups.placement import describe_placement, placement_document
-from konvene.cli.groups.progress import (
+from konvene.client.admin.restore_progress import (
     TaskProgress,
     describe_group_progress,
     describe_task_progress,
@@ -30,11 +35,6 @@ from konvene.cli.groups.progress import (
     task_progress,
     warmup_count,
 )
-from konvene.cli.groups.selection import described_or_none
-from konvene.cli.groups.topology import document as topology_document
-from konvene.cli.groups.topology import tree_lines
-from konvene.cli.output import Table
-from konvene.client.admin.group_state import GroupState
 from konvene.client.net.cluster import TopicPartition
 from konvene.client.streams.tasks import Role, Task
 

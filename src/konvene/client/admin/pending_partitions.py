@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from konvene.cli.groups.reconciliation import (
+from konvene.client.admin.reconciliation import (
     MemberProgress,
     behind_line,
     by_urgency,
@@ -19,7 +19,6 @@ from konvene.cli.groups.reconciliation import (
     owned_by_others,
     pending_revocations,
 )
-from konvene.cli.output import MISSING
 from konvene.client.net.cluster import TopicPartition
 
 if TYPE_CHECKING:
@@ -82,4 +81,4 @@ def format_partitions(partitions: Iterable[TopicPartition]) -> str:
     by_topic: dict[str, list[str]] = {}
     for tp in sorted(partitions):
         by_topic.setdefault(tp.topic, []).append(str(tp.partition))
-    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in by_topic.items()) or MISSING
+    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in by_topic.items()) or "-"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from konvene.cli.groups.pending_tasks import (
+from konvene.cli.groups.streams import DescribedStreams, document, notes
+from konvene.cli.groups.topology import tree_lines
+from konvene.client.admin.pending_tasks import (
     blocking_members,
     describe_progress,
     format_assignment,
     member_progress,
 )
-from konvene.cli.groups.streams import DescribedStreams, document, notes
-from konvene.cli.groups.topology import tree_lines
 from konvene.client.admin.streams_groups import (
     GlobalStore,
     NodeKind,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from konvene.cli.groups.reconciliation import short_label
+from konvene.client.admin.reconciliation import short_label
 from konvene.client.streams.membership import UNKNOWN_OFFSET
 from konvene.client.streams.tasks import Role, Task
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from konvene.cli.groups.progress import is_stale
-from konvene.cli.groups.reconciliation import (
+from konvene.client.admin.reconciliation import (
     MemberProgress,
     behind_line,
     by_urgency,
@@ -24,6 +23,7 @@ from konvene.cli.groups.reconciliation import (
     pending_revocations,
     short_label,
 )
+from konvene.client.admin.restore_progress import is_stale
 from konvene.client.streams.tasks import Assignment, Role, Task, by_subtopology
 
 if TYPE_CHECKING:

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import running_broker
-from tests.cli.groups.test_pending_tasks import assignment, group, member
 from tests.cli.office import SETTINGS, StreamsEnvironment, has_all_tasks, word_count_topology
+from tests.client.admin.test_pending_tasks import assignment, group, member
 
-from konvene.cli.groups.pending_tasks import describe_protocol
-from konvene.cli.groups.progress import bar, describe_group_progress, describe_task_progress, task_progress
 from konvene.cli.groups.streams import DescribedStreams, document
+from konvene.client.admin.pending_tasks import describe_protocol
+from konvene.client.admin.restore_progress import (
+    bar,
+    describe_group_progress,
+    describe_task_progress,
+    task_progress,
+)
 from konvene.client.admin.streams_groups import StreamsGroupDescription, StreamsMemberDescription
 from konvene.client.membership.state_machine import MemberState
 from konvene.client.streams.membership import UNKNOWN_OFFSET
