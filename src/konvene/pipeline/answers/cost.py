@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from konvene.pipeline.tables.table import Row
+from konvene.pipeline.row import Row
 
 __all__ = ["LAG_COLUMNS", "Cost", "Ends", "costs"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from konvene.groups.history import duration
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.sentences import counted
-from konvene.pipeline.tables.table import Row
+from konvene.pipeline.row import Row
 
 __all__ = ["STUCK_MS", "Delivery", "deliveries", "document", "minutes", "problems", "summary"]
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
+from konvene.pipeline.row import Row
 from konvene.pipeline.tables import TABLES
-from konvene.pipeline.tables.table import Row
 
 if TYPE_CHECKING:
     from konvene.pipeline.warehouse.warehouse import Warehouse

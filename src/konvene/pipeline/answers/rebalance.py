@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from konvene.pipeline.answers.cost import Cost
-from konvene.pipeline.tables.table import Row
+from konvene.pipeline.row import Row
 
 __all__ = ["Cause", "Rebalance", "Selection", "document"]
 

@@ -28,7 +28,7 @@ from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
-from konvene.pipeline.tables.table import Row
+from konvene.pipeline.row import Row
 
 __all__ = ["MAX_BYTES", "collect", "page"]
 

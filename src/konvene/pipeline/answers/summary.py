@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.advice import Advice, Facts, advise
-from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.shard.causes import WARMUP_CAUGHT_UP
+
+if TYPE_CHECKING:
+    from konvene.pipeline.answers.gold import Gold
 
 __all__ = ["Group", "Storm", "Summary", "TriggeringClient", "storms", "summarise"]
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.cost import Cost
-from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.pipeline.answers.sentences import (
     ROLES,
@@ -26,12 +25,22 @@ from konvene.pipeline.answers.sentences import (
     short,
     title,
 )
-from konvene.pipeline.tables.table import Row
+from konvene.pipeline.row import Row
 
-__all__ = ["MemberTrace", "RebalanceTrace", "Step", "find_rebalances", "trace", "units"]
+__all__ = ["MemberTrace", "RebalanceSource", "RebalanceTrace", "Step", "find_rebalances", "trace", "units"]
 
 MAX_MEMBERS = 20
 """At most this many members are listed; those with changes come first."""
+
+
+class RebalanceSource(Protocol):
+    """Rebalances and the rows of other gold tables, such as `Gold` reads them from a warehouse."""
+
+    def select(self, wanted: Selection, /) -> Sequence[Rebalance]:
+        """Return the selected rebalances, newest first."""
+
+    def rows(self, table: str, groups: Sequence[str], /) -> Iterable[Row]:
+        """Return the rows that a table has of these groups."""
 
 
 class Step(NamedTuple):
@@ -83,19 +92,19 @@ class RebalanceTrace:
         return f"<trace of {self.title}, {len(self.steps)} steps>"
 
 
-def find_rebalances(gold: Gold, group: str, epoch: int) -> list[Rebalance]:
+def find_rebalances(source: RebalanceSource, group: str, epoch: int) -> list[Rebalance]:
     """Return the group's rebalances that led to this epoch, newest first.
 
     There are several if the group was deleted and created again."""
-    return [r for r in gold.select(Selection((group,))) if r.to_epoch == epoch]
+    return [r for r in source.select(Selection((group,))) if r.to_epoch == epoch]
 
 
-def trace(gold: Gold, rebalance: Rebalance, cost: Cost | None = None) -> RebalanceTrace:
+def trace(source: RebalanceSource, rebalance: Rebalance, cost: Cost | None = None) -> RebalanceTrace:
     """Return the trace of a rebalance."""
     r = rebalance
-    members = [row for row in gold.rows("rebalance_member", (r.group_id,)) if _belongs_to(row, r)]
-    owned = [row for row in gold.rows("ownership", (r.group_id,)) if row["cluster"] == r.cluster]
-    gaps = [row for row in gold.rows("unavailability", (r.group_id,)) if _belongs_to(row, r)]
+    members = [row for row in source.rows("rebalance_member", (r.group_id,)) if _belongs_to(row, r)]
+    owned = [row for row in source.rows("ownership", (r.group_id,)) if row["cluster"] == r.cluster]
+    gaps = [row for row in source.rows("unavailability", (r.group_id,)) if _belongs_to(row, r)]
     names = {row["member_id"]: _name(row) for row in members}
     lost = _changes(owned, r, "to_ms")
     got = _changes(owned, r, "from_ms")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from konvene.pipeline.answers.gold import Gold
-from konvene.pipeline.tables.table import Row
+from konvene.pipeline.row import Row
 
 __all__ = ["Commit", "Producer", "commits", "document", "producers"]
 

@@ -29,8 +29,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from konvene.pipeline.row import Row
 from konvene.pipeline.tables import TABLES
-from konvene.pipeline.tables.table import Row
 from konvene.shard.causes import WARMUP_CAUGHT_UP
 
 __all__ = ["health_rows"]

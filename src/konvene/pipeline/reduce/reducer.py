@@ -32,6 +32,7 @@ from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.groups.history import History
 from konvene.pipeline.reduce import classic, epochs
+from konvene.pipeline.reduce.columns import COLUMNS
 from konvene.pipeline.reduce.diagnosis import Audit, AuditRow
 from konvene.pipeline.reduce.ownership import Ownership, Row
 from konvene.pipeline.reduce.position import NOT_KNOWN, LogPartition, Position
@@ -48,7 +49,7 @@ __all__ = ["TABLES", "PartitionReducer"]
 
 MAX_CACHED_KEYS = 20_000
 """Number of decoded keys that are cached."""
-TABLES = ("rebalance", "rebalance_member", "ownership", "unavailability")
+TABLES = tuple(COLUMNS)
 
 _EPOCHS = (
     consumer.ConsumerGroupMetadataKey, share.ShareGroupMetadataKey, streams.StreamsGroupMetadataKey

@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["LAYERS", "Column", "Row", "Table"]
-
-Row = dict[str, Any]
-"""A row of a table as Arrow returns it, by the names of columns; `Table.columns` has their types."""
+__all__ = ["LAYERS", "Column", "Table"]
 
 LAYERS = ("bronze", "silver", "gold")
 
