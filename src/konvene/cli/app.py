@@ -14,6 +14,7 @@ from konvene import __version__
 
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
+    "console": ("console", "Show a cluster's groups and topics on a live page."),
     "groups": (
         "groups.command",
         "List, describe and delete groups, reset their offsets, and show why they rebalanced.",

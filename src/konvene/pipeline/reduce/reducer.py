@@ -279,6 +279,14 @@ class PartitionReducer:
         for group_id in sorted(self._tracks):
             self._tracks[group_id].finish(self._stretch, self._put)
 
+    def open_rows(self, group_id: str) -> dict[str, list[Row]]:
+        """Return the rows, by table, that `finish` emits for one group, without changing any state."""
+        rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+        track = self._tracks.get(group_id)
+        if track is not None:
+            track.finish(self._stretch, lambda table, row: rows[table].append(row))
+        return rows
+
     def drain(self) -> dict[str, list[Row]]:
         """Return the rows emitted since the last call, by table, in the order of the table's columns."""
         rows, self._rows = self._rows, {name: [] for name in TABLES}

@@ -1,0 +1,91 @@
+"""`konvene console`: a live page of a cluster's groups and topics, in the browser."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from konvene.cli.options import Connect, cluster_options, fail, run
+
+__all__ = ["console"]
+
+MISSING = "the live page needs starlette and uvicorn, which are not installed"
+DEFAULT_PORT = 8080
+
+
+@click.command()
+@click.option("--host", default="localhost", show_default=True,
+              help="Address to listen on. If others can connect, a token is required.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
+              help="Port to listen on; 0 chooses a free port.")  # fmt: skip
+@click.option("--allow-changes", is_flag=True,
+              help="Let the page produce records, reset offsets, remove members, delete groups and change "
+              "settings.")  # fmt: skip
+@click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+              help="A further name by which browsers may address the page, such as that of a proxy; may be "
+              "repeated.")  # fmt: skip
+@click.option("--token", envvar="KONVENE_CONSOLE_TOKEN", show_envvar=True,
+              help="Token that the page requires [default: random, if others can connect].")  # fmt: skip
+@click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input is closed.")
+@cluster_options
+def console(
+    connect: Connect, host: str, port: int, allow_changes: bool, allowed_hosts: tuple[str, ...],
+    token: str | None, with_parent: bool,
+) -> None:  # fmt: skip
+    """Show a cluster's groups and topics on a live page.
+
+    Works with any Kafka cluster. The page changes nothing unless --allow-changes is given. Ctrl-C ends it.
+
+    \b
+    konvene console
+    konvene console --bootstrap-server broker:9092 --port 8081
+    konvene console --allow-changes
+    """
+    try:
+        from konvene.console.server import CannotListen, ServerOptions
+        from konvene.console.server import run as serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
+            raise
+        fail(MISSING, "pip install 'konvene[console]'")
+    options = ServerOptions(host, port, allow_changes, tuple(map(str.lower, allowed_hosts)), token or None)
+
+    async def job() -> None:
+        import asyncio
+
+        cluster = connect("konvene-console")
+        serving = asyncio.ensure_future(serve(cluster, options, _announce))
+        ending = asyncio.ensure_future(_stdin_closed()) if with_parent else None
+        waiting = {serving} if ending is None else {serving, ending}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+        except asyncio.CancelledError:
+            pass  # Ctrl-C is how a server ends.
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+
+    try:
+        run(job)
+    except CannotListen as error:
+        fail(str(error), "Choose another port with --port; 0 chooses a free one.")
+
+
+def _announce(url: str) -> None:
+    sys.stdout.write(f"konvene console at {url}\n")
+    sys.stdout.flush()
+
+
+async def _stdin_closed() -> None:
+    """Return when standard input is closed: the process that started this one has ended."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1024):
+        pass

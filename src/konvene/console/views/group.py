@@ -1,0 +1,168 @@
+"""One group: its members, who waits for whom, its partitions or tasks, their owners over time, its
+rebalances."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from konvene.client.admin import pending_partitions, pending_tasks
+from konvene.client.admin.groups import GroupDescription
+from konvene.client.admin.reconciliation import MemberProgress
+from konvene.client.admin.share_groups import ShareGroupDescription
+from konvene.client.admin.streams_groups import StreamsGroupDescription
+from konvene.client.streams.tasks import Subtopology
+from konvene.console.rebalances import key_of
+from konvene.console.tail import wall_clock_ms
+from konvene.console.views.groups import is_open
+from konvene.console.views.lanes import lanes
+from konvene.console.views.members import member_rows, names_of
+from konvene.console.views.share import dead_letter_facts, in_flight_rows, share_unit_rows
+from konvene.console.views.streams import task_rows, topology_rows
+from konvene.console.views.view import Row, Sections, View
+from konvene.console.watch import AnyGroup
+from konvene.pipeline.answers.cost import Ends, costs
+from konvene.pipeline.answers.rebalance import Rebalance
+from konvene.pipeline.answers.sentences import note, sentence
+
+__all__ = ["GroupView"]
+
+U = TypeVar("U")
+
+MAX_REBALANCES = 500
+WINDOW_MS = 3_600_000
+"""Owners are shown over the last hour."""
+
+
+class GroupView(View):
+    """The view `group`, of the group `group`."""
+
+    arguments = ("group",)
+    interval_s = 0.5
+
+    async def build(self) -> Sections:
+        group = await self.watch.group(self.given["group"])
+        sections: Sections = {"facts": self.facts(id=self.given["group"], exists=group is not None)}
+        history = self._history_sections()
+        sections |= history
+        if group is not None:
+            names = names_of(group.members)
+            units = await self._units(group, names)
+            sections["units"] = units
+            sections["members"] = member_rows(group, names)
+            sections["waits"] = wait_rows(group, names)
+            sections["facts"] |= _group_facts(group, units)
+            if isinstance(group, ShareGroupDescription):
+                sections["in_flight"] = in_flight_rows(await self.watch.share_offsets(group.group_id), names)
+                sections["facts"] |= await dead_letter_facts(self.watch, group.group_id)
+            if isinstance(group, StreamsGroupDescription):
+                sections["topology"] = topology_rows(group)
+        newest = next(iter(history["rebalances"].values()), None)
+        sections["facts"]["evidence"] = None if newest is None else newest["evidence"]
+        return sections
+
+    async def _units(self, group: AnyGroup, names: Mapping[str, str]) -> dict[str, Row]:
+        """Return the rows of the partitions or tasks of a group, by name."""
+        if isinstance(group, ShareGroupDescription):
+            return share_unit_rows(group, await self.watch.share_offsets(group.group_id), names)
+        committed = await self.watch.committed(group.group_id)
+        if isinstance(group, StreamsGroupDescription):
+            reads = {topic for each in _subtopologies(group) for topic in each.reads}
+            partitions = {tp for tp in committed if tp.topic in reads}
+            return task_rows(group, committed, await self.watch.ends(partitions), names)
+        owners = {tp: m.member_id for m in group.members for tp in m.assignment}
+        wanted = owners.keys() | committed.keys() | {tp for m in group.members for tp in m.target or ()}
+        ends = await self.watch.ends(wanted)
+        rows = {}
+        for tp in sorted(wanted):
+            at, end, owner = committed.get(tp), ends.get(tp), owners.get(tp)
+            rows[f"{tp.topic}:{tp.partition}"] = {
+                "name": f"{tp.topic}:{tp.partition}", "topic": tp.topic, "partition": tp.partition,
+                "owner": owner, "owner_name": None if owner is None else names[owner],
+                "committed": None if at is None else at.offset, "end": end,
+                "committed_ms": None if at is None or at.at_ms < 0 else at.at_ms,
+                "lag": None if at is None or end is None else max(end - at.offset, 0),
+            }  # fmt: skip
+        return rows
+
+    def _history_sections(self) -> Sections:
+        """Return what the logs contain about the group."""
+        history, group_id = self.watch.tail.history, self.given["group"]
+        found = history.rebalances_of(group_id)[:MAX_REBALANCES]
+        gaps = history.rows("unavailability", (group_id,))
+        cost = costs(gaps, Ends(()))
+        rebalances = {}
+        for each in found:
+            stopped = cost.get(each.key)
+            rebalances[key_of(each)] = rebalance_row(each) | {
+                "stopped": None if stopped is None else stopped.stopped,
+                "sentence": sentence(each, stopped),
+            }
+        since_ms = wall_clock_ms() - WINDOW_MS
+        owned = history.rows("ownership", (group_id,))
+        return {"rebalances": rebalances, "lanes": lanes(owned, gaps, since_ms)}
+
+
+def rebalance_row(r: Rebalance) -> Row:
+    """Return a rebalance as a row of the section `rebalances`, without its cost."""
+    return {
+        "key": key_of(r), "epoch": r.to_epoch, "from_epoch": r.from_epoch, "at_ms": r.at_ms,
+        "until_ms": r.end_ms, "duration_ms": r.duration_ms, "cause": r.cause,
+        "who": r.instance_id or r.client_id or r.member_id or "", "members": r.members, "units": r.units,
+        "moved": r.moved, "kept": r.kept, "unavailable_ms": r.unavailable_ms, "lag_records": None,
+        "evidence": r.evidence, "state": r.state, "open": is_open(r), "note": note(r),
+    }  # fmt: skip
+
+
+def wait_rows(group: AnyGroup, names: Mapping[str, str]) -> dict[str, Row]:
+    """Return a row for each pair of a waiting member and the member that it waits for."""
+    if isinstance(group, ShareGroupDescription):
+        return {}
+    rows: dict[str, Row] = {}
+    if isinstance(group, StreamsGroupDescription):
+        for task_progress in pending_tasks.member_progress(group):
+            units = _by_owner(task_progress)
+            for owner, some in units.items():
+                text = pending_tasks.format_tasks(some)
+                _add_wait(rows, task_progress.member.member_id, owner, text, names)
+        return rows
+    for progress in pending_partitions.member_progress(group):
+        for owner, partitions in _by_owner(progress).items():
+            text = pending_partitions.format_partitions(partitions)
+            _add_wait(rows, progress.member.member_id, owner, text, names)
+    return rows
+
+
+def _by_owner(progress: MemberProgress[Any, U]) -> dict[str, list[U]]:
+    """Return the units that a member waits for, by the id of each member that owns them."""
+    found: dict[str, list[U]] = defaultdict(list)
+    for unit, owners in progress.waits.items():
+        for owner in owners:
+            found[owner.member_id].append(unit)
+    return found
+
+
+def _add_wait(rows: dict[str, Row], member_id: str, owner: str, units: str, names: Mapping[str, str]) -> None:
+    rows[f"{member_id} {owner}"] = {
+        "member": member_id, "name": names[member_id], "for": owner, "for_name": names[owner], "units": units,
+        "sentence": f"{names[member_id]} is waiting for {units}, owned by {names[owner]}",
+    }  # fmt: skip
+
+
+def _subtopologies(group: StreamsGroupDescription) -> Sequence[Subtopology]:
+    return group.topology.subtopologies if group.topology is not None else ()
+
+
+def _group_facts(group: AnyGroup, units: Mapping[str, Row]) -> Row:
+    lags = [row["lag"] for row in units.values()]
+    known = [lag for lag in lags if lag is not None]
+    return {
+        "type": group.type, "state": group.state, "epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch, "assignor": group.assignor or None,
+        "protocol_type": group.protocol_type if isinstance(group, GroupDescription) else None,
+        "heartbeat_policy": getattr(group, "heartbeat_policy", None),
+        "coordinator": str(group.coordinator), "members": len(group.members),
+        "lag": sum(known) if known or not lags else None,
+        "unit": "task" if group.type == "streams" else "partition",
+    }  # fmt: skip
