@@ -50,9 +50,8 @@ class _NotAllowed(Failure):
         super().__init__(403, "changes are not allowed", "Start the console with --allow-changes.")
 
 
-def application(watch: ClusterWatch, options: Options) -> Guard:
-    """Return the application of a console that shows `watch`."""
-    hub = Hub(watch, {"allow_changes": options.allow_changes})
+def application(watch: ClusterWatch, hub: Hub, options: Options) -> Guard:
+    """Return the application of a console that shows `watch`, with the live views of `hub`."""
     page = _static_file("index.html")
 
     async def live(request: Request) -> Response:

@@ -35,8 +35,8 @@ class CommittedOffsets:
     """The last committed offset of each group and partition, from records passed in log order."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[TopicPartition, bytes]] = {}
-        self._pending: dict[tuple[int, int], dict[bytes, bytes | None]] = {}
+        self._groups: dict[str, dict[TopicPartition, Record]] = {}
+        self._pending: dict[tuple[int, int], dict[bytes, Record]] = {}
         self._keys: dict[bytes, Owner | None] = {}
         self._versions: dict[str, int] = {}
 
@@ -51,8 +51,8 @@ class CommittedOffsets:
                 marker = read_end_marker(record)
                 ended = {} if marker is None else self._pending.pop(producer, {})
                 if marker is not None and marker.committed:
-                    for each in ended.items():
-                        self._apply(*each)
+                    for each in ended.values():
+                        self._apply(each)
             return
         pending = self._pending.setdefault(producer, {}) if header.is_transactional else None
         for record in records:
@@ -60,19 +60,23 @@ class CommittedOffsets:
             if key is None or len(key) < 2 or int.from_bytes(key[:2], "big") not in _KEYS:
                 continue
             if pending is None:
-                self._apply(key, record.value)
+                self._apply(record)
             else:
-                pending[key] = record.value
+                pending[key] = record
 
-    def _apply(self, key: bytes, value: bytes | None) -> None:
-        owner = self._owner(key)
+    def _apply(self, record: Record) -> None:
+        """Apply a commit, unless one with a later record is known: a commit without a transaction wins
+        over an earlier record of a transaction that ends after it."""
+        owner = self._owner(record.key or b"")
         if owner is None:
             return
         group, partition = owner
         offsets = self._groups.setdefault(group, {})
+        if partition in offsets and offsets[partition].offset > record.offset:
+            return
         self._versions[group] = self._versions.get(group, 0) + 1
-        if value is not None:
-            offsets[partition] = value
+        if record.value is not None:
+            offsets[partition] = record
             return
         offsets.pop(partition, None)
         if not offsets:
@@ -108,7 +112,8 @@ class CommittedOffsets:
         """Return the committed offsets of a group."""
         found = {}
         kind = GROUP_RECORDS[OffsetCommitKey.__key__]
-        for partition, value in self._groups.get(group, {}).items():
+        for partition, record in self._groups.get(group, {}).items():
+            value = record.value or b""
             try:
                 decoded = decode(OffsetCommitValue, value_version(kind, value), value, 2)
             except CodecError:

@@ -119,6 +119,9 @@ class LiveView:
 
     async def _run(self) -> None:
         watch = self._view.watch
+        state = watch.tail.state
+        if state.state == "unavailable":
+            self._publish(self._with_error(state.message or "the cluster does not answer"))
         while True:
             changes, began_s = watch.changes, time.monotonic()
             try:
@@ -158,6 +161,7 @@ class Hub:
         self._watch = watch
         self._facts = dict(facts)
         self._views: dict[tuple[str, ...], LiveView] = {}
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<hub of {len(self._views)} views>"
@@ -175,17 +179,24 @@ class Hub:
             self._views[key] = LiveView(kind(self._watch, arguments))
         return self._events(key, self._views[key])
 
+    def close(self) -> None:
+        """End the events of all viewers."""
+        self._closed = True
+        for live in self._views.values():
+            for viewer in live.viewers:
+                viewer.wakeup.set()
+
     async def _events(self, key: tuple[str, ...], live: LiveView) -> AsyncIterator[bytes]:
         viewer = live.join()
         try:
-            while True:
+            while not self._closed:
                 try:
                     await asyncio.wait_for(viewer.wakeup.wait(), KEEP_ALIVE_S)
                 except TimeoutError:
                     yield b":\n\n"
                     continue
                 viewer.wakeup.clear()
-                if live.sections is None:
+                if live.sections is None or self._closed:
                     continue
                 if viewer.is_new:
                     viewer.is_new = False

@@ -62,8 +62,9 @@ class _GroupRows:
     others: dict[str, deque[ReducedRow]] = field(
         default_factory=lambda: {name: deque(maxlen=most) for name, most in _TABLES.items()}
     )
+    log_partition: int = -1
+    """The partition of `__consumer_offsets` with the group's records."""
     version: int = 0
-    """Number of records about the group so far."""
 
 
 class RebalanceHistory:
@@ -182,13 +183,14 @@ class RebalanceHistory:
                 touched.add(group_id)
         self._positions[partition] = (batch.last_offset, last_ms)
         if touched:
-            self._keep(reducer, touched)
+            self._keep(partition, reducer, sorted(touched))
 
-    def _keep(self, reducer: PartitionReducer, touched: Iterable[str]) -> None:
+    def _keep(self, partition: int, reducer: PartitionReducer, touched: Iterable[str]) -> None:
+        """Keep the rows that a batch has added, all of them about groups in `touched`."""
         for group_id in touched:
             rows = self._groups.setdefault(group_id, _GroupRows())
             self._versions += 1
-            rows.version = self._versions
+            rows.version, rows.log_partition = self._versions, partition
         for table, drained in reducer.drain().items():
             for row in drained:
                 rows = self._groups.setdefault(str(row[1]), _GroupRows())
@@ -261,9 +263,8 @@ class RebalanceHistory:
         return [] if reducer is None else reducer.open_rows(group_id)[table]
 
     def _reducer_of(self, group_id: str) -> PartitionReducer | None:
-        if not self._partitions:
-            return None
-        return self._reducers.get(group_partition(group_id, self._partitions))
+        rows = self._groups.get(group_id)
+        return None if rows is None else self._reducers.get(rows.log_partition)
 
 
 def _rebalance(row: ReducedRow) -> Rebalance:

@@ -14,11 +14,14 @@ import uvicorn
 
 from konvene.client.net.cluster import Cluster
 from konvene.console.app import Options, application
+from konvene.console.live import Hub
 from konvene.console.security import Access, is_loopback
 from konvene.console.watch import ClusterWatch
 
 __all__ = ["CannotListen", "ServerOptions", "run"]
 
+ANSWER_MS = 5_000
+"""How long the cluster may take to answer before the page shows that it does not."""
 SHUTDOWN_S = 1
 """How long open event streams may take to end."""
 
@@ -54,8 +57,14 @@ async def run(cluster: Cluster, options: ServerOptions, ready: Callable[[str], N
     listener = _listen(options.host, options.port)
     port = listener.getsockname()[1]
     access = _access(options)
+    cluster.settings = cluster.settings._replace(
+        default_api_timeout_ms=min(cluster.settings.default_api_timeout_ms, ANSWER_MS),
+        request_timeout_ms=min(cluster.settings.request_timeout_ms, ANSWER_MS),
+        connect_timeout_ms=min(cluster.settings.connect_timeout_ms, ANSWER_MS),
+    )
     watch = ClusterWatch(cluster)
-    app = application(watch, Options(access, options.allow_changes))
+    hub = Hub(watch, {"allow_changes": options.allow_changes})
+    app = application(watch, hub, Options(access, options.allow_changes))
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_S, proxy_headers=False,
@@ -70,6 +79,7 @@ async def run(cluster: Cluster, options: ServerOptions, ready: Callable[[str], N
             if task.done():
                 task.result()
     finally:
+        hub.close()  # An open stream would delay the end.
         server.should_exit = True
         await asyncio.wait({serving})
         following.cancel()

@@ -60,6 +60,8 @@ class GroupView(View):
                 sections["topology"] = topology_rows(group)
         newest = next(iter(history["rebalances"].values()), None)
         sections["facts"]["evidence"] = None if newest is None else newest["evidence"]
+        if newest is not None and sections["facts"].get("type") == "classic":
+            sections["facts"]["epoch"] = newest["epoch"]  # Its description has no generation.
         return sections
 
     async def _units(self, group: AnyGroup, names: Mapping[str, str]) -> dict[str, Row]:
