@@ -202,7 +202,7 @@ def test_deliveries_of_share_groups_are_listed_and_drawn(opened: Open, tmp_path:
     assert shown.locator("#deliveries [role=status]").inner_text() == "1 of 3 share partitions"
     assert column(shown, "minutes", 5) == ["0", "4", "5", "4"]
     assert column(shown, "minutes", 6) == ["8", "2", "0", "0"]
-    bars = shown.locator("#group svg rect.again"), shown.locator("#group svg rect.archived")
+    bars = shown.locator("#group svg rect.redelivered"), shown.locator("#group svg rect.archived")
     assert [bar.count() for bar in bars] == [3, 2]
     assert shown.locator(".legend", has_text="redelivered").count() == 1
     bars[1].last.hover()

@@ -138,7 +138,7 @@ def test_deliveries_are_listed_problems_first() -> None:
     data = collect(queue(), Selection())
     some = data["deliveries"]
     assert (some["redelivered"], some["archived"], some["stuck"], some["left_out"]) == (13, 10, 1, 0)
-    assert [(row["name"], row["stuck"], row["stood_ms"], row["start"]) for row in some["partitions"]] == [
+    assert [(row["name"], row["stuck"], row["blocked_ms"], row["start"]) for row in some["partitions"]] == [
         ("jobs:1", True, 90_000, 7), ("jobs:0", False, None, 90), ("jobs:2", False, None, None),
     ]  # fmt: skip
     assert [row["whole"] for row in some["partitions"]] == [True, True, False]
@@ -152,8 +152,8 @@ def test_deliveries_are_listed_problems_first() -> None:
         [first + 120_000, "jobs-app", "jobs:1", 5, 0],
         [first + 300_000, "jobs-app", "jobs:1", 4, 0],
     ]
-    assert data["details"][0]["again"] == {
-        "stretch_ms": 60_000,
+    assert data["details"][0]["redeliveries"] == {
+        "interval_ms": 60_000,
         "sums": [[first + 60_000, 4, 2], [first + 120_000, 5, 8], [first + 300_000, 4, 0]],
     }
 
@@ -166,7 +166,7 @@ def test_records_of_other_groups_are_left_out() -> None:
 def test_records_are_added_up_where_time_is_long() -> None:
     rows = [{"minute_ms": 60_000 * n, "redelivered": 1, "archived": n % 2} for n in range(10_000)]
     found = report._redeliveries(rows, 0, 600_000_000)
-    assert len(found["sums"]) <= report.POINTS and found["stretch_ms"] % 60_000 == 0
+    assert len(found["sums"]) <= report.POINTS and found["interval_ms"] % 60_000 == 0
     assert [sum(each[i] for each in found["sums"]) for i in (1, 2)] == [10_000, 5_000]
 
 

@@ -1,7 +1,7 @@
 """The report page: what it shows of many groups, and how it stays small.
 
-`page` builds the HTML from a template, a style sheet and a script (files beside this one) and the data as
-JSON within the page. It needs no network and no other file. Strings from a log (ids of groups and clients,
+`page` builds the HTML from a template, a style sheet and scripts (the files in `page`) and the data as JSON
+within the page. It needs no network and no other file. Strings from a log (ids of groups and clients,
 reasons) occur only in that JSON, in which `<` cannot occur, and the script inserts them as text, never as
 markup; a content security policy allows no other script.
 
@@ -19,12 +19,12 @@ import html
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from importlib import resources
 from typing import NamedTuple
 
 from konvene.pipeline.answers.cost import Cost, Ends, costs
 from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, problems
 from konvene.pipeline.answers.gold import Gold
+from konvene.pipeline.answers.page import SHARED_SCRIPTS, file_text
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
@@ -50,8 +50,8 @@ SEVERAL = -1
 Key = tuple[str, str]
 
 COLUMNS = (
-    "at_ms", "until_ms", "duration_ms", "from_epoch", "to_epoch", "cause", "who", "members", "units", "moved",
-    "kept", "unavailable_ms", "stopped", "lag_records", "evidence", "sentence", "note",
+    "key", "at_ms", "until_ms", "duration_ms", "from_epoch", "epoch", "cause", "moved", "unavailable_ms",
+    "stopped", "lag_records", "evidence", "sentence", "note",
 )  # fmt: skip
 """The columns of a rebalance, which the page holds as arrays."""
 
@@ -62,17 +62,19 @@ def page(gold: Gold, wanted: Selection, *, title: str = "", source: str = "") ->
     data["source"] = source
     shown = title or "Why groups rebalanced"
     data["title"] = shown
-    folder = resources.files("konvene.pipeline.answers")
-    style = (folder / "page.css").read_text("utf-8")
-    script = (folder / "page.js").read_text("utf-8")
-    template = (folder / "page.html").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    style = file_text("page.css")
+    script = "".join(file_text(name) for name in (*SHARED_SCRIPTS, "report.js"))
     parts = {
-        "TITLE": html.escape(shown), "STYLE": style, "DIGEST": digest, "SCRIPT": script,
-        "DATA": _as_json(data),
+        "TITLE": html.escape(shown), "STYLE": style, "STYLE_DIGEST": _digest(style), "SCRIPT": script,
+        "SCRIPT_DIGEST": _digest(script), "DATA": _as_json(data),
     }  # fmt: skip
-    pieces = template.split("@@")
+    pieces = file_text("report.html").split("@@")
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _digest(text: str) -> str:
+    """Return the digest by which a content security policy allows an inline script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _as_json(data: object) -> str:
@@ -84,7 +86,7 @@ def _as_json(data: object) -> str:
 
 
 def collect(gold: Gold, wanted: Selection) -> dict[str, object]:
-    """Return the data of the page, as `page.js` reads it."""
+    """Return the data of the page, as `report.js` reads it."""
     rebalances = gold.select(wanted)
     summary = summarise(gold, wanted, rebalances)
     shown = summary.groups[:MAX_GROUPS]
@@ -138,9 +140,9 @@ def _partition(each: Delivery) -> dict[str, object]:
     return {
         "cluster": row["cluster"], "group": row["group_id"], "name": each.name,
         "start": row["start_offset"] if has_start else None, "delivered": row["delivered"],
-        "again": row["redelivered"], "accepted": row["acknowledged"], "released": row["released"],
-        "archived": row["archived"], "in_flight": row["in_flight"], "untold": row["untold"],
-        "stood_ms": each.stood_ms if row["in_flight"] or row["untold"] else None, "stuck": each.stuck,
+        "redelivered": row["redelivered"], "accepted": row["acknowledged"], "released": row["released"],
+        "archived": row["archived"], "in_flight": row["in_flight"], "unknown": row["untold"],
+        "blocked_ms": each.stood_ms if row["in_flight"] or row["untold"] else None, "stuck": each.stuck,
         "whole": row["evidence"] == "observed", "trouble": problems(each),
     }  # fmt: skip
 
@@ -149,7 +151,7 @@ def _minute(row: Row) -> list[object]:
     name = f"{row['topic']}:{row['partition']}"
     return [
         row["minute_ms"], row["group_id"], name, row["delivered"], row["redelivered"], row["archived"],
-        row["start_offset"],
+        row["start_offset"] if (row["start_offset"] or 0) >= 0 else None,
     ]  # fmt: skip
 
 
@@ -206,18 +208,22 @@ def _detail(
         "lanes": lanes,
         "lanes_left_out": left_out,
         "lag": _lag(lag, low, high),
-        "again": _redeliveries(records, low, high),
+        "redeliveries": _redeliveries(records, low, high),
         "health": _reduced(sorted((row["minute_ms"], row["score"]) for row in health), low, high, min),
     }
 
 
 def _row(r: Rebalance, cost: Cost | None) -> list[object]:
-    name = r.instance_id or r.client_id or r.member_id or ""
     return [
-        r.at_ms, r.until_ms, r.duration_ms, r.from_epoch, r.to_epoch, r.cause, name, r.members,
-        r.units, r.moved, r.kept, r.unavailable_ms, cost.stopped if cost else None,
+        _key(r), r.at_ms, r.until_ms, r.duration_ms, r.from_epoch if r.from_epoch >= 0 else None, r.to_epoch,
+        r.cause, r.moved, r.unavailable_ms, cost.stopped if cost else None,
         cost.lag_records if cost else None, r.evidence, sentence(r, cost), note(r),
     ]  # fmt: skip
+
+
+def _key(r: Rebalance) -> str:
+    """Return a key that is unique within the group and the same in each report of its logs."""
+    return f"{r.to_epoch}-{r.log_partition}-{r.base_offset}"
 
 
 # lanes ----------------------------------------------------------------------------------------
@@ -389,12 +395,12 @@ def _reduced(
 def _redeliveries(rows: Sequence[Row], low: int, high: int) -> dict[str, object]:
     """Sum redelivered and archived records over intervals of equal length.
 
-    Returns the length as `stretch_ms`, and as `sums` the start of each interval with both sums."""
-    stretch = max(-(-(high - low) // (POINTS * MINUTE_MS)), 1) * MINUTE_MS
+    Returns the length as `interval_ms`, and as `sums` the start of each interval with both sums."""
+    interval = max(-(-(high - low) // (POINTS * MINUTE_MS)), 1) * MINUTE_MS
     sums: dict[int, list[int]] = {}
     for row in rows:
         if row["redelivered"] or row["archived"]:
-            each = sums.setdefault(row["minute_ms"] // stretch * stretch, [0, 0])
+            each = sums.setdefault(row["minute_ms"] // interval * interval, [0, 0])
             each[0] += row["redelivered"]
             each[1] += row["archived"]
-    return {"stretch_ms": stretch, "sums": [[ms, *sums[ms]] for ms in sorted(sums)]}
+    return {"interval_ms": interval, "sums": [[ms, *sums[ms]] for ms in sorted(sums)]}
