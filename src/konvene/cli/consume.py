@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from konvene.cli.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
-from konvene.cli.options import Connect, cluster_options, fail, json_option, run
-from konvene.cli.produce import parse_properties
-from konvene.cli.record_printers import PROPERTIES, JsonPrinter, LinePrinter, Printer
+from konvene.cli.options import Connect, cluster_options, fail, run
+from konvene.cli.printer_options import printer_options
 from konvene.cli.share_consume import consume_share
 
 if TYPE_CHECKING:
+    from konvene.cli.record_printers import Printer
     from konvene.client.consumer.consumer import Consumer
     from konvene.client.consumer.settings import ConsumerSettings
     from konvene.client.net.cluster import Cluster
@@ -29,7 +29,7 @@ _POLL_MS = 500
 
 @click.command()
 @cluster_options
-@json_option
+@printer_options
 @click.option("--topic", metavar="NAME", help="The topic to consume.")
 @click.option("--include", metavar="REGEX", help="Consume all topics whose whole names match.")
 @click.option("--group", metavar="GROUP", help="Join this group and commit offsets.")
@@ -62,14 +62,6 @@ _POLL_MS = 500
     help="Whether to read records of uncommitted transactions [default: read_uncommitted].",
 )
 @click.option(
-    "--formatter-property",
-    "--property",
-    "properties",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help=f"Formatter property; may be repeated: {', '.join(PROPERTIES)}.",
-)
-@click.option(
     "--consumer-property",
     "--command-property",
     "settings",
@@ -86,21 +78,20 @@ _POLL_MS = 500
     help="Assignor of a classic group: range (default), roundrobin or cooperative-sticky; may be repeated.",
 )
 @click.option("--instance-id", metavar="ID", help="Join as a static member with this group.instance.id.")
-def consume(
-    connect: Connect, as_json: bool, properties: tuple[str, ...], settings: tuple[str, ...], **given: Any
-) -> None:  # fmt: skip
+def consume(connect: Connect, printer: Printer, settings: tuple[str, ...], **given: Any) -> None:
     """Read records from topics and print them.
 
     \b
     konvene consume --topic greetings --from-beginning --timeout-ms 2000
     konvene consume --topic greetings --group readers --property print.key=true
     konvene consume --include 'greet.*' --group readers --consumer-property group.protocol=consumer
+    konvene consume --topic greetings --from-beginning -f '%p:%o %k=%v\\n'
+    konvene consume --topic orders --value-format avro --schema order.avsc --output json
     konvene consume --topic greetings --share-group workers --property print.delivery=true
     """
     from konvene.client.consumer.settings import consumer_settings
 
     options = ConsumeOptions(**given)
-    printer = JsonPrinter() if as_json else LinePrinter(parse_properties(properties, PROPERTIES))
     _check_topics(options)
     if options.share_group is not None:
         consume_share(connect, printer, options.share_group, options, settings)

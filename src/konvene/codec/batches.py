@@ -59,6 +59,11 @@ class TimestampType(IntEnum):
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
+    @property
+    def label(self) -> str:
+        """Kafka's text for the type, as its console consumer prints it."""
+        return "LogAppendTime" if self else "CreateTime"
+
 
 class ControlType(IntEnum):
     """Type of a control record; numbers not listed are UNKNOWN and skipped."""

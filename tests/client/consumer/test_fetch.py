@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.client.consumer.fetch import READ_COMMITTED, READ_UNCOMMITTED, Fetched, _keep, _unpack
+from konvene.client.consumer.fetch import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Fetched,
+    _keep,
+    _unpack,
+    timestamp_type,
+)
 from konvene.client.errors import BadResponse
 from konvene.client.net.cluster import TopicPartition
-from konvene.codec.batches import build_simple, end_marker
+from konvene.codec.batches import Record, TimestampType, build, build_simple, end_marker
 from konvene.messages.fetch import AbortedTransaction, PartitionData
 
 TP = TopicPartition("t", 0)
@@ -90,3 +97,18 @@ def test_raw_batches_are_returned_unchanged() -> None:
     assert b"".join(bytes(each) for _, each in fetched.batches) == first + second
     assert [header.base_offset for header, _ in fetched.batches] == [10, 12]
     assert repr(fetched) == "FetchedBatches(t-0, 2 batches, then 13)"
+
+
+def test_offsets_with_log_append_time_are_reported() -> None:
+    """Adjacent batches are one range; a record knows its timestamp type by its offset."""
+
+    def appended(base: int, count: int) -> bytes:
+        rows = [Record(base + i, 5, None, b"x") for i in range(count)]
+        kind = TimestampType.LOG_APPEND_TIME
+        return build(rows, timestamp_type=kind, log_append_time_ms=7)
+
+    fetched = unpack(appended(0, 2) + appended(2, 1) + batch(3, b"a") + appended(4, 1))
+    assert fetched.log_append_time == (range(3), range(4, 5))
+    types = [timestamp_type(offset, fetched.log_append_time).label for offset in range(5)]
+    assert types == ["LogAppendTime", "LogAppendTime", "LogAppendTime", "CreateTime", "LogAppendTime"]
+    assert unpack(batch(0, b"a")).log_append_time == ()

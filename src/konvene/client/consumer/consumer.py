@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from konvene.client.admin.admin import Admin, CommittedOffset
@@ -32,13 +32,14 @@ from konvene.client.consumer.fetch import (
     OffsetAt,
     fetch,
     list_offsets,
+    timestamp_type,
 )
 from konvene.client.consumer.modern_member import ConsumerMember
 from konvene.client.consumer.settings import protocol_of, refuse_settings
 from konvene.client.errors import ClientError, KafkaError, Misconfigured
 from konvene.client.net.cluster import Cluster, Patience, TopicPartition
 from konvene.client.producer.transaction_offsets import ConsumerGroupMetadata
-from konvene.codec.batches import Headers, Record
+from konvene.codec.batches import Headers, Record, TimestampType
 from konvene.errors import Errors
 
 __all__ = ["Consumed", "Consumer"]
@@ -64,17 +65,20 @@ class Consumed(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
 
 
 class _Ready(NamedTuple):
     """Fetched records of one partition that `poll` has not returned yet.
 
-    `position` is the offset from which they were fetched, `following` the next offset to fetch."""
+    `position` is the offset from which they were fetched, `following` the next offset to fetch, and
+    `log_append_time` has the offsets whose timestamps the broker set."""
 
     partition: TopicPartition
     position: int
     records: list[Record]
     following: int
+    log_append_time: tuple[range, ...]
 
 
 class Consumer(AsyncCloseable):
@@ -354,7 +358,7 @@ class Consumer(AsyncCloseable):
             elif got.error_code:
                 raise KafkaError(got.error_code, about=f"reading {tp}")
             else:
-                self._ready.append(_Ready(tp, wanted[tp], got.records, got.next_offset))
+                self._ready.append(_Ready(tp, wanted[tp], got.records, got.next_offset, got.log_append_time))
 
     def _take(self) -> list[Consumed]:
         """Return up to `max_poll_records` fetched records and advance the positions.
@@ -362,15 +366,15 @@ class Consumer(AsyncCloseable):
         Records of a partition that was revoked, or moved by a seek, are dropped."""
         out: list[Consumed] = []
         while self._ready and (self.max_poll_records is None or len(out) < self.max_poll_records):
-            tp, position, waiting, following = self._ready.popleft()
+            tp, position, waiting, following, log_append_time = self._ready.popleft()
             if tp not in self.assignment or self.positions.get(tp) != position:
                 continue
             room = len(waiting) if self.max_poll_records is None else self.max_poll_records - len(out)
-            out += (Consumed(tp.topic, tp.partition, *r) for r in waiting[:room])
+            out += _consumed(tp, waiting[:room], log_append_time)
             rest = waiting[room:]
             self.positions[tp] = rest[0].offset if rest else following
             if rest:
-                self._ready.appendleft(_Ready(tp, rest[0].offset, rest, following))
+                self._ready.appendleft(_Ready(tp, rest[0].offset, rest, following, log_append_time))
         return out
 
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
@@ -429,6 +433,15 @@ class Consumer(AsyncCloseable):
         for tp in partitions:
             self.positions.pop(tp, None)
             self._committed.pop(tp, None)
+
+
+def _consumed(
+    tp: TopicPartition, records: Iterable[Record], log_append_time: Sequence[range]
+) -> Iterator[Consumed]:
+    plain = (Consumed(tp.topic, tp.partition, *r) for r in records)
+    if not log_append_time:
+        return plain
+    return (r._replace(timestamp_type=timestamp_type(r.offset, log_append_time)) for r in plain)
 
 
 def _protocol_specific(

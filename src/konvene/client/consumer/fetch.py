@@ -13,13 +13,22 @@ the position or give up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from konvene.client.errors import BadResponse, ClientError, KafkaError, UnsupportedVersion
 from konvene.client.net.cluster import Cluster, Lane, TopicPartition
 from konvene.client.net.connection import Connection
-from konvene.codec.batches import BatchHeader, ControlType, Record, check, control_type, read_header, records
+from konvene.codec.batches import (
+    BatchHeader,
+    ControlType,
+    Record,
+    TimestampType,
+    check,
+    control_type,
+    read_header,
+    records,
+)
 from konvene.codec.errors import CodecError, Truncated
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import ZERO_UUID
@@ -35,7 +44,8 @@ from konvene.messages.list_offsets import (
 
 __all__ = [
     "EARLIEST", "LATEST", "LEADER_MOVED", "MAX_TIMESTAMP", "READ_COMMITTED", "READ_UNCOMMITTED", "Fetched",
-    "FetchedBatches", "OffsetAt", "fetch", "fetch_batches", "list_offsets", "read_partition", "whole_batches",
+    "FetchedBatches", "OffsetAt", "fetch", "fetch_batches", "list_offsets", "read_partition",
+    "timestamp_type", "whole_batches",
 ]  # fmt: skip
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -76,6 +86,8 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    log_append_time: tuple[range, ...] = ()
+    """Offsets of records whose timestamps the broker set."""
 
     def __repr__(self) -> str:
         return f"Fetched({self.partition}, {len(self.records)} records, then {self.next_offset})"
@@ -96,6 +108,12 @@ class FetchedBatches(NamedTuple):
 
 
 Answer = TypeVar("Answer", Fetched, FetchedBatches)
+
+
+def timestamp_type(offset: int, log_append_time: Sequence[range]) -> TimestampType:
+    """Return the source of the timestamp of a record, given `Fetched.log_append_time`."""
+    is_appended = any(offset in offsets for offsets in log_append_time)
+    return TimestampType.LOG_APPEND_TIME if is_appended else TimestampType.CREATE_TIME
 
 
 async def list_offsets(
@@ -297,6 +315,7 @@ def _unpack(tp: TopicPartition, position: int, data: PartitionData, isolation_le
     following = position
     aborted = sorted(data.aborted_transactions or (), key=lambda t: t.first_offset)
     aborting: set[int] = set()
+    log_append_time: list[range] = []
     committed_only = isolation_level == READ_COMMITTED
     try:
         for header, batch in whole_batches(data.records or b""):
@@ -312,11 +331,15 @@ def _unpack(tp: TopicPartition, position: int, data: PartitionData, isolation_le
             if committed_only and header.is_transactional and header.producer_id in aborting:
                 continue
             found += (r for r in records(batch, header) if r.offset >= position)
+            if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+                is_adjacent = bool(log_append_time) and log_append_time[-1].stop == header.base_offset
+                first = log_append_time.pop().start if is_adjacent else header.base_offset
+                log_append_time.append(range(first, header.next_offset))
     except CodecError as error:
         raise BadResponse(f"{tp} at offset {following}: {error}") from error
     return Fetched(
         tp, data.error_code, found, following, data.high_watermark, data.last_stable_offset,
-        data.log_start_offset,
+        data.log_start_offset, tuple(log_append_time),
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from konvene.client.share.fetch_machine import (
     Unit,
 )
 from konvene.client.share.member import ShareMember
-from konvene.codec.batches import Headers
+from konvene.codec.batches import Headers, TimestampType
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages import BY_NAME
@@ -66,6 +66,7 @@ class ShareRecord(NamedTuple):
     delivery_count: int
     """1 for the first delivery, as far as the broker knows."""
     topic_id: Uuid
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
 
 
 OnAcknowledged = Callable[[TopicPartition, tuple[int, ...], ClientError | None], Awaitable[None]]
@@ -373,5 +374,6 @@ class ShareConsumer(AsyncCloseable):
     def _record(self, each: Delivered) -> ShareRecord:
         topic_id, partition = each.unit
         return ShareRecord(
-            self._topics[each.unit], partition, *each.record, each.delivery_count, Uuid(topic_id)
-        )
+            self._topics[each.unit], partition, *each.record, each.delivery_count, Uuid(topic_id),
+            each.timestamp_type,
+        )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from konvene.client.consumer.fetch import whole_batches
 from konvene.client.share.session import AcknowledgeType, Unit
-from konvene.codec.batches import BatchHeader, Record, check, records
+from konvene.codec.batches import BatchHeader, Record, TimestampType, check, records
 from konvene.codec.errors import CodecError
 from konvene.messages.share_fetch import AcquiredRecords, Buffer
 
@@ -27,6 +27,7 @@ class Delivered(NamedTuple):
     """Id of the broker that delivered it and takes its acknowledgement."""
     delivery_count: int
     record: Record
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
 
 
 class Unpacked(NamedTuple):
@@ -86,7 +87,7 @@ def _decode_batch(
         if at == last:
             break
         if record.offset >= taken[at].first_offset:
-            got.append(Delivered(unit, node, taken[at].delivery_count, record))
+            got.append(Delivered(unit, node, taken[at].delivery_count, record, header.timestamp_type))
             found[at] += 1
     return got
 
