@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from konvene.client.admin.groups import GroupDescription
-    from konvene.client.admin.share_groups import ShareGroupDescription
-    from konvene.client.admin.streams_groups import StreamsGroupDescription
-
-    AnyGroup: TypeAlias = GroupDescription | ShareGroupDescription | StreamsGroupDescription
+    from konvene.client.admin.any_group import AnyGroup
 
 __all__ = ["coordinator_cell", "group_document"]
 

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from konvene.cli.groups.selection import GroupSelection, no_such_group, one_group, several_groups
-from konvene.cli.groups.share import share_group
 from konvene.cli.groups.topic_scope import (
     Scope,
     delete_topics,
     internal_topics,
     scope_options,
     split_list,
-    streams_group,
 )
 from konvene.cli.options import (
-    HINTS,
     Connect,
     Failure,
     cluster_options,
@@ -33,10 +30,12 @@ from konvene.cli.options import (
     run,
 )
 from konvene.cli.output import Table, note, print_json, print_tables
+from konvene.client.admin.any_group import share_group, streams_group
+from konvene.client.hints import HINTS
 
 if TYPE_CHECKING:
-    from konvene.cli.groups.reset_plan import Topics
     from konvene.client.admin.admin import Admin, Removal
+    from konvene.client.admin.reset_plan import Topics
     from konvene.client.errors import KafkaError
     from konvene.client.net.cluster import TopicPartition
 
@@ -245,7 +244,7 @@ def _show_share(group: str, errors: Mapping[str, KafkaError | None], as_json: bo
 
 def _read_partitions(path: Path, group: str) -> list[TopicPartition]:
     """Return the partitions of the group that a CSV file of offsets lists."""
-    from konvene.cli.groups.reset_plan import BadInput, read_csv
+    from konvene.client.admin.reset_plan import BadInput, read_csv
 
     try:
         rows = read_csv(path.read_bytes().decode("utf-8-sig"), (group,))

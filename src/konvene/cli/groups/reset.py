@@ -1,7 +1,7 @@
 """`konvene groups reset-offsets`: plan new committed offsets of groups, and commit them with `--execute`.
 
-`konvene.cli.groups.reset_plan` has the rules; this module requests the facts, shows the plans and commits
-them. Each group is planned on its own: an error of one group does not affect the others.
+`konvene.client.admin.reset_offsets` plans and commits; this module parses options and shows the plans. Each
+group is planned on its own: an error of one group does not affect the others.
 
 For a streams group the input topics are reset (`topic_scope`); its internal topics stay unless they are
 deleted as well, which makes the application start from scratch. For a share group the start offsets are
@@ -10,15 +10,14 @@ reset."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from konvene.cli.groups.selection import GroupSelection, several_groups
-from konvene.cli.groups.share import share_group
-from konvene.cli.groups.topic_scope import Scope, delete_topics, internal_topics, scope_options, streams_group
+from konvene.cli.groups.topic_scope import Scope, delete_topics, internal_topics, scope_options
 from konvene.cli.options import (
     Connect,
     Failure,
@@ -31,15 +30,14 @@ from konvene.cli.options import (
 from konvene.cli.output import Table, note, print_json, print_tables
 
 if TYPE_CHECKING:
-    from konvene.cli.groups.overview import AnyGroup
-    from konvene.cli.groups.reset_plan import Facts, Goal, Topics
     from konvene.client.admin.admin import Admin
-    from konvene.client.admin.groups import GroupDescription
+    from konvene.client.admin.any_group import AnyGroup
+    from konvene.client.admin.reset_plan import Goal
     from konvene.client.admin.streams_groups import StreamsGroupDescription
+    from konvene.client.errors import KafkaError
     from konvene.client.net.cluster import TopicPartition
 
 NOT_EXECUTED = "WARN: No action will be performed as the --execute option is missing."
-LATEST_TIME = 2**63 - 1
 DRY_RUN_HINT = "  Use --dry-run to show the plan without this warning."
 
 
@@ -147,10 +145,11 @@ class TopicsToDelete(NamedTuple):
     named: tuple[str, ...]
     all: bool
 
-    def of(self, group: StreamsGroupDescription) -> tuple[str, ...]:
-        """Return the internal topics of the group that are to be deleted. Raises `Failure` for a named one
-        that is not internal."""
-        if not (self.named or self.all):
+    def of(self, found: AnyGroup | None) -> tuple[str, ...]:
+        """Return the internal topics of a streams group that are to be deleted. Raises `Failure` for a named
+        one that is not internal."""
+        group = _streams(found)
+        if group is None or not (self.named or self.all):
             return ()
         known = internal_topics(group)
         for topic in sorted(set(self.named) - set(known)):
@@ -162,7 +161,7 @@ class TopicsToDelete(NamedTuple):
 
 
 def _targets(groups: GroupSelection, goals: Mapping[str, Any], scope: Scope) -> Targets:
-    from konvene.cli.groups import reset_plan as offsets
+    from konvene.client.admin import reset_plan as offsets
 
     given = {
         name.replace("_", "-"): value
@@ -224,26 +223,25 @@ async def _plan_reset(
     admin: Admin, group: str, targets: Targets, scope: Scope, topics_to_delete: TopicsToDelete, *, share: bool
 ) -> Reset:
     """Plan the reset of one group. With `share` a group that does not exist yet becomes a share group."""
-    from konvene.cli.groups.reset_plan import BadInput, plan
+    from konvene.client.admin.reset_offsets import CannotReset, plan_offsets
+    from konvene.client.admin.reset_plan import BadInput
     from konvene.client.errors import KafkaError
 
     try:
         found = await _describe_inactive(admin, group, scope, topics_to_delete)
-        streams = _streams(found)
         share = _is_share(group, found, share)
         goal = targets.goal
         if targets.of_groups is not None:
             if group not in targets.of_groups:
                 raise Failure(f"No reset plan for group {group} found.", "The file names other groups.")
             goal = goal._replace(offsets=targets.of_groups[group])
-        current = await _current(admin, group, goal, scope.topics, share=share)
-        partitions = await _partitions(admin, group, goal, scope.topics, streams, current)
-        planned = plan(goal, partitions, await _facts(admin, goal, partitions, current))
-        nothing = [] if partitions else [f"Group '{group}' has no committed offsets to reset."]
-        topics = topics_to_delete.of(streams) if streams is not None else ()
-        return Reset(group, planned.offsets, planned.warnings + nothing, topics_to_delete=topics, share=share)
+        planned = await plan_offsets(admin, group, found, goal, scope.topics, is_share=share)
+        topics = topics_to_delete.of(found)
+        return Reset(group, planned.offsets, planned.warnings, topics_to_delete=topics, share=share)
     except Failure as failure:
         return Reset(group, {}, [], failure)
+    except CannotReset as error:
+        return Reset(group, {}, [], Failure(str(error), error.hint))
     except BadInput as error:
         return Reset(group, {}, [], Failure(f"group {group}: {error}."))
     except KafkaError as error:
@@ -251,32 +249,23 @@ async def _plan_reset(
 
 
 async def _execute(admin: Admin, reset: Reset) -> Reset:
+    from konvene.client.admin.reset_offsets import commit_offsets
     from konvene.client.errors import ClientError
 
+    errors: Mapping[TopicPartition, KafkaError | None] = {}
     try:
-        if reset.offsets and reset.share:
-            return await _execute_share(admin, reset)
         if reset.offsets:
-            await admin.alter_offsets(reset.group, reset.offsets)
+            errors = await commit_offsets(admin, reset.group, reset.offsets, is_share=reset.share)
     except ClientError as error:
         return reset._replace(offsets={}, failure=failure_of(error), topics_to_delete=())
     deleted, failures = await delete_topics(admin, reset.group, reset.topics_to_delete)
-    for each in failures[:-1]:
-        each.show()
-    return reset._replace(
-        topics_to_delete=tuple(deleted), failure=failures[-1] if failures else reset.failure
-    )
-
-
-async def _execute_share(admin: Admin, reset: Reset) -> Reset:
-    """Alter the start offsets of a share group. An error of one partition does not affect the others."""
-    errors = await admin.alter_share_group_offsets(reset.group, reset.offsets)
-    failures = [failure_of(error) for error in errors.values() if error is not None]
+    failures += (failure_of(error) for error in errors.values() if error is not None)
     for each in failures[:-1]:
         each.show()
     return reset._replace(
         offsets={tp: at for tp, at in reset.offsets.items() if errors.get(tp) is None},
-        failure=failures[-1] if failures else None,
+        topics_to_delete=tuple(deleted),
+        failure=failures[-1] if failures else reset.failure,
     )
 
 
@@ -285,12 +274,13 @@ async def _describe_inactive(
 ) -> AnyGroup | None:
     """Describe a group that may be reset: an Empty one, or None for one that does not exist.
 
-    Raises `Failure` for any other state, as Kafka's tool does."""
-    streams = await streams_group(admin, group)
-    found = streams or await share_group(admin, group) or await _consumer_group(admin, group)
-    state = found.state if found is not None else None
-    if streams is None and (scope.is_streams_scope or topics_to_delete.named or topics_to_delete.all):
-        if state is None:
+    Raises `Failure` or `CannotReset` for any other one."""
+    from konvene.client.admin.any_group import any_group
+    from konvene.client.admin.reset_offsets import check_inactive
+
+    found = await any_group(admin, group)
+    if _streams(found) is None and (scope.is_streams_scope or topics_to_delete.named or topics_to_delete.all):
+        if found is None:
             raise Failure(
                 f"there is no streams group {group}",
                 "`konvene groups list --streams` shows the existing streams groups.",
@@ -299,25 +289,8 @@ async def _describe_inactive(
             f"group {group} is not a streams group: it has no input topics and no internal topics",
             "Use --topic or --all-topics for other groups.",
         )
-    if state not in (None, "Empty", "Dead"):
-        raise Failure(
-            f"Assignments can only be reset if the group '{group}' is inactive, but the current state is "
-            f"{state}.",
-            "Stop its members first: `konvene groups describe --members` shows them.",
-        )
+    check_inactive(group, found)
     return found
-
-
-async def _consumer_group(admin: Admin, group: str) -> GroupDescription | None:
-    """Describe a classic or consumer group; None if it does not exist."""
-    from konvene.client.errors import KafkaError
-
-    try:
-        return await admin.describe_group(group)
-    except KafkaError as error:
-        if error.name != "GROUP_ID_NOT_FOUND":
-            raise
-    return None
 
 
 def _streams(found: AnyGroup | None) -> StreamsGroupDescription | None:
@@ -338,112 +311,11 @@ def _is_share(group: str, found: AnyGroup | None, requested: bool) -> bool:
     return is_share or requested
 
 
-async def _current(
-    admin: Admin, group: str, goal: Goal, scope: Topics | None, *, share: bool
-) -> dict[TopicPartition, int]:
-    """Return the current committed offsets of a group, or the start offsets of a share group.
-
-    Empty if neither the goal nor the scope needs them.
-    """
-    from konvene.cli.groups.reset_plan import RULES
-
-    is_scope = scope is None and goal.kind != "from-file"
-    if not is_scope and "committed" not in RULES[goal.kind].needs:
-        return {}
-    if not share:
-        return {tp: at.offset for tp, at in (await admin.committed_offsets(group)).items()}
-    found = (await admin.list_share_group_offsets({group: None}))[group]
-    return {tp: at.start_offset for tp, at in found.items() if at.start_offset is not None}
-
-
-async def _partitions(
-    admin: Admin, group: str, goal: Goal, scope: Topics | None, streams: StreamsGroupDescription | None,
-    current: Mapping[TopicPartition, int],
-) -> list[TopicPartition]:  # fmt: skip
-    """Return the partitions to reset. Raises `Failure` if one does not exist or has no leader.
-
-    They are those of the file or of `scope`; without either, those in `current`.
-    """
-    from konvene.client.net.cluster import TopicPartition
-
-    if goal.kind == "from-file":
-        selected = list(goal.offsets)
-    elif scope is None:
-        selected = list(current)
-        if streams is not None and streams.topology is not None:
-            selected = [tp for tp in selected if tp.topic in streams.topology.source_topics]
-    else:
-        selected = [TopicPartition(topic, each) for topic, numbers in scope for each in numbers or ()]
-    whole = [topic for topic, numbers in scope or () if numbers is None]
-    topics = {*whole, *(tp.topic for tp in selected)}
-    if streams is not None:
-        _check_topics(streams, topics)
-    found = (await admin.cluster.refresh(topics)).topics if topics else {}
-    for topic in whole:
-        if found[topic].error_code:
-            raise Failure(f"there is no topic {topic}", "`konvene topics list` shows the existing topics.")
-        selected += (TopicPartition(topic, p.partition) for p in found[topic].partitions)
-    leaders = {TopicPartition(t, p.partition): p.leader for t in topics for p in found[t].partitions}
-    missing = sorted(tp for tp in selected if tp not in leaders)
-    if missing:
-        raise Failure(
-            f'group {group}: The partitions "{",".join(map(str, missing))}" do not exist',
-            "`konvene topics describe` shows a topic's partitions.",
-        )
-    leaderless = sorted(tp for tp in selected if leaders[tp] < 0)
-    if leaderless:
-        raise Failure(
-            f'group {group}: The partitions "{",".join(map(str, leaderless))}" have no leader',
-            "Try again when their broker is available.",
-        )
-    return sorted(set(selected))
-
-
-def _check_topics(group: StreamsGroupDescription, topics: Iterable[str]) -> None:
-    """Raise `Failure` for a topic that the topology does not read: its offsets would never be used."""
-    if group.topology is None:
-        return
-    reads = {topic for each in group.topology.subtopologies for topic in each.reads}
-    for topic in sorted(set(topics) - reads):
-        raise Failure(
-            f"topic {topic} is not part of the group '{group.group_id}'",
-            "`konvene groups describe --topology` shows the topics that it reads.",
-        )
-
-
-async def _facts(
-    admin: Admin, goal: Goal, partitions: Iterable[TopicPartition], current: Mapping[TopicPartition, int]
-) -> Facts:
-    """Return the facts (offsets of partitions) that the rule of the goal needs, requested from the cluster.
-
-    `current` are the committed offsets, which are known already.
-    """
-    from konvene.cli.groups.reset_plan import RULES, Facts
-    from konvene.client.consumer.fetch import EARLIEST, LATEST
-
-    needs = RULES[goal.kind].needs
-
-    async def listed(timestamp: int) -> dict[TopicPartition, int]:
-        found = await admin.list_offsets(dict.fromkeys(partitions, timestamp))
-        return {tp: at.offset for tp, at in found.items()}
-
-    facts = Facts(committed=current)
-    if "earliest" in needs:
-        facts = facts._replace(earliest=await listed(EARLIEST))
-    if "latest" in needs:
-        facts = facts._replace(latest=await listed(LATEST))
-    if "at_time" in needs:
-        # Brokers reserve negative timestamps for EARLIEST, LATEST and others.
-        late = await listed(min(max(0, goal.number), LATEST_TIME))
-        facts = facts._replace(at_time={tp: at if at >= 0 else None for tp, at in late.items()})
-    return facts
-
-
 # output ---------------------------------------------------------------------------------------
 
 
 def _show(resets: list[Reset], *, with_group: bool, execute: bool, export: bool, as_json: bool) -> None:
-    from konvene.cli.groups.reset_plan import write_csv
+    from konvene.client.admin.reset_plan import write_csv
 
     for each in resets:
         for warning in each.warnings:

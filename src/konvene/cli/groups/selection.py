@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from konvene.client.admin.groups import GroupListing
 
 F = TypeVar("F", bound=Callable[..., object])
-T = TypeVar("T")
 
 
 class GroupSelection(NamedTuple):
@@ -116,18 +115,3 @@ def one_group(command: F) -> F:
         return command(*args, group=names.pop(), **kwargs)
 
     return wrapped  # type: ignore[return-value]
-
-
-async def described_or_none(description: Awaitable[T]) -> T | None:
-    """Await and return a description; None if there is no such group, or if the cluster does not support
-    groups of the type."""
-    from konvene.client.errors import KafkaError, UnsupportedVersion
-
-    try:
-        return await description
-    except UnsupportedVersion:
-        return None
-    except KafkaError as error:
-        if error.name in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION"):
-            return None
-        raise

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.cli.groups.overview import coordinator_cell, group_document
-from konvene.cli.groups.selection import described_or_none
 from konvene.cli.output import Table
+from konvene.client.admin.any_group import share_group
 from konvene.client.admin.group_state import GroupState
 from konvene.client.admin.pending_partitions import format_partitions
 from konvene.client.net.cluster import TopicPartition
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         SharePartitionOffset,
     )
 
-__all__ = ["DescribedShare", "describe", "document", "share_group", "tables"]
+__all__ = ["DescribedShare", "describe", "document", "tables"]
 
 NOT_REPORTED = "This broker does not report in-flight records; konvene brokers do."
 
@@ -34,11 +34,6 @@ NOT_REPORTED = "This broker does not report in-flight records; konvene brokers d
 class DescribedShare(NamedTuple):
     group: ShareGroupDescription
     offsets: Mapping[TopicPartition, SharePartitionOffset]
-
-
-async def share_group(admin: Admin, name: str) -> ShareGroupDescription | None:
-    """Return the description of the share group of that name; None if there is none."""
-    return await described_or_none(admin.describe_share_group(name))
 
 
 async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | None:

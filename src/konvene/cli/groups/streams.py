@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.cli.groups.overview import coordinator_cell, group_document
 from konvene.cli.groups.placement import describe_placement, placement_document
-from konvene.cli.groups.selection import described_or_none
 from konvene.cli.groups.topology import document as topology_document
 from konvene.cli.groups.topology import tree_lines
 from konvene.cli.output import Table
+from konvene.client.admin.any_group import described_or_none
 from konvene.client.admin.group_state import GroupState
 from konvene.client.admin.pending_tasks import (
     Progress,

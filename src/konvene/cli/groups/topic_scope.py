@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from konvene.cli.groups.selection import described_or_none
 from konvene.cli.options import Failure, failure_of
 from konvene.cli.output import note
 
 if TYPE_CHECKING:
-    from konvene.cli.groups.reset_plan import Topics
     from konvene.client.admin.admin import Admin
+    from konvene.client.admin.reset_plan import Topics
     from konvene.client.admin.streams_groups import StreamsGroupDescription
 
 F = TypeVar("F", bound=Callable[..., object])
 
-__all__ = ["Scope", "delete_topics", "internal_topics", "scope_options", "split_list", "streams_group"]
+__all__ = ["Scope", "delete_topics", "internal_topics", "scope_options", "split_list"]
 
 
 class Scope(NamedTuple):
@@ -100,17 +99,12 @@ def split_list(text: str) -> list[str]:
 
 
 def _topics(selected: Sequence[str]) -> Topics | None:
-    from konvene.cli.groups.reset_plan import BadInput, read_topics
+    from konvene.client.admin.reset_plan import BadInput, read_topics
 
     try:
         return read_topics(selected) or None
     except BadInput as error:
         raise click.UsageError(f"{error}.") from None
-
-
-async def streams_group(admin: Admin, name: str) -> StreamsGroupDescription | None:
-    """Return the description of the streams group of that name; None if there is none."""
-    return await described_or_none(admin.describe_streams_group(name))
 
 
 # internal topics ------------------------------------------------------------------------------

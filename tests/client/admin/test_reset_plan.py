@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konvene.cli.groups.reset_plan import (
+from konvene.client.admin.reset_plan import (
     RULES,
     BadInput,
     Facts,

@@ -1,4 +1,4 @@
-"""Plans of `konvene groups reset-offsets`: pure functions from goals and facts to new offsets.
+"""Plans of resets of committed offsets: pure functions from goals and facts to new offsets.
 
 A goal is a reset scenario of Kafka's tool (`--to-earliest`, `--shift-by 5`, …). `RULES` has a row for each
 one: the facts that it needs of a partition, and the offset that it aims at. `plan` computes the offset of
