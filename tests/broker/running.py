@@ -9,6 +9,7 @@ from pathlib import Path
 
 from konvene.broker.app import open_directory
 from konvene.broker.broker import Broker
+from konvene.broker.net.listener import Listener
 from konvene.configs import BrokerConfig
 
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
@@ -17,6 +18,15 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions"
 @asynccontextmanager
 async def running(path: Path, settings: dict[str, str] | None = None) -> AsyncIterator[Broker]:
     """Start a broker, yield it, and shut it down cleanly at the end."""
+    async with listening(path, settings) as (broker, _):
+        yield broker
+
+
+@asynccontextmanager
+async def listening(
+    path: Path, settings: dict[str, str] | None = None
+) -> AsyncIterator[tuple[Broker, Listener]]:
+    """Start a broker; yield it and its listener."""
     config, _ = BrokerConfig.load(overrides=list((QUICK | (settings or {})).items()))
     broker = Broker(config, open_directory(path, config["node.id"]), asyncio.get_running_loop())
     server = broker.listener()
@@ -24,7 +34,7 @@ async def running(path: Path, settings: dict[str, str] | None = None) -> AsyncIt
     await server.listen("127.0.0.1", 0)
     broker.catalogue.advertised = ("127.0.0.1", server.port)
     try:
-        yield broker
+        yield broker, server
     finally:
         await server.close()
         await broker.stop()

@@ -1,7 +1,8 @@
 """`konvene serve`: start a broker from its options, and stop it in order.
 
-One line on stdout has the address, the data directory and the result of log recovery. SIGTERM and SIGINT stop
-the broker after the requests that are running.
+One line on stdout has the address, the data directory and the result of log recovery. With `--log-format
+json` it is JSON, as is every line on stderr. SIGTERM and SIGINT stop the broker after the requests that are
+running.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene import __version__
+from konvene.broker import log_output
+from konvene.broker.advertised_address import (
+    WILDCARDS,
+    NoReachableAddress,
+    parse_advertised,
+    reachable_host,
+    shown,
+)
 from konvene.broker.groups.assignors import SETTING as ASSIGNORS
 from konvene.broker.groups.assignors import TASK_SETTING as TASK_ASSIGNORS
 from konvene.broker.groups.assignors import load_assignors, load_task_assignors
@@ -34,7 +43,10 @@ from konvene.runtime.environment import SYSTEM
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
+    from konvene.broker.health import Health
     from konvene.broker.metrics.server import MetricsServer
+
+log = logging.getLogger("konvene")
 
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 9092
@@ -59,6 +71,10 @@ class ServeOptions(NamedTuple):
     """Server-side assignors in addition to those of the settings. Modules may be in the working directory."""
     metrics_port: int | None = None
     """Port of the metrics server; 0 for any free port, None for the port in the settings."""
+    advertise: str | None = None
+    """Address that clients connect to, as HOST or HOST:PORT; None for the one in the settings."""
+    log_format: str = log_output.TEXT
+    """Format of the process's output, of `log_output.FORMATS`."""
 
 
 class Address(NamedTuple):
@@ -74,6 +90,10 @@ class CannotStart(Exception):
     """The broker cannot start; the message is for its administrator."""
 
 
+class WrongUsage(CannotStart):
+    """An option or an environment variable is invalid; the exit status is 2."""
+
+
 class _Startup(NamedTuple):
     """Validated settings, address and data directory of a broker, computed before its event loop runs."""
 
@@ -85,36 +105,45 @@ class _Startup(NamedTuple):
     began_s: float
     """Time at which the process began to start the broker, by `time.perf_counter`."""
     progress: Progress | None
+    log_format: str
 
 
 def serve(options: ServeOptions, progress: Progress | None = None) -> int:
     """Run a broker until a signal stops it.
 
-    Return the exit status: 0, or 1 after an error, whose message is written to stderr."""
+    Return the exit status: 0, 1 after an error, 2 after wrong usage; the error is written to stderr."""
     began_s = time.perf_counter()
-    logging.basicConfig(
-        level=os.environ.get("KONVENE_LOG", "INFO").upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    if options.log_format == log_output.JSON:
+        progress = None
     try:
+        _configure_log(options.log_format)
         overrides = list(options.overrides)
         settings, notices = _configuration(options.config, overrides)
         overrides += _assignor_settings(settings, options.assignors)
         if options.metrics_port is not None:
             overrides.append(("konvene.metrics.port", str(options.metrics_port)))
-        address = _address(settings, options.host, options.port)
+        address = _address(settings, options.host, options.port, options.advertise)
         for notice in notices:
-            logging.getLogger("konvene").warning("%s", notice)
+            log.warning("%s", notice)
         with _data_directory(settings, options) as path:
             overrides += _resolved_settings(settings, address, path, options)
             settings, _ = _configuration(options.config, overrides)
             _check_metrics(settings)
-            _run(_Startup(settings, address, path, options.ephemeral, began_s, progress))
+            _run(_Startup(settings, address, path, options.ephemeral, began_s, progress, options.log_format))
     except (CannotStart, ConfigError, LogError) as error:
-        sys.stderr.write(f"konvene: {error}\n")
-        return 1
+        if options.log_format == log_output.JSON:
+            log.critical("%s", error)
+        else:
+            sys.stderr.write(f"konvene: {error}\n")
+        return 2 if isinstance(error, WrongUsage) else 1
     return 0
+
+
+def _configure_log(log_format: str) -> None:
+    try:
+        log_output.configure(log_format, os.environ.get("KONVENE_LOG", ""))
+    except ValueError as error:
+        raise WrongUsage(f"KONVENE_LOG: {error}") from None
 
 
 def _configuration(
@@ -144,18 +173,20 @@ def _assignor_settings(config: BrokerConfig, additional: Sequence[str]) -> list[
 
 
 def _check_metrics(config: BrokerConfig) -> None:
-    """Raise `CannotStart` if metrics are enabled and their library is not installed."""
+    """Log a warning if metrics are enabled and their library is not installed: only health is served then."""
     if config["konvene.metrics.port"] >= 0:
         from konvene.broker.metrics import exposition
 
         if not exposition.is_installed():
-            raise CannotStart(exposition.MISSING)
+            log.warning(
+                "%s; the metrics port answers /health/live and /health/ready only", exposition.MISSING
+            )
 
 
 def _resolved_settings(
     config: BrokerConfig, address: Address, path: Path, options: ServeOptions
 ) -> list[tuple[str, str]]:
-    """Return the actual values of `log.dirs` and, unless a setting names it, `listeners`.
+    """Return the actual values of `log.dirs` and of the listeners that no setting names.
 
     DescribeConfigs shows them to clients."""
     resolved = [("log.dirs", str(path))]
@@ -163,6 +194,9 @@ def _resolved_settings(
     if by_option or "listeners" not in config.static:
         host = f"[{address.host}]" if ":" in address.host else address.host
         resolved.append(("listeners", f"PLAINTEXT://{host}:{address.port}"))
+    if options.advertise is not None:
+        advertised = shown(address.advertised_host, address.advertised_port)
+        resolved.append(("advertised.listeners", f"PLAINTEXT://{advertised}"))
     return resolved
 
 
@@ -179,19 +213,35 @@ def _reject_security_settings(config: BrokerConfig) -> None:
                 raise CannotStart(f"listener.security.protocol.map={entry}: only PLAINTEXT is supported")
 
 
-def _address(config: BrokerConfig, host: str | None, port: int | None) -> Address:
-    """Return the address: from `host` and `port` if set, else from `listeners`, else localhost:9092."""
+def _address(
+    config: BrokerConfig, host: str | None, port: int | None, advertise: str | None = None
+) -> Address:
+    """Return the address: from `host` and `port` if set, else from `listeners`, else localhost:9092.
+
+    Clients connect to `advertise` if set, else to `advertised.listeners`, else to the same address or, if
+    that means all addresses, to one that other machines reach (`advertised_address`)."""
     listen = (DEFAULT_HOST, DEFAULT_PORT)
     if "listeners" in config.static:
         listen = _plaintext(config["listeners"], "listeners")
     listen = (host if host is not None else listen[0], port if port is not None else listen[1])
     advertised = listen
-    if config["advertised.listeners"]:
+    if advertise is not None:
+        try:
+            advertised = parse_advertised(advertise, listen[1])
+        except ValueError as error:
+            raise WrongUsage(f"--advertise {error}") from None
+    elif config["advertised.listeners"]:
         advertised = _plaintext(config["advertised.listeners"], "advertised.listeners")
-    elif listen[0] in ("", "0.0.0.0", "::"):
-        import socket
-
-        advertised = (socket.gethostname(), listen[1])
+        if advertised[0] in WILDCARDS:
+            raise CannotStart(
+                f"advertised.listeners={','.join(config['advertised.listeners'])}: no client can connect to"
+                " this address; name a host or an address"
+            )
+    elif listen[0] in WILDCARDS:
+        try:
+            advertised = (reachable_host(listen[0]), listen[1])
+        except NoReachableAddress as error:
+            raise CannotStart(str(error)) from None
     return Address(*listen, *advertised)
 
 
@@ -260,6 +310,7 @@ def _raise_file_limit() -> None:
 
 async def _main(startup: _Startup) -> None:
     from konvene.broker.broker import Broker
+    from konvene.broker.health import Health
 
     loop, address = asyncio.get_running_loop(), startup.address
     directory = open_directory(startup.path, startup.config["node.id"])
@@ -268,6 +319,7 @@ async def _main(startup: _Startup) -> None:
         directory.on_loaded = lambda partition: report_opened(str(partition))
     broker = Broker(startup.config, directory, loop)
     listener = broker.listener()
+    health = Health(broker, listener)
     metrics: MetricsServer | None = None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -286,28 +338,46 @@ async def _main(startup: _Startup) -> None:
                 f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
                 " (another broker may be running; choose another port with --port)"
             ) from None
-        metrics = await _start_metrics(broker)
+        metrics = await _start_metrics(broker, health)
         _advertise(broker, address, listener.port)
         sys.stdout.write(_startup_line(startup, broker, listener.port, metrics))
         sys.stdout.flush()
         await stop.wait()
         enabling_gc.cancel()
     finally:
-        if metrics is not None:
-            await metrics.close()
+        health.stopping = True
         await listener.close()
         await broker.stop()
+        if metrics is not None:
+            await metrics.close()
 
 
 def _startup_line(startup: _Startup, broker: Broker, port: int, metrics: MetricsServer | None) -> str:
+    """Return the line for standard output. It names the advertised address if it is another one."""
     elapsed_s = time.perf_counter() - startup.began_s
     ephemeral = " (ephemeral: deleted when the broker stops)" if startup.ephemeral else ""
-    advertised_host, _ = broker.catalogue.advertised
+    listening, advertised = shown(startup.address.host, port), shown(*broker.catalogue.advertised)
+    advertising = "" if listening == advertised else f", advertised as {advertised}"
+    recovery = _recovery_summary(broker.directory)
     metrics_address = "" if metrics is None else f", metrics at {metrics.url}"
-    return (
-        f"konvene {__version__} listens on {advertised_host}:{port}, data in {startup.path}{ephemeral}:"
-        f" {_recovery_summary(broker.directory)}, {elapsed_s:.2f} s{metrics_address}\n"
+    line = (
+        f"konvene {__version__} listens on {listening}{advertising}, data in {startup.path}{ephemeral}:"
+        f" {recovery}, {elapsed_s:.2f} s{metrics_address}"
     )
+    if startup.log_format != log_output.JSON:
+        return line + "\n"
+    fields = {
+        "event": "started",
+        "version": __version__,
+        "listener": listening,
+        "advertised": advertised,
+        "data_dir": str(startup.path),
+        "ephemeral": startup.ephemeral,
+        "recovery": recovery,
+        "startup_s": round(elapsed_s, 3),
+        "metrics_url": None if metrics is None else metrics.url,
+    }
+    return log_output.json_line(line, fields, SYSTEM.wall_clock_ms() / 1000)
 
 
 def _advertise(broker: Broker, address: Address, port: int) -> None:
@@ -315,15 +385,15 @@ def _advertise(broker: Broker, address: Address, port: int) -> None:
     broker.catalogue.advertised = (address.advertised_host or "localhost", address.advertised_port or port)
 
 
-async def _start_metrics(broker: Broker) -> MetricsServer | None:
-    """Start the metrics server if metrics are enabled."""
+async def _start_metrics(broker: Broker, health: Health) -> MetricsServer | None:
+    """Start the server of metrics and health if metrics are enabled."""
     if broker.meter is None:
         return None
     from konvene.broker.metrics.server import MetricsServer
 
     config = broker.settings.config
     host, port = config["konvene.metrics.host"], config["konvene.metrics.port"]
-    metrics = MetricsServer(broker, broker.meter)
+    metrics = MetricsServer(broker, broker.meter, health)
     try:
         await metrics.listen(host, port)
     except OSError as error:

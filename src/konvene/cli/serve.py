@@ -43,11 +43,27 @@ from konvene.cli.output import Progress
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Port for Prometheus metrics; 0 chooses a free port [default: none].",
+    help="Port for Prometheus metrics and health checks; 0 chooses a free port [default: none].",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST[:PORT]",
+    help="Address that clients connect to, as advertised.listeners [default: the one to listen on, or with"
+    " --host 0.0.0.0 this machine's host name or address].",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="KONVENE_LOG_FORMAT",
+    show_envvar=True,
+    help="Format of the output: text, or a JSON object on each line.",
 )
 def serve(
     host: str | None, port: int | None, data_dir: Path | None, ephemeral: bool, config: Path | None,
-    overrides: tuple[str, ...], assignors: tuple[str, ...], metrics_port: int | None,
+    overrides: tuple[str, ...], assignors: tuple[str, ...], metrics_port: int | None, advertise: str | None,
+    log_format: str,
 ) -> None:  # fmt: skip
     """Run a broker.
 
@@ -55,6 +71,9 @@ def serve(
     konvene serve --ephemeral
     konvene serve --data-dir ./data --set group.initial.rebalance.delay.ms=0
     konvene serve --assignor my_module:assign
+    konvene serve --host 0.0.0.0 --advertise broker.example.org --log-format json
+
+    KONVENE_LOG sets the level of log lines, and of single loggers: KONVENE_LOG=info,konvene.groups=debug.
     """
     if ephemeral and data_dir is not None:
         raise click.UsageError("--ephemeral and --data-dir cannot be used together.")
@@ -69,7 +88,9 @@ def serve(
         from konvene.broker.app import serve as run_broker
     except ImportError as error:
         fail(f"the broker cannot be loaded: {error}", "The installation is incomplete: reinstall konvene.")
-    options = ServeOptions(host, port, data_dir, ephemeral, config, pairs, assignors, metrics_port)
+    options = ServeOptions(
+        host, port, data_dir, ephemeral, config, pairs, assignors, metrics_port, advertise, log_format
+    )
     raise click.exceptions.Exit(run_broker(options, _progress))
 
 

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.broker.running import running
+from tests.broker.running import listening
 
 from konvene.broker.broker import Broker
+from konvene.broker.health import Health
 from konvene.broker.metrics.server import MetricsServer
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -22,9 +23,9 @@ ON = {"konvene.metrics.port": "0"}
 @asynccontextmanager
 async def measured(path: Path, settings: dict[str, str] | None = None) -> AsyncIterator[tuple[Broker, int]]:
     """Start a broker with metrics; yield it and its metrics port."""
-    async with running(path, ON | (settings or {})) as broker:
+    async with listening(path, ON | (settings or {})) as (broker, listener):
         assert broker.meter is not None
-        server = MetricsServer(broker, broker.meter)
+        server = MetricsServer(broker, broker.meter, Health(broker, listener))
         await server.listen("127.0.0.1", 0)
         try:
             yield broker, server.port

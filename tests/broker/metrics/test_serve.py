@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
-from konvene.broker.app import ServeOptions, serve
 from konvene.broker.metrics.server import MetricsServer
 
 SERVE = [sys.executable, "-m", "konvene", "serve", "--port", "0", "--ephemeral"]
@@ -47,16 +47,36 @@ def test_metrics_port_in_use_is_an_error() -> None:
     assert "choose another port with --metrics-port" in done.stderr
 
 
-def test_missing_library_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One sentence, with what to install; nothing has started."""
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    assert serve(ServeOptions(port=0, data_dir=tmp_path, metrics_port=0)) == 1
-    error = capsys.readouterr().err
-    needed = "metrics need prometheus-client, which is not installed here"
-    assert error == f"konvene: {needed} (pip install 'konvene[metrics]')\n"
-    assert list(tmp_path.iterdir()) == []
+WITHOUT_LIBRARY = """
+import sys
+sys.modules["prometheus_client"] = None
+from konvene.cli import main
+main()
+"""
+
+
+def test_health_needs_no_library() -> None:
+    """Without prometheus-client the broker starts with a warning, and `/metrics` names what to install."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_LIBRARY, *SERVE[3:], "--metrics-port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as broker:  # fmt: skip
+        try:
+            assert broker.stdout is not None
+            found = re.search(r" s, metrics at (http://localhost:\d+)/metrics$", broker.stdout.readline())
+            assert found is not None
+            with urllib.request.urlopen(f"{found[1]}/health/ready", timeout=10) as response:
+                assert json.load(response) == {"status": "ready"}
+            with pytest.raises(urllib.error.HTTPError) as raised:
+                urllib.request.urlopen(f"{found[1]}/metrics", timeout=10)
+            needed = "metrics need prometheus-client, which is not installed here"
+            assert raised.value.status == 501
+            assert raised.value.read().decode() == f"{needed} (pip install prometheus-client)\n"
+        finally:
+            broker.send_signal(signal.SIGTERM)
+            _, errors = broker.communicate(timeout=60)
+        assert broker.returncode == 0
+        assert f"WARNING konvene: {needed} " in errors
 
 
 @pytest.mark.parametrize(
@@ -65,6 +85,6 @@ def test_missing_library_is_named(
 )
 def test_metrics_url_brackets_ipv6_hosts(host: str, expected: str) -> None:
     """IPv6 stands in brackets."""
-    server = MetricsServer(None, None)  # type: ignore[arg-type]
+    server = MetricsServer(None, None, None)  # type: ignore[arg-type]
     server._host, server.port = host, 9404
     assert server.url == f"http://{expected}:9404/metrics"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from tests.broker.metrics.scraping import ON, get, measured, samples, scrape, send, value
-from tests.broker.running import running
+from tests.broker.running import listening
 
+from konvene.broker.health import Health
 from konvene.broker.metrics.server import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MetricsServer
 
 
@@ -101,6 +102,8 @@ REFUSED = [
     (b"GET /metrics/ HTTP/1.1\r\n\r\n", "404 Not Found"),
     (b"POST / HTTP/1.1\r\n\r\n", "404 Not Found"),
     (b"GET http://x/metrics HTTP/1.1\r\n\r\n", "404 Not Found"),
+    (b"GET /health HTTP/1.1\r\n\r\n", "404 Not Found"),
+    (b"POST /health/live HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
     (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405 Method Not Allowed"),
     (b"get /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
     (b"GET /metrics\r\n\r\n", "400 Bad Request"),
@@ -123,7 +126,8 @@ def test_invalid_request_has_an_error_status(tmp_path: Path, request_: bytes, st
     async def ask(port: int) -> None:
         answer = await send(port, request_)
         assert answer.startswith(f"HTTP/1.1 {status}\r\n".encode())
-        assert answer.endswith(f"{status[4:]}. Metrics are at /metrics.\n".encode())
+        where = "Metrics are at /metrics, health at /health/live and /health/ready."
+        assert answer.endswith(f"{status[4:]}. {where}\n".encode())
         assert b"Connection: close\r\n" in answer
 
     served(tmp_path, ask)
@@ -143,9 +147,9 @@ def test_incomplete_request_times_out(tmp_path: Path) -> None:
     """Whether the client sends nothing or a part of a request."""
 
     async def main() -> None:
-        async with running(tmp_path, ON) as broker:
+        async with listening(tmp_path, ON) as (broker, listener):
             assert broker.meter is not None
-            server = MetricsServer(broker, broker.meter, timeout_s=0.05)
+            server = MetricsServer(broker, broker.meter, Health(broker, listener), timeout_s=0.05)
             await server.listen("127.0.0.1", 0)
             try:
                 assert await send(server.port, b"") == b""

@@ -61,8 +61,7 @@ class Audit:
         if self._node.meter is not None:
             self._node.meter.rebalance(group_id, row)
         self._write(group_id, row)
-        if log.isEnabledFor(logging.INFO):
-            log.info("%s", _line(group_id, row))
+        _log(group_id, row)
 
     def _write(self, group_id: str, row: RebalanceValue) -> None:
         partition = self._node.partitions.get(AUDIT_TOPIC, 0)
@@ -115,7 +114,7 @@ class Audit:
             return
         group_id, row = rebalance
         self._write(group_id, row)
-        log.info("%s", _line(group_id, row))
+        _log(group_id, row)
 
     def loaded(self) -> None:
         """Release the histories and offsets from which rows are derived, once all coordinators are loaded."""
@@ -145,27 +144,33 @@ class Audit:
         return self._explained
 
 
-def _line(group_id: str, row: RebalanceValue) -> str:
-    """Return a rebalance as one line of JSON."""
-    return json.dumps(
-        {
-            "event": "rebalance",
-            "group": group_id,
-            "type": row.group_type,
-            epoch_noun(row): row.epoch,
-            "state": row.state,
-            "duration_ms": row.ended_ms - row.started_ms if row.started_ms >= 0 else None,
-            "members": len(row.members) + row.members_left_out,
-            "inferred": row.inferred,
-            "causes": [
-                {
-                    "kind": c.kind,
-                    "member": c.member_id,
-                    "client": c.client_id,
-                    "reason": c.reason,
-                    "topic": c.topic,
-                }
-                for c in row.causes
-            ],
-        }
-    )
+def _log(group_id: str, row: RebalanceValue) -> None:
+    """Log a rebalance: as one line of JSON in a text log, as fields in a JSON log."""
+    if log.isEnabledFor(logging.INFO):
+        fields = _fields(group_id, row)
+        causes = ", ".join(dict.fromkeys(cause.kind for cause in row.causes)) or "unknown"
+        sentence = f"group {group_id} {epoch_noun(row)} {row.epoch}: {causes}"
+        log.info("%s", json.dumps(fields), extra={"fields": fields, "sentence": sentence})
+
+
+def _fields(group_id: str, row: RebalanceValue) -> dict[str, object]:
+    return {
+        "event": "rebalance",
+        "group": group_id,
+        "type": row.group_type,
+        epoch_noun(row): row.epoch,
+        "state": row.state,
+        "duration_ms": row.ended_ms - row.started_ms if row.started_ms >= 0 else None,
+        "members": len(row.members) + row.members_left_out,
+        "inferred": row.inferred,
+        "causes": [
+            {
+                "kind": c.kind,
+                "member": c.member_id,
+                "client": c.client_id,
+                "reason": c.reason,
+                "topic": c.topic,
+            }
+            for c in row.causes
+        ],
+    }

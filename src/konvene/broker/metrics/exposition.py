@@ -16,7 +16,7 @@ from konvene.broker.metrics.tables.broker import Metric, Snapshot
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
-MISSING = "metrics need prometheus-client, which is not installed here (pip install 'konvene[metrics]')"
+MISSING = "metrics need prometheus-client, which is not installed here (pip install prometheus-client)"
 
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 

@@ -1,9 +1,17 @@
-"""An HTTP server for Prometheus: answers one GET or HEAD of `/metrics` per connection."""
+"""An HTTP server for Prometheus and for health checks: answers one GET or HEAD request per connection.
+
+    /metrics       the metrics, by prometheus-client; 501 if that is not installed
+    /health/live   200: the process answers
+    /health/ready  200, or 503 while the broker is not ready, with the reasons
+
+Health is answered as JSON: `{"status": "not ready", "reasons": ["the broker is stopping"]}`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -14,13 +22,17 @@ from konvene.broker.metrics.tables.broker import Snapshot
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
+    from konvene.broker.health import Health
     from konvene.broker.metrics.meter import Meter
 
 log = logging.getLogger("konvene.metrics")
 
 PATH = "/metrics"
+LIVE = "/health/live"
+READY = "/health/ready"
 LOOPBACK = "localhost"
 PLAIN = "text/plain; charset=utf-8"
+JSON = "application/json"
 END = b"\r\n\r\n"
 
 MAX_CONNECTIONS = 16
@@ -32,11 +44,14 @@ HttpResponse = tuple[HTTPStatus, str, bytes]
 
 
 class MetricsServer:
-    """The HTTP server of a broker's metrics. A connection is closed after `timeout_s` at the latest."""
+    """The HTTP server of a broker's metrics and health.
 
-    def __init__(self, broker: Broker, meter: Meter, timeout_s: float = TIMEOUT_S) -> None:
+    A connection is closed after `timeout_s` at the latest."""
+
+    def __init__(self, broker: Broker, meter: Meter, health: Health, timeout_s: float = TIMEOUT_S) -> None:
         self._broker = broker
         self._meter = meter
+        self._health = health
         self._timeout_s = timeout_s
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -112,15 +127,22 @@ class MetricsServer:
         if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
             return _encoded(_error(HTTPStatus.BAD_REQUEST))
         method, target, _ = parts
-        if target.partition("?")[0] != PATH:
+        path = target.partition("?")[0]
+        if path not in (PATH, LIVE, READY):
             response = _error(HTTPStatus.NOT_FOUND)
         elif method not in ("GET", "HEAD"):
             response = _error(HTTPStatus.METHOD_NOT_ALLOWED)
-        else:
+        elif path == PATH:
             response = await self._page(_accepts(fields))
+        else:
+            response = _health_response(self._health.reasons() if path == READY else None)
         return _encoded(response, body=method != "HEAD")
 
     async def _page(self, accept: str) -> HttpResponse:
+        if not exposition.is_installed():
+            return HTTPStatus.NOT_IMPLEMENTED, PLAIN, f"{exposition.MISSING}\n".encode()
+        if self._health.stopping:
+            return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"The broker is stopping.\n"
         try:
             if self._collecting is None or self._collecting.done():
                 self._collecting = asyncio.get_running_loop().create_task(self._collect())
@@ -145,8 +167,17 @@ def _accepts(fields: list[str]) -> str:
     return ""
 
 
+def _health_response(reasons: list[str] | None) -> HttpResponse:
+    """Return the answer of `/health/ready` with the reasons why it is not, or of `/health/live` for None."""
+    document: dict[str, object] = {"status": "live" if reasons is None else "ready"}
+    if reasons:
+        document = {"status": "not ready", "reasons": reasons}
+    status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+    return status, JSON, json.dumps(document).encode() + b"\n"
+
+
 def _error(status: HTTPStatus) -> HttpResponse:
-    return status, PLAIN, f"{status.phrase}. Metrics are at {PATH}.\n".encode()
+    return status, PLAIN, f"{status.phrase}. Metrics are at {PATH}, health at {LIVE} and {READY}.\n".encode()
 
 
 def _encoded(response: HttpResponse, *, body: bool = True) -> bytes:

@@ -38,6 +38,10 @@ class Listener:
     def __repr__(self) -> str:
         return f"<server on port {self.port}: {len(self._network.connections)} connections>"
 
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._servers) and all(server.is_serving() for server in self._servers)
+
     async def listen(self, host: str, port: int) -> None:
         """Begin to accept connections, and start the log cleaner and the periodic work.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -30,6 +31,8 @@ __all__ = [
     "WorkerProcess",
     "can_start_processes",
 ]
+
+log = logging.getLogger("konvene.cleaner")
 
 MODULE = "konvene.log.cleaner.worker"
 MAX_LINE_BYTES = 1 << 26
@@ -148,8 +151,12 @@ class WorkerProcess:
         process = self._process
         assert process is not None
         assert process.stdout is not None
+        assert process.stderr is not None
         line = await process.stdout.readline()
         if not line.endswith(b"\n"):
+            traceback = (await process.stderr.read()).decode(errors="replace").strip()
+            if traceback:
+                log.error("cleaner process %d: %s", process.pid, traceback)
             raise WorkerLost(f"cleaner process {process.pid} ended")
         return decode_result(line)
 
@@ -160,7 +167,8 @@ class WorkerProcess:
         starting = self._loop.create_task(
             asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", MODULE, str(os.getpid()),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=MAX_LINE_BYTES,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE, limit=MAX_LINE_BYTES,
             )
         )  # fmt: skip
         try:
