@@ -452,3 +452,28 @@ def test_another_thread_may_sync_while_this_one_appends_and_rolls(tmp_path):
     assert (again.end_offset, found.cut_bytes) == (2000, 0)
     assert again.epochs.starts == [(0, 0), (1, 500), (2, 1000), (3, 1500)]
     assert all(segment.load_indexes() for segment in again.segments[:-1])
+
+
+def test_timestamp_at_an_offset_is_that_of_its_batch():
+    """The first timestamp of the batch; none at the end; from the log's start if records were deleted."""
+    log = opened(segment_bytes=300)
+    for i in range(10):
+        pairs = [(b"k", b"v" * 50), (b"k", b"w")]
+        log.append_as_leader(bytearray(build_simple(pairs, NOW + i)), 0, NOW)
+    assert len(log.segments) > 2
+    assert [log.timestamp_at(offset) for offset in range(20)] == [NOW + i // 2 for i in range(20)]
+    assert log.timestamp_at(20) is None
+    log.delete_records_before(7)
+    assert log.timestamp_at(0) == NOW + 3
+
+
+def test_timestamp_at_an_offset_is_the_append_time_if_the_topic_has_that():
+    log = opened(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    log.append_as_leader(bytearray(build_simple([(b"a", b"1")], NOW - 5000)), 0, NOW)
+    assert log.timestamp_at(0) == NOW
+
+
+def test_batch_without_timestamps_has_no_timestamp():
+    log = opened()
+    log.append_as_leader(bytearray(build([Record(0, -1, b"a", b"1")])), 0, NOW)
+    assert log.timestamp_at(0) is None

@@ -297,7 +297,7 @@ def _meter(config: BrokerConfig) -> Meter | None:
         return None
     from konvene.broker.metrics.meter import Meter
 
-    return Meter(config["konvene.metrics.groups"])
+    return Meter(config["konvene.metrics.groups"], config["konvene.metrics.topics"])
 
 
 def _warn(warnings: tuple[str, ...]) -> None:

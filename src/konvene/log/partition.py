@@ -597,6 +597,24 @@ class PartitionLog:
             self.health.fail(f"cannot read {self.directory}", error)
         return None
 
+    def timestamp_at(self, offset: int) -> int | None:
+        """Return the first timestamp of the batch with `offset`, or of the next batch; only headers are read.
+
+        None at the end of the log, and for a batch without timestamps. Raises `LogError`."""
+        first = max(offset, self.start_offset)
+        try:
+            for segment in self._segments_from(first):
+                found = segment.locate(first)
+                if found is not None:
+                    header = segment.header_at(found[0])
+                    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+                    has_base = not is_append_time and header.delete_horizon is None
+                    timestamp = header.base_timestamp if has_base else header.max_timestamp
+                    return timestamp if timestamp != NO_TIMESTAMP else None
+        except OSError as error:
+            self.health.fail(f"cannot read {self.directory}", error)
+        return None
+
     def max_timestamp(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp, or None in an empty log."""
         best: Segment | None = None

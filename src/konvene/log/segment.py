@@ -333,6 +333,10 @@ class Segment:
             position += at
         return None
 
+    def header_at(self, position: int) -> BatchHeader:
+        """Return the header of the batch at `position`, as `locate` returns it."""
+        return read_header(self.file.pread(HEADER_SIZE, position))
+
     def read_whole(self, start: int, size: int) -> bytes:
         """Read up to `size` bytes from position `start`, and return the whole batches in them.
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from konvene.broker.metrics.instruments import MAX_LABEL_LENGTH, OTHER, Buckets, GroupLabels, RateCounter
+from konvene.broker.metrics.instruments import (
+    MAX_LABEL_LENGTH,
+    OTHER,
+    Buckets,
+    GroupLabels,
+    RateCounter,
+    TopicLabels,
+)
 
 
 def test_value_counts_in_the_first_bucket_not_below_it() -> None:
@@ -54,3 +61,23 @@ def test_long_ids_and_a_limit_of_zero_have_no_label() -> None:
     assert GroupLabels(1).of("x" * MAX_LABEL_LENGTH) != OTHER
     assert GroupLabels(1).of("x" * (MAX_LABEL_LENGTH + 1)) == OTHER
     assert GroupLabels(0).of("a") == OTHER
+
+
+def test_idle_groups_use_half_of_the_labels() -> None:
+    """A group that is in use gets one of the others."""
+    labels = GroupLabels(4)
+    assert [labels.of_idle(group) for group in ("a", "b", "c", "a")] == ["a", "b", OTHER, "a"]
+    assert [labels.of(group) for group in ("c", "d", "e")] == ["c", "d", OTHER]
+    assert labels.of_idle("d") == "d"
+
+
+def test_number_of_topic_labels_is_limited() -> None:
+    """A pair keeps its label while it has values, and frees it for another one."""
+    labels = TopicLabels(2)
+    assert labels.of("g", "a") == "a"
+    assert labels.of("h", "a") == "a"
+    assert labels.of("g", "b") == OTHER
+    labels.retain({("g", "a")})
+    assert labels.of("g", "b") == "b"
+    assert labels.of("h", "a") == OTHER
+    assert TopicLabels(0).of("g", "a") == OTHER

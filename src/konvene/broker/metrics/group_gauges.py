@@ -1,4 +1,4 @@
-"""Gauges of all groups, computed for each scrape: numbers of groups by state, members, and waiting members.
+"""Gauges of all groups, computed for each scrape: numbers of groups by state, members, waiting members, lag.
 
 Nothing is counted while groups change, so the gauges cost nothing between scrapes. Reading a group takes
 about a microsecond; it is done in slices of two milliseconds, so that no heartbeat waits, and the values of
@@ -12,6 +12,7 @@ from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from konvene.broker.metrics.group_lags import SLICE_S, Lags
 from konvene.broker.metrics.group_types import KINDS
 from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.warmups import stale_members, warming
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.metrics.meter import Meter
 
-SLICE_S = 0.002
 BATCH = 64
 """Number of groups that are read before the clock is checked."""
 
@@ -49,6 +49,9 @@ class GroupGauges:
         self.stale: Counter[str] = Counter()
         self.costs: dict[str, Cost] = {}
         """Placement cost of streams groups, by label."""
+        self.states: set[tuple[str, str, str]] = set()
+        """Label, type and state of the groups with a label of their own."""
+        self.lags = Lags({}, {}, 0)
 
     def __repr__(self) -> str:
         return f"<gauges of {self.groups.total()} groups>"
@@ -58,11 +61,20 @@ class GroupGauges:
         self.groups[kind, str(group.state)] += 1
         if not group.members and group.group_id not in self._meter.labels:
             return  # An empty group that never rebalanced has no line of its own.
+        self._add_lines(kind, group)
+
+    def add_idle(self, group: Group) -> None:
+        """Add the lines of a group that `add` only counted, if it gets a label: it may have a lag."""
+        if not group.members and self._meter.labels.of_idle(group.group_id) != OTHER:
+            self._add_lines(TYPES[type(group)].name, group)
+
+    def _add_lines(self, kind: str, group: Group) -> None:
         row, label = KINDS[kind], self._meter.labels.of(group.group_id)
         self.members[label, kind] += len(group.members)
         self.waiting[label, kind] += row.waiting(group)
         if label != OTHER:
             self.epochs[label, kind] = row.epoch(group)
+            self.states.add((label, kind, str(group.state)))
         if row.classic_members is not None:
             self.classic_members[label, kind] += row.classic_members(group)
         if isinstance(group, StreamsGroup):
@@ -83,6 +95,7 @@ async def collect_gauges(broker: Broker, meter: Meter) -> GroupGauges:
     """Compute the gauges of all groups; first release the labels of deleted groups."""
     _release_labels(broker, meter)
     gauges, slice_start_s = GroupGauges(meter), perf_counter()
+    idle: list[Group] = []
     for coordinator in broker.groups.all():
         shard = coordinator.core
         if not isinstance(shard, GroupShard):
@@ -91,11 +104,20 @@ async def collect_gauges(broker: Broker, meter: Meter) -> GroupGauges:
         for start in range(0, max(len(groups), len(offsets)), BATCH):
             for group in groups[start : start + BATCH]:
                 gauges.add(group)
+                if (
+                    not group.members
+                    and group.group_id not in meter.labels
+                    and group.group_id in shard.offsets
+                ):
+                    idle.append(group)
             for topics in offsets[start : start + BATCH]:
                 gauges.offsets += sum(map(len, topics.values()))
             if perf_counter() - slice_start_s > SLICE_S:
                 await asyncio.sleep(0)
                 slice_start_s = perf_counter()
+    for group in idle:
+        gauges.add_idle(group)
+    gauges.lags = await meter.lags.measure(broker, meter.labels)
     return gauges
 
 

@@ -1,4 +1,4 @@
-"""Histograms, durations, rates as Kafka computes them, and the bounded set of group labels.
+"""Histograms, durations, rates as Kafka computes them, and the bounded sets of group and topic labels.
 
 Recording a value takes a fraction of a microsecond and no lock, because everything runs on the broker's
 loop.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 OTHER: Final = "__other__"
@@ -140,5 +140,40 @@ class GroupLabels:
         self._labels[group_id] = None
         return group_id
 
+    def of_idle(self, group_id: str) -> str:
+        """Return the label of a group without members.
+
+        Such groups use at most half of the labels, so that enough are left for groups that are in use."""
+        if group_id not in self._labels and len(self._labels) >= self._limit // 2:
+            return OTHER
+        return self.of(group_id)
+
     def forget(self, group_id: str) -> None:
         self._labels.pop(group_id, None)
+
+
+class TopicLabels:
+    """The pairs of group and topic that have metric lines of their own: the first `limit` ones.
+
+    The other topics of a group share the label `OTHER`."""
+
+    __slots__ = ("_labels", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._labels: dict[tuple[str, str], None] = {}
+
+    def __repr__(self) -> str:
+        return f"<{len(self._labels)} topics of {self._limit}>"
+
+    def of(self, group_id: str, topic: str) -> str:
+        """Return the label of a topic: its name, if it has a label or one is free, else `OTHER`."""
+        if (group_id, topic) not in self._labels:
+            if len(self._labels) >= self._limit:
+                return OTHER
+            self._labels[group_id, topic] = None
+        return topic
+
+    def retain(self, pairs: Collection[tuple[str, str]]) -> None:
+        """Release the labels of all pairs but these."""
+        self._labels = {pair: None for pair in self._labels if pair in pairs}

@@ -16,9 +16,10 @@ from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from konvene.broker.metrics.group_lags import GroupLags
 from konvene.broker.metrics.group_shard import MeteredGroupShard
 from konvene.broker.metrics.group_types import KINDS, Moved, begins, counts_in_kafka, ends
-from konvene.broker.metrics.instruments import Buckets, Durations, GroupLabels, RateCounter
+from konvene.broker.metrics.instruments import OTHER, Buckets, Durations, GroupLabels, RateCounter
 from konvene.broker.metrics.placement_costs import PlacementCosts
 from konvene.broker.metrics.share_state_shard import MeteredShareStateShard
 from konvene.codec.schema import Struct
@@ -48,14 +49,19 @@ ErrorFinder = Callable[[object], int]
 class Meter:
     """Counters of one broker since its start."""
 
-    def __init__(self, max_groups: int, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self, max_groups: int, max_topics: int = 0, clock: Callable[[], float] = perf_counter
+    ) -> None:
         self._clock = clock
         self.labels = GroupLabels(max_groups)
+        self.lags = GroupLags(max_topics)
         self.costs = PlacementCosts()
         self.begun: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         """Rebalances by group label, type and first cause."""
         self.causes: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.rebalance_s: dict[tuple[str, str], Buckets] = {}
+        self.last_rebalance_ms: dict[tuple[str, str], int] = {}
+        """When the last rebalance ended, by group and type; only of groups with their own label."""
         self.units_moved: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.warmed_up: defaultdict[str, int] = defaultdict(int)
         """Completed warm-ups of streams groups, by label."""
@@ -121,6 +127,8 @@ class Meter:
             if durations is None:
                 durations = self.rebalance_s[label, kind] = Buckets(REBALANCE_S)
             durations.add(max(row.ended_ms - row.started_ms, 0) / 1000)
+            if label != OTHER:
+                self.last_rebalance_ms[label, kind] = row.ended_ms
         counter = self.rebalance_rates.get(kind)
         if counter is not None and counts_in_kafka(row):
             counter.add(1, self._clock())
@@ -156,7 +164,9 @@ class Meter:
         self.costs.forget(group_id)
         self.share_done.pop(group_id, None)
         self.warmed_up.pop(group_id, None)
-        by_group: tuple[dict[Any, Any], ...] = (self.begun, self.rebalance_s, self.units_moved)
+        by_group: tuple[dict[Any, Any], ...] = (
+            self.begun, self.rebalance_s, self.units_moved, self.last_rebalance_ms,
+        )  # fmt: skip
         for counts in by_group:
             for key in [key for key in counts if key[0] == group_id]:
                 del counts[key]

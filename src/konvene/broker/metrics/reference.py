@@ -26,6 +26,7 @@ from konvene.broker.metrics.tables.cleaner import (
     MANAGER_MBEAN,
     OURS_OF_CLEANER,
 )
+from konvene.broker.metrics.tables.lags import OURS_OF_LAGS
 from konvene.broker.metrics.tables.placement_costs import OURS_OF_STREAMS
 from konvene.broker.metrics.tables.shares import (
     GROUPS_MBEAN,
@@ -82,7 +83,7 @@ def _page() -> Iterator[str]:
     yield ""
     yield "## konvene's own metrics\n"
     yield from _table(
-        (*OURS, *OURS_OF_WARMUPS, *OURS_OF_STREAMS, *OURS_OF_DELIVERIES, *OURS_OF_CLEANER),
+        (*OURS, *OURS_OF_LAGS, *OURS_OF_WARMUPS, *OURS_OF_STREAMS, *OURS_OF_DELIVERIES, *OURS_OF_CLEANER),
         "Buckets, in seconds",
         _bounds,
     )
