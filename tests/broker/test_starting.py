@@ -1,8 +1,12 @@
-"""The advertised address of a broker that is starting."""
+"""The address of a broker that is starting."""
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,3 +37,27 @@ def test_address_is_advertised_before_the_broker_listens(monkeypatch: pytest.Mon
     finally:
         gc.enable()
     assert advertised == [("localhost", 19_092)]
+
+
+def test_port_in_use_leaves_no_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        for host in ("127.0.0.1", "localhost", "0.0.0.0"):
+            assert app.serve(app.ServeOptions(host, port, tmp_path / "data" / "new")) == 1
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith(f"konvene: cannot listen on {host}:{port}: Address already in use (")
+            assert "--port" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reserved_port_leaves_no_data_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ReservedPorts(socket.socket):
+        def bind(self, address: Any) -> None:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(app.socket, "socket", ReservedPorts)
+    assert app.serve(app.ServeOptions("127.0.0.1", 80, tmp_path / "data")) == 1
+    assert "cannot listen on 127.0.0.1:80: Permission denied (" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

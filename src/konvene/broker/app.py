@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -123,6 +125,7 @@ def serve(options: ServeOptions, progress: Progress | None = None) -> int:
         if options.metrics_port is not None:
             overrides.append(("konvene.metrics.port", str(options.metrics_port)))
         address = _address(settings, options.host, options.port, options.advertise)
+        _check_port(address)
         for notice in notices:
             log.warning("%s", notice)
         with _data_directory(settings, options) as path:
@@ -259,6 +262,36 @@ def _plaintext(listeners: tuple[str, ...], name: str) -> tuple[str, int]:
         raise CannotStart(f"{name}={entries[0]}: the port is not a number") from None
 
 
+def _check_port(address: Address) -> None:
+    """Raise `CannotStart` if the port is in use or reserved, before a data directory is created.
+
+    Other errors are left to the listener, which binds the port when the logs are open."""
+    if not address.port:
+        return
+    host = "127.0.0.1" if address.host == DEFAULT_HOST else address.host or None
+    try:
+        found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return
+    for family, kind, protocol, _, where in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(where)
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                raise _cannot_listen(address, error) from None
+
+
+def _cannot_listen(address: Address, error: OSError) -> CannotStart:
+    return CannotStart(
+        f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
+        " (another broker may be running; choose another port with --port)"
+    )
+
+
 @contextlib.contextmanager
 def _data_directory(config: BrokerConfig, options: ServeOptions) -> Iterator[Path]:
     """Yield the data directory: `--data-dir`, else `log.dirs`, else one in the user's state directory.
@@ -334,10 +367,7 @@ async def _main(startup: _Startup) -> None:
         try:
             await listener.listen(address.host, address.port)
         except OSError as error:
-            raise CannotStart(
-                f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
-                " (another broker may be running; choose another port with --port)"
-            ) from None
+            raise _cannot_listen(address, error) from None
         metrics = await _start_metrics(broker, health)
         _advertise(broker, address, listener.port)
         sys.stdout.write(_startup_line(startup, broker, listener.port, metrics))
