@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import call
+from tests.cli.commands import call, running_broker
 from tests.client.scripted import ScriptedBroker
 
 from konvene.cli.produce import PROPERTIES, Line, LineFormat, parse_properties
@@ -315,3 +316,23 @@ def test_consumer_properties_of_a_classic_member() -> None:
         },
         (),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("byte", [11, -1], ids=["length", "checksum"])
+def test_consume_of_a_damaged_log_recommends_verify(tmp_path: Path, byte: int) -> None:
+    """Records before the damage are printed; the error has the position and is not retried."""
+    with running_broker(tmp_path) as broker:
+        call(broker, "topics", "create", "--topic", "t")
+        for value in ("one", "two", "three"):
+            call(broker, "produce", "--topic", "t", stdin=f"{value}\n")
+        (log,) = (tmp_path / "t-0").glob("*.log")
+        data = bytearray(log.read_bytes())
+        first = 12 + int.from_bytes(data[8:12], "big")
+        second = 12 + int.from_bytes(data[first + 8 : first + 12], "big")
+        data[first + byte if byte >= 0 else first + second + byte] ^= 0x21
+        log.write_bytes(data)
+        for args in (("--from-beginning",), ("--from-beginning", "--group", "g")):
+            result = call(broker, "consume", "--topic", "t", *args)
+            assert (result.code, result.out) == (1, "one\n")
+            assert "konvene: reading t-0 at offset 1: CORRUPT_MESSAGE: " in result.err
+            assert "`konvene log verify DIR`" in result.err

@@ -18,6 +18,7 @@ from konvene.log.config import LogConfig
 from konvene.log.disk.files import RealDisk
 from konvene.log.disk.memory import MemoryDisk
 from konvene.log.errors import (
+    DamagedLog,
     InvalidRecord,
     InvalidTimestamp,
     LogOffline,
@@ -108,6 +109,26 @@ def test_reading_on_gives_every_record_once(seed, segment_extra, max_bytes, inte
         record.offset for header, view in log.batches_from(begin) for record in rb.records(view, header)
     ]
     assert [offset for offset in streamed if offset >= begin] == list(range(begin, len(written)))
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 1 << 30])
+def test_read_rejects_a_batch_with_an_impossible_length(length: int):
+    """The position is that of the batch, whether the read begins there or has to pass it."""
+    disk = MemoryDisk()
+    log = opened(disk)
+    size = log.append_built([(b"a", b"1")], 0, NOW).size
+    for _ in range(2):
+        log.append_built([(b"a", b"1")], 0, NOW)
+    path = log.active_segment.path
+    data = bytearray(disk.read(path))
+    data[size + 8 : size + 12] = length.to_bytes(4, "big", signed=True)
+    file = disk.open(path)
+    file.truncate(0)
+    file.append(bytes(data))
+    assert entries(log.read(0, size)) == [(0, b"1")]
+    for offset in (1, 2):
+        with pytest.raises(DamagedLog, match=f"damaged at byte {size}: "):
+            log.read(offset, 10_000)
 
 
 def test_a_refused_append_leaves_no_trace():

@@ -44,6 +44,11 @@ class BadResponse(ClientError):
     """The response could not be decoded."""
 
 
+class CorruptRecord(BadResponse):
+    """A batch in the log of a partition is damaged: the broker reports CORRUPT_MESSAGE, or its checksum or
+    its lengths are wrong. As in Kafka's consumer, the read is not retried."""
+
+
 class OutOfTurn(ClientError):
     """A call that is invalid in the current state, such as a commit without a transaction; nothing was
     sent."""

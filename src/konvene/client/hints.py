@@ -19,6 +19,7 @@ HINTS = {
     "GROUP_AUTHORIZATION_FAILED": "The user is not authorized for the group: see the cluster's ACLs.",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "The user is not authorized for the id: see the cluster's ACLs.",
     "TRANSACTIONAL_ID_NOT_FOUND": "`konvene transactions list` shows the existing transactional ids.",
+    "CORRUPT_MESSAGE": "A log is damaged: `konvene log verify DIR`, with the data directory, shows where.",
     "PRODUCER_FENCED": "Another producer uses the transactional id, or the transaction has timed out.",
     "CLUSTER_AUTHORIZATION_FAILED": "The user is not authorized for the cluster: see its ACLs.",
     "UNSUPPORTED_COMPRESSION_TYPE": "Choose another --compression-codec.",
@@ -33,6 +34,8 @@ def hint_for(error: Exception) -> str:
         return "Is a broker running there? Choose another one with --bootstrap-server HOST:PORT."
     if isinstance(error, e.RequestTimedOut):
         return "The broker is busy, or it is not a Kafka broker; --timeout MS waits longer."
+    if isinstance(error, e.CorruptRecord):
+        return HINTS["CORRUPT_MESSAGE"]
     if isinstance(error, e.BadResponse):
         return "Check that --bootstrap-server is a Kafka listener without TLS or SASL."
     if isinstance(error, e.ConnectionLost):

@@ -316,21 +316,29 @@ class Segment:
     # finding ---------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Return `(position, size)` of the first batch that ends at or after `offset`; None if none does."""
+        """Return `(position, size)` of the first batch that ends at or after `offset`; None if none does.
+
+        Raises `DamagedLog` if a batch on the way has an impossible length."""
         position = self.offsets.lookup(offset)
         while position < self.size:
             chunk = self.file.pread(min(SEARCH_BYTES, self.size - position), position)
             at, last = 0, len(chunk) - _NEEDED
             while at <= last:
                 base, length = _OFFSET_AND_LENGTH.unpack_from(chunk, at)
-                if base + _LAST_DELTA.unpack_from(chunk, at + 23)[0] >= offset:
-                    return position + at, length + PREFIX_SIZE
                 if length < HEADER_SIZE - PREFIX_SIZE:
                     raise DamagedLog(self.path, position + at, f"a batch of {length} bytes")
+                if base + _LAST_DELTA.unpack_from(chunk, at + 23)[0] >= offset:
+                    size = length + PREFIX_SIZE
+                    if position + at + size > self.size:
+                        raise DamagedLog(self.path, position + at, "the file ends inside a batch")
+                    return position + at, size
                 at += length + PREFIX_SIZE
             if not at:
                 raise DamagedLog(self.path, position, "the file ends inside a batch")
             position += at
+            if position > self.size:
+                begin = position - length - PREFIX_SIZE
+                raise DamagedLog(self.path, begin, "the file ends inside a batch")
         return None
 
     def header_at(self, position: int) -> BatchHeader:

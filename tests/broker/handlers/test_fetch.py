@@ -7,11 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
+from konvene.broker.storage.partitions import MAX_DAMAGE_WARNINGS
 from konvene.codec.batches import batches
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.errors import Errors
+from konvene.log.errors import DamagedLog
 from konvene.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -20,6 +23,7 @@ from konvene.messages.fetch import (
     ForgottenTopic,
     ReplicaState,
 )
+from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 UNKNOWN_TOPIC_ID = Uuid(b"an unknown topic")
 A_WHILE = 150
@@ -317,3 +321,57 @@ def test_session_cost_is_linear_in_its_partitions(tmp_path: Path) -> None:
         assert await cost(100_000) < 40 * await cost(10_000)
 
     run_with_broker(tmp_path, scenario)
+
+
+def damage_length(tmp_path: Path, folder: str, offset: int) -> None:
+    """Set the length of the batch that begins at `offset` to 1."""
+    (path,) = (tmp_path / folder).glob("*.log")
+    data = bytearray(path.read_bytes())
+    at = 0
+    while int.from_bytes(data[at : at + 8], "big") != offset:
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    data[at + 8 : at + 12] = (1).to_bytes(4, "big")
+    path.write_bytes(data)
+
+
+def test_damaged_log_is_reported_as_corrupt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As by Kafka: CORRUPT_MESSAGE for the partition only. Each position is logged once, with what to do."""
+
+    async def scenario(client: BrokerClient) -> None:
+        topic = await client.topic("t", 2)
+        partition = client.broker.partitions.get("t", 0)
+        assert partition is not None
+        for n in range(1, 5):
+            partition.append([(None, b"a")], 1_000 * n)
+        client.write("t", b"other", index=1)
+        damage_length(tmp_path, "t-0", 2)
+        for offset in (2, 3, 2):
+            for level in (0, 1):
+                answer = await client.send(fetch(topic, part(0, offset), part(1), isolation_level=level))
+                assert brief(answer) == [(0, Errors.CORRUPT_MESSAGE, 0), (1, 0, 1)]
+        lookup = ListOffsetsTopic(
+            name="t", partitions=(ListOffsetsPartition(partition_index=0, timestamp=4_000),)
+        )
+        (row,) = (await client.send(ListOffsetsRequest(topics=(lookup,)))).topics[0].partitions
+        assert row.error_code == Errors.CORRUPT_MESSAGE
+        damage_length(tmp_path, "t-0", 1)
+        assert brief(await client.send(fetch(topic, part(0, 1)))) == [(0, Errors.CORRUPT_MESSAGE, 0)]
+
+    run_with_broker(tmp_path, scenario)
+    first, second = [row.getMessage() for row in caplog.records if "cannot be read" in row.getMessage()]
+    folder = tmp_path / "t-0"
+    assert first.startswith(f"t-0 cannot be read: {folder}/{0:020}.log is damaged at byte ")
+    assert first.endswith(f": a batch of 1 bytes; `konvene log verify {folder}` shows all damage")
+    assert first != second
+
+
+def test_warnings_of_a_damaged_log_are_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.topic("t")
+        partition = client.broker.partitions.get("t", 0)
+        assert partition is not None
+        for position in range(100):
+            partition.report_damage(DamagedLog("t-0", position, "a batch of 1 bytes"))
+
+    run_with_broker(tmp_path, scenario)
+    assert len([row for row in caplog.records if "cannot be read" in row.getMessage()]) == MAX_DAMAGE_WARNINGS

@@ -237,7 +237,8 @@ def test_dump_of_indexes_checkpoints_and_snapshots(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["dump", "verify"])
 def test_paths_without_a_log_are_usage_errors(command: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    for path in (tmp_path, tmp_path / "notes.txt", tmp_path / "nothing"):
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path, tmp_path / "notes.txt", tmp_path / "empty", tmp_path / "nothing"):
         result = call(None, "log", command, str(path))
         assert (result.code, result.out) == (2, "")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.client.scripted import ScriptedBroker
 
 from konvene.client.consumer.consumer import Consumer
-from konvene.client.errors import KafkaError, Misconfigured
+from konvene.client.errors import CorruptRecord, KafkaError, Misconfigured
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.client.net.settings import ClientSettings
 from konvene.codec.batches import build_simple
@@ -173,3 +173,34 @@ def test_group_methods_raise_without_a_group() -> None:
         consumer.subscribe(["t"])
     with pytest.raises(Misconfigured, match=r"auto\.offset\.reset is earliest"):
         Consumer(Cluster("h:1"), auto_offset_reset="first")
+
+
+def test_a_damaged_partition_does_not_stop_the_others() -> None:
+    """Its error is raised, the next call returns the records of the other partition."""
+
+    def answer(request: Any) -> FetchResponse:
+        (t,) = request.topics
+        rows = tuple(
+            PartitionData(partition_index=1, records=build_simple([(None, b"5")], 1), high_watermark=1)
+            if p.partition == 1
+            else PartitionData(partition_index=0, error_code=Errors.CORRUPT_MESSAGE, records=b"")
+            for p in t.partitions
+        )
+        return FetchResponse(
+            responses=(FetchableTopicResponse(topic=t.topic, topic_id=t.topic_id, partitions=rows),)
+        )
+
+    with ScriptedBroker(Fetch=answer) as broker:
+        broker.answers["Metadata"] = [broker.metadata(t=2)]
+
+        async def whole() -> None:
+            async with Cluster(broker.address, QUICK) as cluster:
+                consumer = Consumer(cluster)
+                consumer.assign([TP, TopicPartition("t", 1)])
+                for tp in consumer.assignment:
+                    consumer.seek(tp, 0)
+                with pytest.raises(CorruptRecord, match="reading t-0 at offset 0: CORRUPT_MESSAGE"):
+                    await consumer.poll(10)
+                assert await values(consumer) == [5]
+
+        asyncio.run(whole())

@@ -10,11 +10,13 @@ from konvene.client.consumer.fetch import (
     Fetched,
     _keep,
     _unpack,
+    read_error,
     timestamp_type,
 )
-from konvene.client.errors import BadResponse
+from konvene.client.errors import CorruptRecord, KafkaError
 from konvene.client.net.cluster import TopicPartition
 from konvene.codec.batches import Record, TimestampType, build, build_simple, end_marker
+from konvene.errors import Errors
 from konvene.messages.fetch import AbortedTransaction, PartitionData
 
 TP = TopicPartition("t", 0)
@@ -59,11 +61,27 @@ def test_an_empty_response_keeps_the_position() -> None:
     assert unpack(b"", position=9).next_offset == 9
 
 
-def test_a_damaged_batch_is_a_bad_response() -> None:
-    data = bytearray(batch(0, b"abc"))
+def test_records_before_a_damaged_batch_are_returned() -> None:
+    """At the damaged batch itself the error code is CORRUPT_MESSAGE, as if the broker had found the
+    damage."""
+    data = bytearray(batch(0, b"a") + batch(1, b"b"))
     data[-2] ^= 1
-    with pytest.raises(BadResponse, match="t-0 at offset 0: the checksum"):
-        unpack(bytes(data))
+    fetched = unpack(bytes(data))
+    assert (values(fetched), fetched.error_code, fetched.next_offset) == ([b"a"], Errors.NONE, 1)
+    fetched = unpack(bytes(data), position=1)
+    assert (values(fetched), fetched.error_code, fetched.next_offset) == ([], Errors.CORRUPT_MESSAGE, 1)
+    error = read_error(fetched, 1)
+    assert isinstance(error, CorruptRecord) and not error.retriable
+    assert str(error).startswith("reading t-0 at offset 1: CORRUPT_MESSAGE: the checksum of the batch")
+
+
+def test_damage_that_the_broker_reports_is_the_same_error() -> None:
+    answer = PartitionData(error_code=Errors.CORRUPT_MESSAGE, records=b"")
+    error = read_error(_unpack(TP, 4, answer, READ_UNCOMMITTED), 4)
+    assert isinstance(error, CorruptRecord)
+    assert str(error) == "reading t-0 at offset 4: CORRUPT_MESSAGE: the log of the broker is damaged"
+    other = _keep(TP, 4, PartitionData(error_code=Errors.TOPIC_AUTHORIZATION_FAILED, records=b""))
+    assert isinstance(read_error(other, 4), KafkaError)
 
 
 def test_markers_are_dropped_and_aborted_records_with_read_committed() -> None:
@@ -112,3 +130,12 @@ def test_offsets_with_log_append_time_are_reported() -> None:
     types = [timestamp_type(offset, fetched.log_append_time).label for offset in range(5)]
     assert types == ["LogAppendTime", "LogAppendTime", "LogAppendTime", "CreateTime", "LogAppendTime"]
     assert unpack(batch(0, b"a")).log_append_time == ()
+
+
+def test_raw_batches_end_before_a_batch_without_a_valid_header() -> None:
+    data = bytearray(batch(0, b"a") + batch(1, b"b"))
+    data[len(data) // 2 + 16] = 0x7F  # The magic of the second batch.
+    assert _keep(TP, 0, PartitionData(records=bytes(data))).next_offset == 1
+    fetched = _keep(TP, 1, PartitionData(records=bytes(data)))
+    assert (fetched.error_code, fetched.batches) == (Errors.CORRUPT_MESSAGE, [])
+    assert "magic" in fetched.damage or "format" in fetched.damage

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.client.test_share_session import described
 
-from konvene.client.errors import ClientError, ConnectionLost, KafkaError, OutOfTurn
+from konvene.client.errors import ClientError, ConnectionLost, CorruptRecord, KafkaError, OutOfTurn
 from konvene.client.share.fetch_machine import (
     Acknowledgement,
     AcknowledgeType,
@@ -188,7 +188,8 @@ def test_damaged_batch_is_rejected_and_reported() -> None:
     broken[-1] ^= 1
     fixture.respond_fetch(fetched(P0, bytes(broken) + batch(3, 3), (1, 3, 1)))
     assert fixture.take() == ["0:3 x1"]
-    assert "checksum" in str(fixture.machine.complaints.popleft())
+    complaint = fixture.machine.complaints.popleft()
+    assert isinstance(complaint, CorruptRecord) and "checksum" in str(complaint)
     fixture.ask(fetching=False)
     assert fixture.lines[1:] == ["1 -> A epoch 1 1-0 (1-2:3)"]
 

@@ -28,9 +28,9 @@ from konvene.broker.net.fetch_sessions import (
 )
 from konvene.broker.storage.partitions import Partition, Refused
 from konvene.codec.batches import batches
+from konvene.codec.errors import CodecError
 from konvene.errors import Errors
-from konvene.log.errors import LogError
-from konvene.log.partition import PartitionLog
+from konvene.log.errors import DamagedLog, LogError
 from konvene.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -227,10 +227,13 @@ class _Reader:
         upto = last_stable_offset if self.committed else end
         if limit < 0 and log.start_offset <= request.fetch_offset < upto:
             raise Refused(Errors.UNKNOWN_SERVER_ERROR)
-        records = log.read(request.fetch_offset, limit, upto=upto, min_one=first)
+        try:
+            records = log.read(request.fetch_offset, limit, upto=upto, min_one=first)
+        except DamagedLog as damage:
+            raise partition.report_damage(damage) from None
         if not records:
             return data
-        aborted = _aborted(log, request.fetch_offset, records) if self.committed else None
+        aborted = _aborted(partition, request.fetch_offset, records) if self.committed else None
         return data.replace(records=records, aborted_transactions=aborted)
 
     def _error_data(self, requested: RequestedPartition, rejected: Refused | LogError) -> PartitionData:
@@ -347,13 +350,19 @@ def _diverging(partition: Partition, epoch: int, offset: int) -> EpochEndOffset 
     return None
 
 
-def _aborted(log: PartitionLog, offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
-    """Return the aborted transactions in `records`, which start at `offset`, for the client to skip."""
+def _aborted(partition: Partition, offset: int, records: bytes) -> tuple[AbortedTransaction, ...]:
+    """Return the aborted transactions in `records`, which start at `offset`, for the client to skip.
+
+    Those behind a damaged batch are left out, since the client cannot read beyond it either."""
+    log = partition.log
     if not log.aborted:
         return ()
     upto = offset
-    for header, _ in batches(records):
-        upto = header.next_offset
+    try:
+        for header, _ in batches(records):
+            upto = header.next_offset
+    except CodecError as damage:
+        partition.report_damage(damage)
     return tuple(
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in log.aborted_transactions(offset, upto)

@@ -11,7 +11,6 @@ Successive requests of a session begin with different partitions, so that none o
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.broker.handlers.share_requests import (
@@ -30,7 +29,7 @@ from konvene.codec.uuid import Uuid
 from konvene.delivery.contract import Acquired, AcquireMode
 from konvene.delivery.sessions import SessionError, TopicIdPartition
 from konvene.errors import Errors
-from konvene.log.errors import LogError
+from konvene.log.errors import DamagedLog, LogError
 from konvene.messages.share_fetch import (
     AcknowledgementBatch,
     AcquiredRecords,
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.runtime.coordinator import RequestContext
 
-log = logging.getLogger("konvene.sharing")
 
 Servers = list[tuple[TopicIdPartition, SharePartitionServer]]
 
@@ -226,11 +224,11 @@ class _DelayedShareFetch:
         mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode == 1 else AcquireMode.BATCH_OPTIMIZED
         try:
             acquired, read = server.acquire(self.member_id, mode, max_records, request.batch_size, max_bytes)
+        except (DamagedLog, CodecError) as damage:
+            refused = server.partition.report_damage(damage)
+            return _FetchedPartition((refused.error, refused.message))
         except LogError as error:
             return _FetchedPartition((Errors(error.code), None))
-        except CodecError as error:
-            log.error("%s cannot be read: %s", server, error)
-            return _FetchedPartition((Errors.CORRUPT_MESSAGE, str(error)))
         return _FetchedPartition(SUCCESS, tuple(acquired), read[0] if len(read) == 1 else b"".join(read))
 
     def try_complete(self, watch: _PartitionWatch) -> None:

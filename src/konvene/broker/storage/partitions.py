@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator, Mapping
 from time import perf_counter
@@ -14,7 +15,7 @@ from konvene.codec.errors import CodecError
 from konvene.errors import Errors
 from konvene.internal_topics import INTERNAL_TOPICS
 from konvene.log.config import LONG_MAX, LogConfig
-from konvene.log.errors import LogError
+from konvene.log.errors import DamagedLog, LogError
 from konvene.log.errors import Refused as RefusedByLog
 from konvene.log.partition import Appended, PartitionLog, TimestampOffset
 from konvene.shard.contract import Ending
@@ -22,6 +23,8 @@ from konvene.shard.contract import Ending
 if TYPE_CHECKING:
     from konvene.broker.storage.disk_threads import DiskThreads
     from konvene.runtime.environment import Environment
+
+log = logging.getLogger("konvene.broker")
 
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xb")
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22
@@ -31,6 +34,8 @@ _FAST_LZ4, _HIGH_COMPRESSION_LZ4 = 1, 3
 """The codec's levels: fast compression, and the first level of high compression."""
 _DEFAULT_LZ4_LEVEL = 9
 """Default of `compression.lz4.level`, for which Kafka uses fast compression, else high compression."""
+MAX_DAMAGE_WARNINGS = 10
+"""Maximum number of positions for which a partition logs a warning that its log is damaged."""
 
 
 class Refused(Exception):
@@ -66,6 +71,7 @@ class Partition:
     """One partition of a topic, of which this node is the leader and the only replica."""
 
     __slots__ = (
+        "_damage",
         "_disk",
         "_hides_unsynced",
         "_meter",
@@ -102,6 +108,8 @@ class Partition:
         self._hides_unsynced = syncs and topic not in INTERNAL_TOPICS
         self.synced_ms = environment.wall_clock_ms()
         self.waiting: dict[DelayedFetch, None] = {}
+        self._damage: tuple[str, ...] = ()
+        """Where damage was found and logged."""
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -240,8 +248,25 @@ class Partition:
         With `min_one` at least one batch is returned, whatever its size."""
         try:
             return self.log.read(offset, max_bytes, min_one=min_one)
+        except DamagedLog as damage:
+            raise self.report_damage(damage) from None
         except LogError as error:
             raise Refused(Errors(error.code), str(error)) from None
+
+    def report_damage(self, damage: DamagedLog | CodecError) -> Refused:
+        """Log damage that a read has found, and return the error for the client: CORRUPT_MESSAGE, as in
+        Kafka.
+
+        Each position is logged once, and at most `MAX_DAMAGE_WARNINGS` of them."""
+        text = str(damage)
+        where = f"{damage.path} {damage.position}" if isinstance(damage, DamagedLog) else text
+        if where not in self._damage and len(self._damage) < MAX_DAMAGE_WARNINGS:
+            self._damage += (where,)
+            log.warning(
+                "%s cannot be read: %s; `konvene log verify %s` shows all damage",
+                self, text, self.log.directory,
+            )  # fmt: skip
+        return Refused(Errors.CORRUPT_MESSAGE, text)
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Return an iterator over all batches, from which a coordinator is loaded."""
@@ -255,12 +280,22 @@ class Partition:
             raise Refused(Errors(error.code), str(error)) from None
 
     def at_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return timestamp and offset of the first record not older than `timestamp_ms`, or None."""
-        return _pair(self.log.offset_for_timestamp(timestamp_ms))
+        """Return timestamp and offset of the first record not older than `timestamp_ms`, or None.
+
+        Raises `Refused` if the log is damaged."""
+        try:
+            return _pair(self.log.offset_for_timestamp(timestamp_ms))
+        except DamagedLog as damage:
+            raise self.report_damage(damage) from None
 
     def latest_timestamp(self) -> tuple[int, int] | None:
-        """Return the latest timestamp in the log and the offset of its record; None if the log is empty."""
-        return _pair(self.log.max_timestamp())
+        """Return the latest timestamp in the log and the offset of its record; None if the log is empty.
+
+        Raises `Refused` if the log is damaged."""
+        try:
+            return _pair(self.log.max_timestamp())
+        except DamagedLog as damage:
+            raise self.report_damage(damage) from None
 
 
 def single_batch(data: bytes | memoryview, *, zstd: bool) -> bytes | memoryview:

@@ -32,6 +32,7 @@ from konvene.client.consumer.fetch import (
     OffsetAt,
     fetch,
     list_offsets,
+    read_error,
     timestamp_type,
 )
 from konvene.client.consumer.modern_member import ConsumerMember
@@ -345,6 +346,7 @@ class Consumer(AsyncCloseable):
                 raise
             await asyncio.sleep(min(timeout_ms, self.cluster.settings.retry_backoff_ms) / 1000)
             return
+        failed: ClientError | None = None
         for got in answers:
             tp = got.partition
             if tp not in self.assignment or self.positions.get(tp) != wanted[tp]:
@@ -356,9 +358,11 @@ class Consumer(AsyncCloseable):
             elif got.error_code in LEADER_MOVED:
                 self.cluster.forget_topic(tp.topic)
             elif got.error_code:
-                raise KafkaError(got.error_code, about=f"reading {tp}")
+                failed = failed or read_error(got, wanted[tp])
             else:
                 self._ready.append(_Ready(tp, wanted[tp], got.records, got.next_offset, got.log_append_time))
+        if failed is not None:
+            raise failed  # The next call returns the records of the other partitions.
 
     def _take(self) -> list[Consumed]:
         """Return up to `max_poll_records` fetched records and advance the positions.

@@ -7,7 +7,8 @@ records of aborted transactions are left out, but the next offset is behind them
 batches as they are stored in the log.
 
 The error code of a partition is returned, not raised: the caller decides whether to find a new leader, reset
-the position or give up.
+the position or give up (`read_error`). A damaged batch ends what is returned of its partition; at its own
+offset the error code is CORRUPT_MESSAGE, as if the broker had found it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from konvene.client.errors import BadResponse, ClientError, KafkaError, UnsupportedVersion
+from konvene.client.errors import BadResponse, ClientError, CorruptRecord, KafkaError, UnsupportedVersion
 from konvene.client.net.cluster import Cluster, Lane, TopicPartition
 from konvene.client.net.connection import Connection
 from konvene.codec.batches import (
@@ -44,7 +45,7 @@ from konvene.messages.list_offsets import (
 
 __all__ = [
     "EARLIEST", "LATEST", "LEADER_MOVED", "MAX_TIMESTAMP", "READ_COMMITTED", "READ_UNCOMMITTED", "Fetched",
-    "FetchedBatches", "OffsetAt", "fetch", "fetch_batches", "list_offsets", "read_partition",
+    "FetchedBatches", "OffsetAt", "fetch", "fetch_batches", "list_offsets", "read_error", "read_partition",
     "timestamp_type", "whole_batches",
 ]  # fmt: skip
 
@@ -86,6 +87,8 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    damage: str = ""
+    """What is wrong with the batch at the position, if the client found it to be damaged."""
     log_append_time: tuple[range, ...] = ()
     """Offsets of records whose timestamps the broker set."""
 
@@ -102,6 +105,8 @@ class FetchedBatches(NamedTuple):
     next_offset: int
     high_watermark: int
     log_start_offset: int
+    damage: str = ""
+    """What is wrong with the batch at the position, if the client found it to be damaged."""
 
     def __repr__(self) -> str:
         return f"FetchedBatches({self.partition}, {len(self.batches)} batches, then {self.next_offset})"
@@ -243,7 +248,7 @@ async def read_partition(
         try:
             (got,) = await fetch(cluster, {partition: position}, isolation_level=isolation_level)
             if got.error_code:
-                raise KafkaError(got.error_code, about=f"reading {partition} at offset {position}")
+                raise read_error(got, position)
         except ClientError as error:
             cluster.forget_topic(partition.topic)
             await patience.after(error)
@@ -312,7 +317,7 @@ def _fetch_request(
 
 def _unpack(tp: TopicPartition, position: int, data: PartitionData, isolation_level: int) -> Fetched:
     found: list[Record] = []
-    following = position
+    following, error_code, damage = position, data.error_code, ""
     aborted = sorted(data.aborted_transactions or (), key=lambda t: t.first_offset)
     aborting: set[int] = set()
     log_append_time: list[range] = []
@@ -320,31 +325,30 @@ def _unpack(tp: TopicPartition, position: int, data: PartitionData, isolation_le
     try:
         for header, batch in whole_batches(data.records or b""):
             check(batch, header)
-            following = max(following, header.next_offset)
             if committed_only and header.has_producer_id:
                 while aborted and aborted[0].first_offset <= header.last_offset:
                     aborting.add(aborted.pop(0).producer_id)
             if header.is_control:
                 if any(control_type(r) is ControlType.ABORT for r in records(batch, header)):
                     aborting.discard(header.producer_id)
-                continue
-            if committed_only and header.is_transactional and header.producer_id in aborting:
-                continue
-            found += (r for r in records(batch, header) if r.offset >= position)
-            if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-                is_adjacent = bool(log_append_time) and log_append_time[-1].stop == header.base_offset
-                first = log_append_time.pop().start if is_adjacent else header.base_offset
-                log_append_time.append(range(first, header.next_offset))
+            elif not (committed_only and header.is_transactional and header.producer_id in aborting):
+                found += [r for r in records(batch, header) if r.offset >= position]
+                if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+                    is_adjacent = bool(log_append_time) and log_append_time[-1].stop == header.base_offset
+                    first = log_append_time.pop().start if is_adjacent else header.base_offset
+                    log_append_time.append(range(first, header.next_offset))
+            following = max(following, header.next_offset)
     except CodecError as error:
-        raise BadResponse(f"{tp} at offset {following}: {error}") from error
+        if following == position:
+            error_code, damage = Errors.CORRUPT_MESSAGE, str(error)
     return Fetched(
-        tp, data.error_code, found, following, data.high_watermark, data.last_stable_offset,
-        data.log_start_offset, tuple(log_append_time),
+        tp, error_code, found, following, data.high_watermark, data.last_stable_offset,
+        data.log_start_offset, damage, tuple(log_append_time),
     )  # fmt: skip
 
 
 def _keep(tp: TopicPartition, position: int, data: PartitionData) -> FetchedBatches:
-    following = position
+    following, error_code, damage = position, data.error_code, ""
     kept = []
     try:
         for header, batch in whole_batches(data.records or b""):
@@ -352,8 +356,19 @@ def _keep(tp: TopicPartition, position: int, data: PartitionData) -> FetchedBatc
                 following = header.next_offset
                 kept.append((header, batch))
     except CodecError as error:
-        raise BadResponse(f"{tp} at offset {following}: {error}") from error
-    return FetchedBatches(tp, data.error_code, kept, following, data.high_watermark, data.log_start_offset)
+        if following == position:
+            error_code, damage = Errors.CORRUPT_MESSAGE, str(error)
+    return FetchedBatches(
+        tp, error_code, kept, following, data.high_watermark, data.log_start_offset, damage
+    )
+
+
+def read_error(got: Fetched | FetchedBatches, position: int) -> ClientError:
+    """Return the error to raise for a partition with an error code, which was fetched at `position`."""
+    about = f"reading {got.partition} at offset {position}"
+    if got.error_code == Errors.CORRUPT_MESSAGE:
+        return CorruptRecord(f"{about}: CORRUPT_MESSAGE: {got.damage or 'the log of the broker is damaged'}")
+    return KafkaError(got.error_code, about=about)
 
 
 def whole_batches(buf: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from konvene.client.errors import BadResponse, ClientError, KafkaError, OutOfTurn
+from konvene.client.errors import ClientError, CorruptRecord, KafkaError, OutOfTurn
 from konvene.client.share.records import Delivered, unpack
 from konvene.client.share.session import AcknowledgeType, FetchTerms, ShareSession, Unit
 from konvene.codec.uuid import Uuid
@@ -423,13 +423,12 @@ class ShareMachine:
         elif row.error_code in _PASSING:
             self._pause(self._nodes[node_id], now_ms)
         elif row.error_code:
-            about = f"reading {unit[0]}-{unit[1]}"
-            self.complaints.append(KafkaError(row.error_code, row.error_message, about=about))
+            self.complaints.append(_read_error(unit, row))
         if not row.acquired_records or self._closing:
             return
         got = unpack(unit, node_id, row.records or b"", row.acquired_records)
         if got.error is not None:
-            self.complaints.append(BadResponse(f"{unit[0]}-{unit[1]}: {got.error}"))
+            self.complaints.append(CorruptRecord(f"{unit[0]}-{unit[1]}: {got.error}"))
         self._waiting.extend(got.batches)
         if got.settled:
             later = now_ms + 60_000  # No caller waits for these.
@@ -444,6 +443,13 @@ class ShareMachine:
         pause = min(self.retry_backoff_ms << min(node.failures, 20), self.retry_backoff_max_ms)
         node.failures += 1
         node.not_before_ms = now_ms + pause
+
+
+def _read_error(unit: Unit, row: PartitionData) -> ClientError:
+    about = f"reading {unit[0]}-{unit[1]}"
+    if row.error_code == Errors.CORRUPT_MESSAGE:
+        return CorruptRecord(f"{about}: CORRUPT_MESSAGE: {row.error_message or 'the log is damaged'}")
+    return KafkaError(row.error_code, row.error_message, about=about)
 
 
 def _merged(acks: list[Acknowledgement]) -> dict[Unit, dict[int, int]]:

@@ -29,6 +29,7 @@ from konvene.client.consumer.fetch import (
     FetchedBatches,
     fetch_batches,
     list_offsets,
+    read_error,
 )
 from konvene.client.errors import BadResponse, ClientError, KafkaError
 from konvene.client.net.cluster import Cluster, Connect, Metadata, TopicPartition
@@ -151,7 +152,7 @@ class LiveReader:
     async def _refused(self, got: FetchedBatches) -> None:
         """Handle an error for a partition: wait for a new leader, or move to the log's new start.
 
-        Raises `KafkaError` for other errors."""
+        Raises `ClientError` for other errors."""
         tp = got.partition
         if got.error_code in LEADER_MOVED:
             self._cluster.forget_topic(tp.topic)
@@ -159,7 +160,7 @@ class LiveReader:
         elif got.error_code == Errors.OFFSET_OUT_OF_RANGE:
             self._positions[tp] = (await self._begin([tp]))[tp]
         else:
-            raise KafkaError(got.error_code, about=f"reading {tp} at offset {self._positions[tp]}")
+            raise read_error(got, self._positions[tp])
 
     # what there is to read
 
@@ -273,7 +274,7 @@ async def read_range(
                 cluster, {partition: position}, partition_max_bytes=4 * PARTITION_BYTES
             )
             if got.error_code:
-                raise KafkaError(got.error_code, about=f"reading {partition} at offset {position}")
+                raise read_error(got, position)
         except ClientError as error:
             cluster.forget_topic(partition.topic)
             await patience.after(error)
