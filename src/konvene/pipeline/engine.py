@@ -7,8 +7,11 @@ task that runs twice writes the same bytes under the same name, and all engines 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from multiprocessing import get_context, parent_process
 from threading import Thread
@@ -31,8 +34,10 @@ class Engine(Protocol):
 
     name: str
 
-    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Yield the result of each task, in order of completion."""
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Generator[R]:
+        """Yield the result of each task, in order of completion.
+
+        Ctrl-C, or closing the generator early, ends the tasks that are running."""
         ...
 
 
@@ -44,15 +49,16 @@ class Local:
     def __repr__(self) -> str:
         return "Local()"
 
-    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        return map(work, tasks)
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Generator[R]:
+        yield from map(work, tasks)
 
 
 class Processes:
     """Engine that runs tasks in several processes of this machine.
 
     They are spawned, not forked, because a fork does not have this process's threads. If one of them is
-    killed, `BrokenProcessPool` is raised and the step has no effect."""
+    killed, `BrokenProcessPool` is raised and the step has no effect. Ctrl-C is for this process only, which
+    kills them."""
 
     name = "processes"
 
@@ -62,17 +68,32 @@ class Processes:
     def __repr__(self) -> str:
         return f"Processes({self._count})"
 
-    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Generator[R]:
         if not tasks:
             return
         count = min(self._count, len(tasks))
         with ProcessPoolExecutor(count, get_context("spawn"), _end_with_parent) as pool:
-            futures = [pool.submit(work, task) for task in tasks]
             try:
+                with _sigint_blocked():  # All processes are started here, and inherit the mask.
+                    futures = [pool.submit(work, task) for task in tasks]
                 for future in as_completed(futures):
                     yield future.result()
-            finally:
+            except (KeyboardInterrupt, GeneratorExit):
+                for process in list(pool._processes.values()):
+                    process.kill()
+                raise
+            except BaseException:
                 pool.shutdown(cancel_futures=True)
+                raise
+
+
+@contextlib.contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
@@ -92,7 +113,7 @@ class Spark:
 
     Spark's Python API returns no results of a job before all are complete, hence one job per task. That costs
     some tens of milliseconds; a task should last seconds. More jobs are submitted than there are slots, so
-    that no slot is idle."""
+    that no slot is idle. Ctrl-C cancels the jobs of this engine."""
 
     name = "spark"
 
@@ -102,12 +123,13 @@ class Spark:
     def __repr__(self) -> str:
         return f"Spark({self._session.sparkContext.master})"
 
-    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Generator[R]:
         if not tasks:
             return
-        context = self._session.sparkContext
+        context, tag = self._session.sparkContext, f"konvene-{uuid.uuid4()}"
 
         def one(task: T) -> R:
+            context.addJobTag(tag)
             made: R = context.parallelize([task], 1).map(work).collect()[0]
             return made
 
@@ -117,5 +139,7 @@ class Spark:
             try:
                 for future in as_completed(futures):
                     yield future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                context.cancelJobsWithTag(tag)
+                raise

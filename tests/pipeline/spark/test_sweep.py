@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.cli.sim.interrupting import interrupted_sweep
+
 from konvene.pipeline.engine import Local, Spark
 from konvene.pipeline.sweeps.sweep import grid, read, sweep
 from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
@@ -22,3 +24,14 @@ def test_spark_sweep_has_the_rows_of_a_local_sweep(spark: SparkSession, tmp_path
     assert sweep(tmp_path / "there", plans, range(6), Spark(spark), slots=2) == 12
     for table in (SIM_RUN, SIM_METRIC, SIM_REBALANCE):
         assert read(tmp_path / "there", table).equals(read(tmp_path / "here", table)), table
+
+
+def test_interrupted_sweep_ends_with_its_jvm(tmp_path: Path) -> None:
+    """No trace of Java or Python is printed."""
+    process = interrupted_sweep(tmp_path, "--master", "local[1]")
+    assert process.code == 130
+    assert process.output[1].endswith(
+        f"\ninterrupted after {process.runs} of 40 runs; the same command resumes from here\n"
+    )
+    for word in ("Traceback", "Exception", "ERROR", "\tat "):
+        assert word not in process.output[1]

@@ -21,7 +21,7 @@ import click
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, print_json, print_tables
 from konvene.cli.sim.model_check import model_check
-from konvene.cli.sim.options import RunPlan, Seeds, jobs_option, run_options, seeds_of
+from konvene.cli.sim.options import INTERRUPTED, RunPlan, Seeds, jobs_option, run_options, seeds_of
 from konvene.cli.sim.scenario import scenario
 from konvene.cli.sim.show import failure_line, print_one, print_totals, violation_lines
 from konvene.cli.sim.shrink import shrink
@@ -36,13 +36,13 @@ VIOLATED = 1
 
 
 class Interruptible(click.Group):
-    """A command group that exits with code 130 on Ctrl-C, because code 1 means a violated invariant."""
+    """A command group that exits with `INTERRUPTED` on Ctrl-C."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise click.exceptions.Exit(130) from None
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 @click.group(cls=Interruptible)

@@ -18,10 +18,12 @@ import click
 if TYPE_CHECKING:
     from konvene.sim.runs.parallel import Job
 
-__all__ = ["RunPlan", "Seeds", "jobs_option", "pairs_of", "run_options", "seeds_of"]
+__all__ = ["INTERRUPTED", "RunPlan", "Seeds", "jobs_option", "pairs_of", "run_options", "seeds_of"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, because 1 means a violated invariant."""
 STEPS = {1: 5_000, 2: 20_000}
 """Default number of steps by level."""
 

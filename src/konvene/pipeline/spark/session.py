@@ -10,8 +10,10 @@ long the logs are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONF", "TASK_FAILURES", "Conf", "build", "cores", "settings"]
+__all__ = ["CONF", "TASK_FAILURES", "Conf", "abort", "build", "cores", "settings"]
 
 ARROW_BATCH = 20_000
 JIT = " ".join(
@@ -34,6 +36,10 @@ Planning of small batches calls much code and loops little; compiling it all too
 first minutes of a stream."""
 TASK_FAILURES = 4
 """Number of attempts per task; Spark's local mode makes only one by default."""
+
+
+JVM_EXIT_S = 10
+"""Time after which a JVM that does not exit is killed."""
 
 
 class Conf(NamedTuple):
@@ -79,6 +85,32 @@ def build(master: str = "local[*]", *, app_name: str = "konvene", **conf: str) -
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise RuntimeError(f"Spark did not start: {error}. It needs Java 17 or newer (JAVA_HOME)") from error
+
+
+def abort() -> None:
+    """End the session of this process with its JVM, without log lines about interrupted work.
+
+    Does nothing if there is none."""
+    from pyspark import SparkContext
+
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if gateway is None:
+        return
+    process = gateway.proc  # `launch_gateway` adds it.
+    if context is None or getattr(context, "_jsc", None) is None:
+        process.kill()  # It is starting, and would log that it cannot.
+    with contextlib.suppress(Exception):  # The JVM may be busy, or dead already.
+        if context is not None:
+            context.setLogLevel("OFF")
+            context.stop()
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    process.stdin.close()  # The JVM exits when its standard input ends.
+    try:
+        process.wait(JVM_EXIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def settings(master: str = "local[*]", **conf: str) -> dict[str, str]:

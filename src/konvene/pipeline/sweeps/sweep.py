@@ -11,6 +11,7 @@ longer than its start.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -32,7 +33,7 @@ from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
 from konvene.sim.runs.meter import Outcome, percentile
 from konvene.sim.runs.what_if import Plan, run_scene
 
-__all__ = ["Figure", "NotThisSweep", "figures", "grid", "open_sweep", "read", "sweep"]
+__all__ = ["Figure", "NotThisSweep", "completed", "figures", "grid", "open_sweep", "read", "sweep"]
 
 MIN_TASK_S = 2.5
 """Minimum duration that a task should have."""
@@ -119,10 +120,11 @@ def sweep(
     progress(sum(len(seeds) - len(each) for each in missing.values()))
     firsts = [Task(folder, title, plans[title], some[0], some[0]) for title, some in missing.items() if some]
     each_s, played = {}, 0
-    for done in engine.run(play, firsts):
-        each_s[done.title] = done.took_s
-        played += done.runs
-        progress(done.runs)
+    with contextlib.closing(engine.run(play, firsts)) as results:
+        for done in results:
+            each_s[done.title] = done.took_s
+            played += done.runs
+            progress(done.runs)
     all_s = sum(len(missing[title][1:]) * took_s for title, took_s in each_s.items())
     task_s = max(MIN_TASK_S, all_s / (slots * TASKS_PER_SLOT))
     tasks = [
@@ -130,10 +132,16 @@ def sweep(
         for title, plan in plans.items()
         for some in _consecutive(missing[title][1:], max(1, math.ceil(task_s / each_s.get(title, task_s))))
     ]
-    for done in engine.run(play, tasks):
-        played += done.runs
-        progress(done.runs)
+    with contextlib.closing(engine.run(play, tasks)) as results:
+        for done in results:
+            played += done.runs
+            progress(done.runs)
     return played
+
+
+def completed(folder: Path, plans: Mapping[str, Plan], seeds: range) -> int:
+    """Return the number of runs of these plans and seeds that the folder contains."""
+    return sum(len(seeds) - len(_missing(folder, title, seeds)) for title in plans)
 
 
 def _missing(folder: Path, title: str, seeds: range) -> list[int]:
