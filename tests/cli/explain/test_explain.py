@@ -144,8 +144,8 @@ def test_the_steps_of_one_rebalance(warehouse: str) -> None:
         "  +670 ms  ann (p5Ef…) reached its target assignment",
         "   +1.1 s  bob (VRRq…) was assigned orders:2-3",
         "   +1.1 s  bob (VRRq…) reached its target assignment, after waiting for ann (p5Ef…)",
-        "   +1.1 s  all partitions have an owner again: 2 partitions × their time without an owner "
-        "= 0.8 partition-seconds; longest: orders:2, 415 ms",
+        "   +1.1 s  all partitions have an owner again: 2 partitions had none for 0.8 partition-seconds in "
+        "total; longest: orders:2, 415 ms",
         "   +1.1 s  completed: the group is Stable, 2 members",
     ]
     _, bob, ann, legend = lanes.splitlines()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.pipeline.answers.sample import START_MS, Client, Model, day, gold, together
 
-from konvene.pipeline.answers.cost import Cost, Ends, costs
+from konvene.pipeline.answers.cost import Cost, Ends, costs, gap_part
 from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.sentences import sentence
 from konvene.pipeline.answers.summary import storms, summarise
@@ -27,25 +27,42 @@ def gap(from_ms: int, to_ms: int | None, partition: int = 0, base_offset: int = 
     }  # fmt: skip
 
 
+REBALANCE = replace(
+    day().rebalances[-1], cluster="", group_id="app", log_partition=0, base_offset=7, to_epoch=3, start_ms=0,
+    end_ms=61_000, converged=True,
+)  # fmt: skip
 PLACE = ("", "app", 0, 7, 3)
 
 
 def test_records_in_a_gap_are_computed_from_log_growth() -> None:
     ends = Ends([lag(0, 100), lag(60_000, 700)])
     assert ends.at("", "orders", 0, 30_000) == 400
-    assert costs([gap(30_000, 42_000)], ends) == {PLACE: Cost(1, 120)}
+    assert costs([REBALANCE], [gap(30_000, 42_000)], ends) == {PLACE: Cost(1, 120)}
 
 
 def test_gap_of_unknown_length_has_an_unknown_cost() -> None:
     ends = Ends(
         [{**lag(0, 100), "cluster": ""}, {**lag(60_000, 700), "cluster": ""}, {**lag(9, None), "cluster": ""}]
     )
-    assert costs([gap(50_000, 61_000)], ends) == {PLACE: Cost(1, None)}
-    assert costs([gap(50_000, None)], ends) == {PLACE: Cost(1, None)}
-    assert costs([gap(0, 6_000), gap(50_000, 61_000), gap(0, 1_000, partition=1)], ends) == {
-        PLACE: Cost(3, 60)
-    }
-    assert costs([], ends) == {}
+    in_progress = replace(REBALANCE, end_ms=None, converged=False)
+    assert costs([REBALANCE], [gap(50_000, 61_000)], ends) == {PLACE: Cost(1, None)}
+    assert costs([in_progress], [gap(50_000, None)], ends) == {PLACE: Cost(1, None)}
+    gaps = [gap(0, 6_000), gap(50_000, 61_000), gap(0, 1_000, partition=1)]
+    assert costs([REBALANCE], gaps, ends) == {PLACE: Cost(2, 60)}, "one partition stopped twice"
+    assert costs([REBALANCE], [], ends) == {}
+
+
+def test_part_of_a_gap_within_a_rebalance_counts() -> None:
+    """A gap that an interrupted rebalance leaves open counts in both for the time that it lasts there."""
+    first = replace(REBALANCE, start_ms=10_000, end_ms=20_000, converged=False, superseded_by=4)
+    second = replace(REBALANCE, start_ms=20_000, end_ms=30_000, to_epoch=4, base_offset=9)
+    long = gap(5_000, 24_000)
+    assert [part.ms for r in (first, second) if (part := gap_part(long, r))] == [10_000, 4_000]
+    growing = Ends([lag(0, 0), lag(60_000, 60)])
+    assert costs([second, first], [long], growing) == {PLACE: Cost(1, 10), second.key: Cost(1, 4)}
+    assert gap_part(long | {"group_id": "other"}, first) is None
+    assert gap_part(gap(22_000, 31_000), second) is None, "it is not assigned when the group is stable"
+    assert gap_part(gap(15_000, 16_000), replace(REBALANCE, start_ms=None)) is None
 
 
 def test_groups_are_listed_by_cost_and_storms_newest_first() -> None:
@@ -125,8 +142,8 @@ def test_a_trace_lists_the_steps_in_order() -> None:
         (3_000, f"{bob} was assigned orders:2-3"),
         (3_000, f"{ann} reached its target assignment"),
         (3_000, f"{bob} reached its target assignment, after waiting for {ann}"),
-        (3_000, "all partitions have an owner again: 2 partitions × their time without an owner = 6.0 "
-                "partition-seconds; longest: orders:2, 3.0 s"),
+        (3_000, "all partitions have an owner again: 2 partitions had none for 6.0 "
+                "partition-seconds in total; longest: orders:2, 3.0 s"),
         (3_000, "completed: the group is Stable, 2 members"),
     ]  # fmt: skip
     assert traced.sentence == sentence(rebalance, Cost(2, 10)) and traced.unknown == ()

@@ -32,7 +32,7 @@ def test_every_simulated_rebalance_has_a_sentence_and_a_trace(
     world, _, audits = life(Run(11, kinds, 1_500))
     gold = Gold(tables_of("sim", world.log.batches, audits.explanations if with_audit else ()))
     assert len(gold.rebalances) > 5
-    cost = costs(gold.rows("unavailability"), Ends([]))
+    cost = costs(gold.rebalances, gold.rows("unavailability"), Ends([]))
     for each in gold.rebalances:
         text = sentence(each, cost.get(each.key))
         assert not MALFORMED.search(text), text

@@ -334,4 +334,4 @@ def costs_of(gold: Gold, shown: Sequence[Rebalance]) -> dict[CostKey, Cost]:
     groups = sorted({each.group_id for each in shown})
     if not groups:
         return {}
-    return dict(costs(gold.rows("unavailability", groups), Ends(gold.rows("lag", groups, LAG_COLUMNS))))
+    return costs(shown, gold.rows("unavailability", groups), Ends(gold.rows("lag", groups, LAG_COLUMNS)))

@@ -190,7 +190,7 @@ def _detail(
     key: Key, rebalances: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
     health: Sequence[Row], records: Sequence[Row],
 ) -> dict[str, object]:  # fmt: skip
-    cost = costs(gaps, Ends(lag))
+    cost = costs(rebalances, gaps, Ends(lag))
     shown = rebalances[:MAX_REBALANCES]
     times = [ms for r in rebalances for ms in (r.at_ms, r.until_ms) if ms >= 0]
     times += [row["minute_ms"] for row in (*lag, *records)]

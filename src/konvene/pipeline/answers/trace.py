@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from konvene.groups.history import duration
-from konvene.pipeline.answers.cost import Cost
+from konvene.pipeline.answers.cost import Cost, GapPart, gap_part
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.pipeline.answers.sentences import (
     ROLES,
@@ -104,7 +104,7 @@ def trace(source: RebalanceSource, rebalance: Rebalance, cost: Cost | None = Non
     r = rebalance
     members = [row for row in source.rows("rebalance_member", (r.group_id,)) if _belongs_to(row, r)]
     owned = [row for row in source.rows("ownership", (r.group_id,)) if row["cluster"] == r.cluster]
-    gaps = [row for row in source.rows("unavailability", (r.group_id,)) if _belongs_to(row, r)]
+    parts = [part for row in source.rows("unavailability", (r.group_id,)) if (part := gap_part(row, r))]
     names = {row["member_id"]: _name(row) for row in members}
     lost = _changes(owned, r, "to_ms")
     got = _changes(owned, r, "from_ms")
@@ -116,7 +116,7 @@ def trace(source: RebalanceSource, rebalance: Rebalance, cost: Cost | None = Non
         *_ownership_steps(_without_role_changes(got, lost), names, "was assigned"),
         *_role_changes(lost, got, names),
         *_convergence(members, names, r),
-        *_gaps(gaps, r),
+        *_gaps(parts, r),
         *_end(r),
     ]  # Steps of the same millisecond keep this order.
     followers = sorted(
@@ -296,18 +296,21 @@ def _convergence(members: Iterable[Row], names: Mapping[str, str], r: Rebalance)
             yield Step(ms, f"{names[row['member_id']]} {done}{after}")
 
 
-def _gaps(gaps: Sequence[Row], r: Rebalance) -> Iterable[Step]:
-    ended = [gap for gap in gaps if gap["to_ms"] is not None]
-    if ended:
-        longest = min(ended, key=lambda gap: (-(gap["gap_ms"] or 0), gap["topic"], gap["partition"]))
-        total = sum(gap["gap_ms"] or 0 for gap in ended)
-        yield Step(
-            max(gap["to_ms"] for gap in ended),
-            f"all {r.unit}s have an owner again: {counted(len(ended), r.unit)} × their time without an "
-            "owner = "
-            f"{seconds(total)} {r.unit}-seconds; longest: {units([longest])}, "
-            f"{duration(longest['gap_ms'] or 0)}",
-        )
+def _gaps(parts: Sequence[GapPart], r: Rebalance) -> Iterable[Step]:
+    """Yield a step for the partitions that had no owner, when they have one again or the rebalance ends."""
+    ended = [part for part in parts if part.to_ms is not None]
+    if not ended:
+        return
+    longest = min(ended, key=lambda part: (-part.ms, part.gap["topic"], part.gap["partition"]))
+    units_of = {_unit(part.gap) for part in ended}
+    left = len({_unit(part.gap) for part in parts if part.to_ms is None or part.to_ms != part.gap["to_ms"]})
+    still = f"{counted(left, r.unit)} still {'has' if left == 1 else 'have'} no owner"
+    yield Step(
+        max(part.to_ms for part in ended if part.to_ms is not None),
+        f"{still if left else f'all {r.unit}s have an owner again'}: {counted(len(units_of), r.unit)} had "
+        f"none for {seconds(sum(part.ms for part in ended))} {r.unit}-seconds in total; longest: "
+        f"{units([longest.gap])}, {duration(longest.ms)}",
+    )
 
 
 def _member_trace(
