@@ -119,7 +119,9 @@ def test_classic_group_view(konvene: Konvene) -> None:
 
 @pytest.mark.konvene(topics={"orders": 2}, settings={"group.consumer.assignment.interval.ms": 0})
 def test_consumer_group_view(konvene: Konvene) -> None:
-    """Epoch as generation, assignor as protocol; partitions pending revocation are owned."""
+    """Epoch as generation, assignor as protocol; partitions pending revocation are owned.
+
+    Each epoch is one rebalance, whether it has completed or not."""
 
     async def work(ann: Connection) -> None:
         for member in ("m1", "m2"):
@@ -130,11 +132,16 @@ def test_consumer_group_view(konvene: Konvene) -> None:
     group = konvene.group("g")
     assert (group.state, group.generation, group.protocol) == ("Reconciling", 3, "uniform")
     assert [m.assignment for m in group.members] == [{"orders": (0, 1)}, {}]
-    assert [(row.state, row.causes) for row in konvene.rebalances("g")] == [
-        ("Assigning", ("member-joined",)),
-        ("Stable", ("member-joined",)),
-        ("Assigning", ("member-joined",)),
-    ]
+    first, second = konvene.rebalances("g")
+    assert (first.generation, first.state, first.causes, len(first.members)) == (
+        2,
+        "Stable",
+        ("member-joined",),
+        1,
+    )
+    assert first.duration_ms is not None and first.summary.startswith("epoch 2 is Stable with 1 member")
+    assert (second.generation, second.state, second.causes) == (3, "Assigning", ("member-joined",))
+    assert (second.duration_ms, second.members) == (None, ())
 
 
 @pytest.mark.konvene(topics={"orders": 2}, settings={"group.streams.assignment.interval.ms": 0})
@@ -189,6 +196,8 @@ def test_streams_group_view(konvene: Konvene) -> None:
 
     asyncio.run(work())
     assert konvene.wait_stable("g", 2, timeout=1).members[1].instance_id == "i-bob"
+    epochs = [row.generation for row in konvene.rebalances("g")]
+    assert epochs == sorted(set(epochs)) and konvene.rebalances("g")[-1].state == "Stable"
 
 
 def joining(member_id: str) -> ConsumerGroupHeartbeatRequest:

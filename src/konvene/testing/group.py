@@ -9,7 +9,7 @@ group has `records` (`share_group`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from konvene.client.consumer.protocol import read_assignment
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
 
 DEAD = "Dead"
+ASSIGNING = "Assigning"
+"""State of the audit row of an epoch bump, until all members have reached their target assignments."""
 CONSUMER = "consumer"
 
 
@@ -144,13 +146,16 @@ class GroupView(NamedTuple):
 
 
 class RebalanceView(NamedTuple):
-    """One generation or group epoch and its causes: a row of `__konvene_audit`."""
+    """One generation or group epoch, and its causes, as `__konvene_audit` has them."""
 
     group: str
     generation: int
     state: str
+    """Resulting state; Assigning while members have not reached their target assignments, also if the next
+    epoch came first."""
     duration_ms: int | None
-    """Milliseconds from the first cause to the end; None if inferred after a crash."""
+    """Milliseconds from the first cause to the end; None if it has not ended, or was inferred after a
+    crash."""
     causes: tuple[str, ...]
     """Names from `shard.causes`, such as session-expired."""
     cause_clients: tuple[str, ...]
@@ -264,8 +269,24 @@ def _tasks(held: Iterable[Mapping[str, Iterable[int]]]) -> tuple[str, ...]:
 
 
 def rebalance_history(broker: Broker, name: str | None = None) -> list[RebalanceView]:
-    """Return all rebalances of the group `name`, or of all groups, from `__konvene_audit`, oldest first."""
-    rebalances = []
+    """Return all rebalances of the group `name`, or of all groups, from `__konvene_audit`, oldest first.
+
+    A consumer, share or streams group has one for each epoch, although the audit has two rows for it: one
+    when the epoch is bumped, and one when all members have reached their target assignments."""
+    rows: list[tuple[str, RebalanceValue]] = []
+    in_progress: dict[tuple[str, int], int] = {}
+    for group, value in _audit_rows(broker, name):
+        at = in_progress.pop((group, value.epoch), None)
+        if at is not None and value.group_type == rows[at][1].group_type:
+            rows[at] = (group, _completed(rows[at][1], value))
+            continue
+        if value.state == ASSIGNING:
+            in_progress[group, value.epoch] = len(rows)
+        rows.append((group, value))
+    return [_rebalance(group, value) for group, value in rows]
+
+
+def _audit_rows(broker: Broker, name: str | None) -> Iterator[tuple[str, RebalanceValue]]:
     partition = broker.partitions.get(AUDIT_TOPIC, 0)
     for header, batch in partition.batches() if partition is not None else ():
         for row in batches.records(batch, header):
@@ -273,12 +294,23 @@ def rebalance_history(broker: Broker, name: str | None = None) -> list[Rebalance
             if record is None or not isinstance(record.key, RebalanceKey):
                 continue
             if isinstance(record.value, RebalanceValue) and name in (None, record.key.group):
-                rebalances.append(_rebalance(record.key.group, record.value))
-    return rebalances
+                yield record.key.group, record.value
+
+
+def _completed(bump: RebalanceValue, end: RebalanceValue) -> RebalanceValue:
+    """Return the row of an epoch whose bump and completion the audit has in two rows.
+
+    The second one repeats the causes of earlier epochs that were superseded, and begins with their start."""
+    return end.replace(
+        started_ms=bump.started_ms,
+        causes=bump.causes,
+        causes_left_out=bump.causes_left_out,
+        inferred=bump.inferred or end.inferred,
+    )
 
 
 def _rebalance(group: str, value: RebalanceValue) -> RebalanceView:
-    known = value.started_ms >= 0 and value.ended_ms >= value.started_ms
+    known = value.state != ASSIGNING and 0 <= value.started_ms <= value.ended_ms
     return RebalanceView(
         group=group,
         generation=value.epoch,
