@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -295,12 +296,33 @@ def test_a_killed_worker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output.err.startswith("konvene: a worker process was killed\n  Is there enough memory?")
 
 
-def test_without_pyarrow_the_hint_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+@pytest.mark.parametrize("package", ["pyarrow", "numpy"])
+def test_without_pyarrow_the_hint_names_the_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
     output = run(CONSUMER)
     assert (output.code, output.err) == (
-        1, "konvene: explaining logs needs pyarrow, which is not installed\n  pip install 'konvene[spark]'\n",
+        1, f"konvene: explaining logs needs {package}, which is not installed\n"
+        "  pip install 'konvene[explain]'\n",
     )  # fmt: skip
+
+
+def test_explain_runs_without_spark(tmp_path: Path) -> None:
+    """The extra `explain` has no pyspark: all commands work, and the engine is the local one."""
+    code = (
+        "import sys\nsys.modules['pyspark'] = None\nfrom konvene.cli import main\n"
+        "sys.argv = ['konvene', 'explain', *sys.argv[1:]]\nmain()"
+    )
+    for words in (
+        ["logs", str(CONSUMER), "--group", "basic", "--why", "3", "--warehouse", str(tmp_path / "tables")],
+        ["report", "--warehouse", str(tmp_path / "tables"), "--out", str(tmp_path / "report.html")],
+        ["tables", "--warehouse", str(tmp_path / "tables")],
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert not any("pyspark" in each for each in extras["explain"])
+    assert "konvene[explain]" in extras["spark"]
 
 
 def test_without_spark_the_hint_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

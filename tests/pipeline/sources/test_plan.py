@@ -47,6 +47,19 @@ def end_of(source: Files) -> int:
     return source.places(WANTED)[OFFSETS].next
 
 
+def test_partition_without_segments_is_empty(log: Path) -> None:
+    """A spool names a topic in `partition.metadata` before it has any of its records."""
+    empty = log / "orders-0"
+    empty.mkdir()
+    (empty / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    every = Wanted(re.compile(".*"))
+    source = Files((str(log),))
+    assert set(source.places(every)) == {OFFSETS}
+    assert {each.of for each in source.slices(every, {}, {OFFSETS: end_of(source)})} == {OFFSETS}
+    with_empty_only = Files((str(empty),))
+    assert with_empty_only.places(every) == {} and with_empty_only.slices(every, {}, {}) == []
+
+
 @pytest.mark.parametrize("task_bytes", [1, 5000, 1 << 30])
 def test_each_offset_is_in_one_slice(log: Path, task_bytes: int) -> None:
     source = Files((str(log),), task_bytes=task_bytes)

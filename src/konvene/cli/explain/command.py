@@ -5,7 +5,7 @@ command reads what is new in the logs into tables, builds the gold tables, and a
 repeats that, `report` writes a page, `tables` lists the tables, `transactions` shows transactional offset
 commits, `deliveries` shows deliveries of share groups.
 
-The pipeline is imported when a command runs; it needs pyarrow (`pip install 'konvene[spark]'`).
+The pipeline is imported when a command runs; it needs pyarrow (`pip install 'konvene[explain]'`).
 """
 
 from __future__ import annotations

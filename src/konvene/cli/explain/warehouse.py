@@ -108,9 +108,10 @@ def reporting_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Itera
     """Turn exceptions that a log, a disk, a broker or a user can cause within the block into one-line
     failures of the command. `audit` is False with --no-audit."""
     try:
-        import pyarrow  # noqa: F401 (without it nothing of the pipeline can be imported)
-    except ImportError:
-        fail("explaining logs needs pyarrow, which is not installed", "pip install 'konvene[spark]'")
+        import numpy  # noqa: F401 (without these two nothing of the pipeline can be imported)
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        fail(f"explaining logs needs {error.name}, which is not installed", "pip install 'konvene[explain]'")
     from concurrent.futures.process import BrokenProcessPool
 
     from konvene.client.errors import ClientError

@@ -89,7 +89,7 @@ def sweep(
         from konvene.pipeline.sweeps.sweep import NotThisSweep, completed, figures, grid, read
         from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_RUN
     except ImportError as error:
-        fail(f"sweeps need {error.name}, which is not installed", "pip install 'konvene[spark]'")
+        fail(f"sweeps need {error.name}, which is not installed", "pip install 'konvene[explain]'")
     try:
         plans = grid(plan, [(name, values.split(",")) for name, values in pairs_of("--vary", vary)])
     except ValueError as error:

@@ -15,6 +15,7 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 from konvene.client.net.cluster import Cluster, TopicPartition
@@ -114,7 +115,7 @@ class Files:
             if not wanted.has(copy.of):
                 continue
             bases = [segment.base_offset for segment in copy.segments[1:]]
-            for segment, behind in zip(copy.segments, [*bases, None], strict=True):
+            for segment, behind in zip_longest(copy.segments, bases):  # The last one, if any, gets None.
                 key = (segment.path, segment.size, behind)
                 extent = extents[key] = self._extent(segment, behind)
                 if extent is not None:
