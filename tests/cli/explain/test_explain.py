@@ -263,7 +263,6 @@ def test_an_error_is_one_line_and_a_hint(args: list[str], expected: str) -> None
         ([CONSUMER, "--engine", "local", "--master", "spark://h:1"], "--master requires Spark"),
         (["--json"], "name logs to read, or an existing --warehouse."),
         (["tables", CONSUMER], "--warehouse DIR is required: it is where the tables are kept."),
-        (["follow", CONSUMER], "--warehouse DIR is required: it keeps what was read."),
     ],
 )
 def test_misuse_is_exit_code_two(args: list[str], expected: str) -> None:

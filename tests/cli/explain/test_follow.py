@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -106,6 +107,25 @@ def test_follower_prints_ended_rebalances_and_exits_cleanly(tmp_path: Path) -> N
         (row["group"], row["to_epoch"]) for row in ended
     }
     assert printed == sorted(printed, key=lambda row: row["start_ms"] or row["target_ms"] or row["end_ms"])
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+def test_follower_without_a_warehouse_leaves_no_files(tmp_path: Path, signals: list[signal.Signals]) -> None:
+    """Its temporary directory is deleted, also after a second Ctrl-C, which does not wait for the poll."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with running_broker(tmp_path / "broker", {"offsets.topic.num.partitions": "1"}) as broker:
+        command = [sys.executable, "-m", "konvene", "explain", "follow", broker.address]
+        environment = os.environ | {"TMPDIR": str(temporary)}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as follower:
+            assert follower.stderr is not None
+            assert follower.stderr.readline() == "Following; 0 rebalances ended before.\n"
+            assert list(temporary.iterdir()) != []
+            for each in signals:
+                follower.send_signal(each)
+            code = follower.wait(60)
+    assert code == 0 or (len(signals) == 2 and code == 130)
+    assert list(temporary.iterdir()) == []
 
 
 class Stored:

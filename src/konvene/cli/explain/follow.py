@@ -2,7 +2,8 @@
 
 Kafka compacts the log of its coordinators; a follower keeps every record that it has read in its warehouse.
 Ctrl-C and SIGTERM end it with exit code 0: the current poll is completed, or has no effect, and the next run
-continues from there.
+continues from there. Without `--warehouse` everything is in a temporary directory, which is deleted at the
+end.
 """
 
 from __future__ import annotations
@@ -53,14 +54,13 @@ def follow(
 ) -> None:
     """Follow growing logs, and print each rebalance when it ends.
 
-    Rebalances that ended before are read but not printed. Ctrl-C ends it.
+    Rebalances that ended before are read but not printed. Ctrl-C ends it. --warehouse keeps what was read,
+    and the next run continues from there; without it, everything is read again.
 
     \b
-    konvene explain follow localhost:9092 --warehouse tables
+    konvene explain follow localhost:9092
     konvene explain follow /var/kafka --warehouse tables --group orders-app --json
     """
-    if work.warehouse is None:
-        raise click.UsageError("--warehouse DIR is required: it keeps what was read.")
     stop = threading.Event()
     with reporting_failures(logs, audit=work.audit), _until(stop), open_warehouse(work) as warehouse:
         brokers, paths = brokers_and_paths(logs)

@@ -191,7 +191,11 @@ def open_warehouse(work: Work) -> Iterator[Warehouse]:
     try:
         yield Warehouse(path)
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+        except KeyboardInterrupt:  # A second Ctrl-C does not leave half of it behind.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
 
 
 @contextmanager
