@@ -93,7 +93,7 @@ class GroupView(View):
         history, group_id = self.watch.tail.history, self.given["group"]
         found = history.rebalances_of(group_id)[:MAX_REBALANCES]
         gaps = history.rows("unavailability", (group_id,))
-        cost = costs(gaps, Ends(()))
+        cost = costs(found, gaps, Ends(()))
         rebalances = {}
         for each in found:
             stopped = cost.get(each.key)

@@ -24,7 +24,8 @@ class RebalanceView(View):
         if index is None:
             return {"facts": self.facts(group=group_id, exists=False)}
         rebalance = found[index]
-        cost = costs(history.rows("unavailability", (group_id,)), Ends(())).get(rebalance.key)
+        gaps = history.rows("unavailability", (group_id,))
+        cost = costs([rebalance], gaps, Ends(())).get(rebalance.key)
         traced = trace(history, rebalance, cost)
         start_ms = rebalance.at_ms
         neighbours = {
