@@ -88,7 +88,7 @@ def test_line_without_a_key_stops_after_the_lines_before_it() -> None:
     assert result.code == 1
     assert result.err.splitlines() == [
         "konvene: line 2: no '\\t' after a key",
-        "  1 lines before it were written; ignore.error=true uses such a line as the value.",
+        "  1 line before it was written; ignore.error=true uses such a line as the value.",
     ]
     assert produced_records(broker) == [(b"a", b"1")]
 

@@ -1,5 +1,8 @@
 """`konvene produce`: write a record for each line of standard input, as `kafka-console-producer`.
 
+On a terminal each line has a prompt. Ctrl-D ends the input. Ctrl-C and SIGTERM exit with code 130, after the
+records in flight have been acknowledged or reported; lines that were read later are not written.
+
 With `--transactional-id` all lines are one transaction, committed at the end of the input. An interrupt, or a
 line that cannot be parsed, aborts it.
 """
@@ -7,13 +10,15 @@ line that cannot be parsed, aborts it.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import note, print_json
+from konvene.cli.standard_input import StandardInput
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,6 +33,12 @@ PROPERTIES = {
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _MAX_IN_FLIGHT = 1_000
+
+INTERRUPTED_FLUSH_S = 5.0
+"""Time for the acknowledgements of the records in flight after Ctrl-C or SIGTERM."""
+
+Tally: TypeAlias = dict[int, dict[str, int]]
+"""First and last offset and number of the written records, by partition."""
 
 
 class ProducerOptions(NamedTuple):
@@ -92,6 +103,9 @@ def produce(
 ) -> None:  # fmt: skip
     """Write lines from standard input to a topic.
 
+    On a terminal each record has the prompt `>`; Ctrl-D ends the input. Ctrl-C waits for acknowledgements of
+    the records in flight and exits with code 130.
+
     \b
     echo hello | konvene produce --topic greetings
     echo "ann=hello" | konvene produce --topic greetings --key-separator =
@@ -106,67 +120,99 @@ def produce(
     line_format = LineFormat.of(reader)
 
     async def job() -> None:
-        from konvene.client.producer.producer import Producer
-        from konvene.client.producer.transactional import TransactionalProducer
-        from konvene.codec.compression import Compression
-
-        compression = Compression[options.compression_codec.upper()]
-        at_once = 1 if options.sync else _MAX_IN_FLIGHT
-        async with connect() as cluster:
-            if options.transactional_id is None:
-                acks = -1 if options.acks == "all" else int(options.acks)
-                plain = Producer(cluster, acks=acks, compression=compression)
-                tally = await _write(plain, topic, partition, line_format, at_once)
-            else:
-                async with (
-                    TransactionalProducer(
-                        cluster, options.transactional_id, compression=compression,
-                        transaction_timeout_ms=options.transaction_timeout_ms,
-                    ) as producer,
-                    producer.transaction(),
-                ):  # fmt: skip
-                    tally = await _write(producer, topic, partition, line_format, at_once)
-        total = sum(row["records"] for row in tally.values())
+        source = StandardInput()
+        try:
+            tally = await _produce(connect, source, options, topic, partition, line_format)
+        finally:
+            source.close()
+        total = _written(tally)
         if as_json:
             rows = [{"partition": p, **row} for p, row in sorted(tally.items())]
             print_json({"topic": topic, "records": total, "partitions": rows})
         elif sys.stderr.isatty():
-            note(f"{total} records written to {topic}.")
+            note(f"{counted(total, 'record')} written to {topic}.")
 
     run(job)
 
 
-async def _write(
-    producer: Producer, topic: str, partition: int | None, line_format: LineFormat, at_once: int
-) -> dict[int, dict[str, int]]:
-    """Send each line of standard input as a record, with up to `at_once` unacknowledged; return the first and
-    last offset and the number of records of each partition."""
-    sent: list[asyncio.Future[Produced]] = []
-    tally: dict[int, dict[str, int]] = {}
-    async for number, line in _lines(sys.stdin.buffer):
+async def _produce(
+    connect: Connect, source: StandardInput, options: ProducerOptions, topic: str, partition: int | None,
+    line_format: LineFormat,
+) -> Tally:  # fmt: skip
+    """Write the lines of `source` with the producer that the options describe."""
+    import asyncio
+
+    from konvene.client.producer.producer import Producer
+    from konvene.client.producer.transactional import TransactionalProducer
+    from konvene.codec.compression import Compression
+
+    compression = Compression[options.compression_codec.upper()]
+    at_once = 1 if options.sync or source.interactive else _MAX_IN_FLIGHT
+    async with connect() as cluster:
+        if source.interactive:
+            await cluster.refresh([topic])  # An unreachable cluster is reported before the first prompt.
+        if options.transactional_id is None:
+            acks = -1 if options.acks == "all" else int(options.acks)
+            plain = Producer(cluster, acks=acks, compression=compression)
+            return await _write(plain, source, topic, partition, line_format, at_once)
         try:
-            record = line_format.parse(line)
-        except ValueError as error:
-            await _settle(producer, sent, tally)
-            total = 0 if producer.transactional_id else sum(row["records"] for row in tally.values())
-            fail(
-                f"line {number}: {error}",
-                f"{total} lines before it were written; ignore.error=true uses such a line as the value.",
+            async with (
+                TransactionalProducer(
+                    cluster, options.transactional_id, compression=compression,
+                    transaction_timeout_ms=options.transaction_timeout_ms,
+                ) as producer,
+                producer.transaction(),
+            ):  # fmt: skip
+                return await _write(producer, source, topic, partition, line_format, at_once)
+        except asyncio.CancelledError:
+            note(f"Interrupted: the transaction was aborted, no record was written to {topic}.")
+            raise
+
+
+async def _write(
+    producer: Producer, source: StandardInput, topic: str, partition: int | None, line_format: LineFormat,
+    at_once: int,
+) -> Tally:  # fmt: skip
+    """Send each line as a record, with up to `at_once` unacknowledged; return the first and last offset and
+    the number of records of each partition.
+
+    On a terminal `at_once` is 1, so that an error is reported at the line that it concerns."""
+    import asyncio
+
+    sent: list[asyncio.Future[Produced]] = []
+    tally: Tally = {}
+    try:
+        async for number, line in source.lines():
+            try:
+                record = line_format.parse(line)
+            except ValueError as error:
+                await _settle(producer, sent, tally)
+                total = 0 if producer.transactional_id else _written(tally)
+                fail(
+                    f"line {number}: {error}",
+                    f"{counted(total, 'line')} before it {'was' if total == 1 else 'were'} written; "
+                    "ignore.error=true uses such a line as the value.",
+                )
+            sent.append(
+                await producer.send(
+                    topic, record.value, key=record.key, headers=record.headers, partition=partition
+                )
             )
-        sent.append(
-            await producer.send(
-                topic, record.value, key=record.key, headers=record.headers, partition=partition
-            )
-        )
-        if len(sent) >= at_once:
-            await _settle(producer, sent, tally)
-    await _settle(producer, sent, tally)
+            if len(sent) >= at_once:
+                await _settle(producer, sent, tally)
+        await _settle(producer, sent, tally)
+    except asyncio.CancelledError:
+        source.close()
+        if producer.transactional_id:
+            for done in sent:
+                done.cancel()
+        else:
+            await _flush_interrupted(producer, topic, sent, _written(tally))
+        raise
     return tally
 
 
-async def _settle(
-    producer: Producer, sent: list[asyncio.Future[Produced]], tally: dict[int, dict[str, int]]
-) -> None:
+async def _settle(producer: Producer, sent: list[asyncio.Future[Produced]], tally: Tally) -> None:
     """Wait for the acknowledgements of all records in `sent`, add their offsets to `tally` by partition, and
     clear `sent`. Raises the error of the first record that failed."""
     await producer.flush()
@@ -180,29 +226,35 @@ async def _settle(
     sent.clear()
 
 
-async def _lines(stream: BinaryIO) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the lines of a stream with their numbers. A thread reads them, so that waiting for input does not
-    block the event loop."""
+async def _flush_interrupted(
+    producer: Producer, topic: str, sent: list[asyncio.Future[Produced]], written: int
+) -> None:
+    """After an interrupt wait for the acknowledgements of the records in `sent`, up to a time limit or a
+    second interrupt, and print how many records were written to the topic, `written` of them before."""
     import asyncio
-    import threading
 
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
-    capacity = threading.Semaphore(10 * _MAX_IN_FLIGHT)
+    try:
+        if not all(done.done() for done in sent):
+            note(f"Interrupted: waiting for {counted(len(sent), 'acknowledgement')}; Ctrl-C again ends this.")
+            await asyncio.wait_for(producer.flush(), INTERRUPTED_FLUSH_S)
+    except TimeoutError:
+        pass
+    finally:
+        pending = [done for done in sent if not done.done()]
+        errors = [done.exception() for done in sent if done.done()]
+        for done in pending:
+            done.cancel()
+        text = f"Interrupted: {counted(written + errors.count(None), 'record')} written to {topic}."
+        if pending:
+            text += f" {counted(len(pending), 'record')} without an acknowledgement may be lost."
+        failed = [error for error in errors if error is not None]
+        if failed:
+            text += f" {counted(len(failed), 'record')} failed: {failed[0]}"
+        note(text)
 
-    def read() -> None:
-        try:
-            for number, line in enumerate(stream, 1):
-                capacity.acquire()
-                loop.call_soon_threadsafe(queue.put_nowait, (number, line))
-            loop.call_soon_threadsafe(queue.put_nowait, None)
-        except RuntimeError:
-            pass  # The loop ended before the input did.
 
-    threading.Thread(target=read, name="standard-input", daemon=True).start()
-    while (item := await queue.get()) is not None:
-        capacity.release()
-        yield item[0], item[1].rstrip(b"\n").removesuffix(b"\r")
+def _written(tally: Tally) -> int:
+    return sum(row["records"] for row in tally.values())
 
 
 class Line(NamedTuple):

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from konvene.groups.history import duration
 from konvene.pipeline.answers.rebalance import Rebalance
 from konvene.pipeline.answers.restarts import BACK_WITHIN_MS, find_restarts, rebalances_of_restarts
-from konvene.pipeline.answers.sentences import counted, seconds
+from konvene.pipeline.answers.sentences import seconds
 from konvene.pipeline.row import Row
+from konvene.plurals import counted
 from konvene.shard import causes
 
 __all__ = ["RULES", "Advice", "Facts", "advise"]

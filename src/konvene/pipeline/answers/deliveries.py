@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.gold import Gold
-from konvene.pipeline.answers.sentences import counted
 from konvene.pipeline.row import Row
+from konvene.plurals import counted
 
 __all__ = ["STUCK_MS", "Delivery", "deliveries", "document", "minutes", "problems", "summary"]
 

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from konvene.groups.history import duration
 from konvene.pipeline.answers.cost import Cost
 from konvene.pipeline.answers.rebalance import Cause, Rebalance
+from konvene.plurals import counted, plural
 from konvene.shard import causes
 
 __all__ = [
     "ROLES",
     "cause_text",
     "caveats",
-    "counted",
     "member_name",
     "note",
     "seconds",
@@ -91,11 +91,6 @@ def member_name(
     if not client_id:
         return name
     return f"{name} (client {client_id} at {host})" if host else f"{name} (client {client_id})"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: `1 partition`, `1,204 partitions`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def seconds(ms: int) -> str:
@@ -211,8 +206,7 @@ def _moved(r: Rebalance) -> str:
     if r.kept:
         parts.append(_kept(r, "" if r.moved else f" with {'its owner' if r.kept == 1 else 'their owners'}"))
     if r.added:
-        noun = "" if parts else f" {r.unit}{'' if r.added == 1 else 's'}"
-        parts.append(f"{r.added:,}{noun} newly assigned")
+        parts.append(f"{r.added:,} newly assigned" if parts else f"{counted(r.added, r.unit)} newly assigned")
     lost = max(r.revoked - r.moved, 0)
     if lost and (not r.units or r.superseded_by is not None):
         still = "not reassigned yet" if r.units else "unassigned now"
@@ -220,7 +214,7 @@ def _moved(r: Rebalance) -> str:
     for count, role in ((r.standby_moved, "standby"), (r.warmup_moved, "warm-up")):
         if count:
             parts.append(f"{counted(count, f'{role} task')} moved")
-    return ", ".join(parts) or (f"no {r.unit}s to assign" if r.members else "")
+    return ", ".join(parts) or (f"no {plural(0, r.unit)} to assign" if r.members else "")
 
 
 def _shared(r: Rebalance) -> str:
@@ -237,13 +231,13 @@ def _shared(r: Rebalance) -> str:
     ):
         if count:
             parts.append(f"{counted(count, r.unit)} {change}")
-    return ", ".join(parts) or (f"no {r.unit}s to assign yet" if r.members else "")
+    return ", ".join(parts) or (f"no {plural(0, r.unit)} to assign yet" if r.members else "")
 
 
 def _kept(r: Rebalance, with_owners: str) -> str:
-    noun = "" if r.moved else f" {r.unit}{'' if r.kept == 1 else 's'}"
     all_of = "all " if not r.moved and r.kept == r.units and r.kept > 1 else ""
-    return f"{all_of}{r.kept:,}{noun} stayed{with_owners}"
+    kept = f"{r.kept:,}" if r.moved else counted(r.kept, r.unit)
+    return f"{all_of}{kept} stayed{with_owners}"
 
 
 def _cost(r: Rebalance, cost: Cost | None) -> str:

@@ -18,7 +18,6 @@ from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.pipeline.answers.sentences import (
     ROLES,
     cause_text,
-    counted,
     note,
     seconds,
     sentence,
@@ -26,6 +25,7 @@ from konvene.pipeline.answers.sentences import (
     title,
 )
 from konvene.pipeline.row import Row
+from konvene.plurals import counted
 
 __all__ = ["MemberTrace", "RebalanceSource", "RebalanceTrace", "Step", "find_rebalances", "trace", "units"]
 
