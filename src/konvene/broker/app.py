@@ -41,6 +41,7 @@ from konvene.configs import BrokerConfig, ConfigError
 from konvene.log.directory import META_NAME, Identity, LogDirectory
 from konvene.log.disk.files import RealDisk
 from konvene.log.errors import LogError
+from konvene.plurals import counted
 from konvene.runtime.environment import SYSTEM
 
 if TYPE_CHECKING:
@@ -461,12 +462,12 @@ def open_directory(path: Path, node_id: int) -> LogDirectory:
 
 def _recovery_summary(directory: LogDirectory) -> str:
     """Return a phrase for the startup line: how many partitions there are, and what log recovery did."""
-    partitions = len(directory.logs) - 1  # Without the log of `__cluster_metadata`.
+    partitions = counted(len(directory.logs) - 1, "partition")  # Without `__cluster_metadata`.
     if directory.clean:
-        return f"{partitions} partitions, clean shutdown"
+        return f"{partitions}, clean shutdown"
     scanned = sum(r.scanned_bytes for r in directory.recovered.values())
     truncated = sum(r.cut_bytes for r in directory.recovered.values())
     damaged = f", {len(directory.damaged)} damaged and offline" if directory.damaged else ""
     if not scanned and not damaged:
-        return f"{partitions} partitions"
-    return f"{partitions} partitions recovered ({scanned} bytes scanned, {truncated} truncated{damaged})"
+        return partitions
+    return f"{partitions} recovered ({counted(scanned, 'byte')} scanned, {truncated:,} truncated{damaged})"

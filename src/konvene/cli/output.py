@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import NamedTuple
 
 import click
@@ -24,6 +25,7 @@ __all__ = [
     "note",
     "print_json",
     "print_json_line",
+    "print_more_rows",
     "print_tables",
     "text_of",
 ]
@@ -41,13 +43,22 @@ class Table(NamedTuple):
     details: Sequence[Sequence[str]] = ()
     """Lines to print below each row."""
 
-    def lines(self) -> list[str]:
-        """Return the lines of the table as text, the column heads first, without the lines in `details`."""
-        cells = [[text_of(value) for value in row] for row in self.rows]
-        widths = [max([len(head), *(len(row[i]) for row in cells)]) for i, head in enumerate(self.columns)]
+    def lines(self, at_least: Sequence[int] = ()) -> list[str]:
+        """Return the lines of the table as text, the column heads first, without the lines in `details`.
+
+        `at_least` are minimum widths of the columns."""
+        cells = [[text_of(value) for value in row] for row in [self.columns, *self.rows]]
+        widths = [max(pair) for pair in zip_longest(self.widths(), at_least, fillvalue=0)]
         return [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in [list(self.columns), *cells]
+            for row in cells
+        ]
+
+    def widths(self) -> list[int]:
+        """Return the width of each column."""
+        return [
+            max(len(text_of(value)) for value in column)
+            for column in zip(self.columns, *self.rows, strict=True)
         ]
 
 
@@ -73,10 +84,21 @@ def print_tables(tables: Iterable[Table]) -> None:
         if table.columns:
             head, *rows = table.lines()
             click.echo(click.style(head, bold=True))
-            for i, line in enumerate(rows):
-                click.echo(line)
-                for detail in table.details[i] if table.details else ():
-                    click.echo(f"    {text_of(detail)}")
+            _print_rows(table, rows)
+
+
+def print_more_rows(table: Table, at_least: Sequence[int]) -> None:
+    """Print a table without its column heads, below one whose columns have the widths `at_least`."""
+    for each in table.notes:
+        note(each)
+    _print_rows(table, table.lines(at_least)[1:])
+
+
+def _print_rows(table: Table, lines: Sequence[str]) -> None:
+    for i, line in enumerate(lines):
+        click.echo(line)
+        for detail in table.details[i] if table.details else ():
+            click.echo(f"    {text_of(detail)}")
 
 
 def print_json(document: Mapping[str, object] | Sequence[object]) -> None:

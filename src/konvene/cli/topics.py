@@ -10,6 +10,7 @@ import click
 
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import note, print_json
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.client.admin.admin import ConfigEntry
@@ -147,7 +148,7 @@ def alter(connect: Connect, as_json: bool, pattern: str, partitions: int, if_exi
             print_json({"altered": names, "partition_count": partitions})
         else:
             for name in names:
-                click.echo(f"Topic {name} has {partitions} partition{'s' if partitions > 1 else ''} now.")
+                click.echo(f"Topic {name} has {counted(partitions, 'partition')} now.")
 
     run(job)
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from konvene.cli.output import note, print_json_line
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.codec.schema import Struct
@@ -80,7 +81,7 @@ def _convert_lines(convert: Convert) -> None:
         print_json_line(done, ascii_only=True)
     if failed:
         sys.stdout.flush()
-        note(f'konvene: {failed} of {lines} lines could not be converted; see their "error"')
+        note(f'konvene: {failed:,} of {counted(lines, "line")} could not be converted; see "error"')
         raise click.exceptions.Exit(1)
 
 

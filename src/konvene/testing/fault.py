@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from konvene.plurals import counted
 from konvene.testing.rules import Action, Match, Rule
 
 if TYPE_CHECKING:
@@ -79,9 +80,8 @@ class Fault:
         """Wait until the fault was applied `times` times. Raises TimeoutError after `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.applied >= times, timeout):
-                raise TimeoutError(
-                    f"applied {self.applied} times within {timeout} s, not {times}: {self.sentence}"
-                )
+                applied = counted(self.applied, "time")
+                raise TimeoutError(f"applied {applied} within {timeout} s, not {times}: {self.sentence}")
 
     def cancel(self) -> None:
         """Disarm the fault and release the messages that it holds."""

@@ -20,6 +20,7 @@ from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.shard import GroupShard
 from konvene.messages import BY_NAME
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from konvene.plurals import counted
 from konvene.runtime.coordinator import RequestContext
 from konvene.testing.error_response import has_error_field
 from konvene.testing.fault import Fault, FaultEvent, Matchable
@@ -329,7 +330,7 @@ def _find_member(broker: Broker, member: int | str, group: str | None) -> tuple[
         raise LookupError(f"no member {member} in {where}")
     if len(members) > 1:
         raise LookupError(
-            f"{len(members)} members in {where} match {member}; pass the group or the member id"
+            f"{counted(len(members), 'member')} in {where} match {member}; pass the group or the member id"
         )
     return members[0]
 

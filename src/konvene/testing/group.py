@@ -26,6 +26,7 @@ from konvene.groups.streams.group import Member as StreamsMember
 from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.topology import sources
 from konvene.internal_topics import AUDIT_TOPIC
+from konvene.plurals import counted
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, decode_record
 from konvene.shard.contract import Context
@@ -129,12 +130,12 @@ class GroupView(NamedTuple):
         else:
             matches = [m for m in self.members if member in (m.member_id, m.instance_id, m.client_id)]
         if len(matches) != 1:
-            raise LookupError(f"{len(matches)} members match {member!r} in {self}")
+            raise LookupError(f"{counted(len(matches), 'member')} match {member!r} in {self}")
         return matches[0]
 
     def __str__(self) -> str:
-        count = len(self.members)
-        head = f"group {self.name} is {self.state} in generation {self.generation} with {count} members"
+        members = counted(len(self.members), "member")
+        head = f"group {self.name} is {self.state} in generation {self.generation} with {members}"
         rows = [f"  {number}. {member}" for number, member in enumerate(self.members, 1)]
         rows += [f"  delivered: {each}" for each in self.records]
         rows += [

@@ -28,6 +28,7 @@ from konvene.log.disk.files import Disk, RealDisk
 from konvene.log.disk.memory import MemoryDisk
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from konvene.plurals import counted
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
@@ -256,7 +257,7 @@ class Konvene:
 
         if not self._run_on_loop(work, timeout + 10):
             found = len(self.records(topic))
-            raise TimeoutError(f"{topic} has {found} records after {timeout} s, not {count}")
+            raise TimeoutError(f"{topic} has {counted(found, 'record')} after {timeout} s, not {count}")
         return sorted(self.records(topic), key=lambda r: r.timestamp)
 
     def _end_offsets(self, topic: str) -> int:
@@ -284,9 +285,8 @@ class Konvene:
         def condition(found: GroupView) -> bool:
             return found.state == State.STABLE and (members is None or len(found.members) == members)
 
-        return self.wait_group(
-            group, condition, timeout=timeout, description=f"Stable with {members or 'any'} members"
-        )
+        wanted = "any members" if members is None else counted(members, "member")
+        return self.wait_group(group, condition, timeout=timeout, description=f"Stable with {wanted}")
 
     def wait_group(
         self,

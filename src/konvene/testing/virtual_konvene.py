@@ -23,6 +23,7 @@ from konvene.client.consumer.fetch import read_partition
 from konvene.groups.classic.group import State
 from konvene.log.disk.files import Disk
 from konvene.log.disk.memory import MemoryDisk
+from konvene.plurals import counted
 from konvene.runtime.environment import Environment
 from konvene.sim.machine.loop import SimLoop
 from konvene.testing import captured_logs
@@ -237,8 +238,8 @@ class VirtualKonvene:
             view = self.group(group)
             return view.state == State.STABLE and members in (None, len(view.members))
 
-        description = f"group {group} Stable with {'any' if members is None else members} members"
-        await self.until(is_stable, within_s, description)
+        wanted = "any members" if members is None else counted(members, "member")
+        await self.until(is_stable, within_s, f"group {group} Stable with {wanted}")
         return self.group(group)
 
     async def until(

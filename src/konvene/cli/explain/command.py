@@ -42,6 +42,7 @@ from konvene.cli.explain.warehouse import (
 )
 from konvene.cli.options import fail
 from konvene.cli.output import note, print_json
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Gold, Selection
@@ -180,8 +181,8 @@ def _list(gold: Gold, wanted: Selection, limit: int | None, as_json: bool) -> No
         print_rebalance(each, costs.get(each.key), with_cluster=several_clusters)
     if len(selected) > len(shown):
         note(
-            f"{len(selected) - len(shown):,} older rebalances are not shown; --limit {len(selected)} shows "
-            "all."
+            f"Not shown: {counted(len(selected) - len(shown), 'older rebalance')}; --limit {len(selected)} "
+            "shows all."
         )
     click.echo()
     print_summary(summarise(gold, wanted, selected), selected)
@@ -216,7 +217,7 @@ def _why(gold: Gold, group: str, epoch: int, as_json: bool) -> None:
         hint = f"Known ones: {_few(epochs)}." if epochs else "It did not rebalance in these logs."
         fail(f"{group} has no rebalance to epoch or generation {epoch} in the logs", hint)
     if len(found) > 1 and not as_json:
-        note(f"{group} reached {epoch} {len(found)} times; this is the last time.")
+        note(f"{group} reached {epoch} {counted(len(found), 'time')}; this is the last time.")
     rebalance = found[0]
     cost = costs_of(gold, [rebalance]).get(rebalance.key)
     steps = trace(gold, rebalance, cost)

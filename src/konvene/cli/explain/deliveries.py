@@ -11,6 +11,7 @@ from konvene.cli.explain.warehouse import Work, answers_of, logs_argument, requi
 from konvene.cli.options import fail
 from konvene.cli.output import Table, iso, note, print_json_line, print_tables, text_of
 from konvene.groups.history import duration
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers.deliveries import Delivery
@@ -59,7 +60,7 @@ def deliveries(
         _print_problems(shown, problems)
         if len(found) > len(shown):
             note(
-                f"{len(found) - len(shown):,} more share partitions are not shown; --limit {len(found)} "
+                f"Not shown: {counted(len(found) - len(shown), 'share partition')}; --limit {len(found)} "
                 "shows all."
             )
         if any(each.row["evidence"] != "observed" for each in shown):

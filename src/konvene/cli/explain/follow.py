@@ -32,6 +32,7 @@ from konvene.cli.explain.warehouse import (
     work_options,
 )
 from konvene.cli.output import note
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Gold, Rebalance
@@ -163,7 +164,7 @@ class _Printer:
             )
         else:
             self.began = True
-            note(f"Following; {len(ended):,} rebalances ended before.")
+            note(f"Following; {counted(len(ended), 'rebalance')} ended before.")
             self._printed = {each.key for each in ended}
 
     def _awaits_audit(self, rebalance: Rebalance) -> bool:

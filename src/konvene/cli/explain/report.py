@@ -15,6 +15,7 @@ from konvene.cli.explain.warehouse import (
     work_options,
 )
 from konvene.cli.options import fail
+from konvene.plurals import counted
 
 
 @click.command()
@@ -42,6 +43,5 @@ def report(logs: tuple[str, ...], target: Path, groups: tuple[str, ...], title: 
             gold, Selection(tuple(groups)), title=title, source=", ".join(logs) or str(work.warehouse)
         )
         target.write_text(html, "utf-8")
-    click.echo(
-        f"{target}: {len(gold.groups) if not groups else len(groups)} groups, {target.stat().st_size:,} bytes"
-    )
+    count = counted(len(groups or gold.groups), "group")
+    click.echo(f"{target}: {count}, {counted(target.stat().st_size, 'byte')}")

@@ -12,6 +12,7 @@ import click
 
 from konvene.cli.output import Table, iso, note, print_json_line, print_tables, text_of
 from konvene.groups.history import duration
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Cost, Rebalance, RebalanceTrace, Summary
@@ -133,9 +134,8 @@ def print_summary(summary: Summary, rebalances: Sequence[Rebalance]) -> None:
     from konvene.pipeline.answers import caveats
 
     span = duration(max(summary.to_ms - summary.from_ms, 0)) if summary.from_ms >= 0 else "an unknown time"
-    groups = f"{len(summary.groups):,} group{'' if len(summary.groups) == 1 else 's'}"
-    click.echo(f"{summary.rebalances:,} rebalance{'' if summary.rebalances == 1 else 's'} of {groups} within "
-               f"{_long(span, summary)}.")  # fmt: skip
+    count, groups = counted(summary.rebalances, "rebalance"), counted(len(summary.groups), "group")
+    click.echo(f"{count} of {groups} within {_long(span, summary)}.")
     click.echo()
     print_tables(_tables(summary))
     if summary.groups:

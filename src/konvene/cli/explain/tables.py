@@ -19,6 +19,7 @@ from konvene.cli.explain.warehouse import (
 )
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Table, note, print_json, print_tables
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.pipeline.warehouse.warehouse import Warehouse
@@ -72,7 +73,10 @@ def _export(warehouse: Warehouse, delta: Path | None, iceberg: Path | None) -> N
             if where is not None:
                 exported = export(warehouse, where)
                 added, removed = sum(each.added for each in exported), sum(each.removed for each in exported)
-                note(f"{name}: {len(exported)} tables in {where}; {added} files added, {removed} removed")
+                note(
+                    f"{name}: {counted(len(exported), 'table')} in {where}; "
+                    f"{counted(added, 'file')} added, {removed:,} removed"
+                )
     except ExportError as error:
         fail(str(error))
 

@@ -10,6 +10,7 @@ from konvene.cli.explain.warehouse import Work, answers_of, logs_argument, requi
 from konvene.cli.options import fail
 from konvene.cli.output import Table, iso, note, print_json_line, print_tables
 from konvene.groups.history import duration
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers.transactions import Commit, Producer
@@ -57,7 +58,7 @@ def transactions(
         print_tables([_commits(shown), _producers(producers(selected))])
         if len(selected) > len(shown):
             note(
-                f"{len(selected) - len(shown):,} older commits are not shown; --limit {len(selected)} "
+                f"Not shown: {counted(len(selected) - len(shown), 'older commit')}; --limit {len(selected)} "
                 "shows all."
             )
 

@@ -23,6 +23,7 @@ import click
 from konvene.cli.options import Failure, fail, failure_of
 from konvene.cli.output import Progress, note
 from konvene.internal_topics import AUDIT_TOPIC
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Cost, Gold, Rebalance
@@ -282,7 +283,7 @@ def _bar(name: str, quiet: bool) -> Iterator[Callable[[Step], None] | None]:
 
     def show(now: Step) -> None:
         bar.total = now.bytes
-        bar.add(now.bytes_done - bar.done, f"{name}, {now.rows:,} rows")
+        bar.add(now.bytes_done - bar.done, f"{name}, {counted(now.rows, 'row')}")
 
     try:
         yield None if quiet else show

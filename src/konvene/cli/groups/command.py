@@ -7,7 +7,8 @@ This module has the command group, `list` and `history`. The other commands are 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,11 +18,17 @@ from konvene.cli.groups.remove import delete, delete_offsets, remove_members
 from konvene.cli.groups.reset import reset_offsets
 from konvene.cli.groups.selection import one_group
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
-from konvene.cli.output import Table, print_json, print_tables
+from konvene.cli.output import Table, note, print_json, print_tables
+from konvene.cli.watch import Outages, repeat
 from konvene.client.admin.group_state import GroupState, GroupType
+
+if TYPE_CHECKING:
+    from konvene.cli.groups.history import HistoryReader
 
 STATES = tuple(str(state) for state in GroupState)
 TYPES = tuple(str(each) for each in GroupType)
+FOLLOW_INTERVAL_S = 1.0
+"""Time between two reads of `history --follow`."""
 
 
 @click.group()
@@ -90,33 +97,68 @@ def list_(
 @groups.command()
 @one_group
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Show only the last N rebalances.")
+@click.option(
+    "--follow", is_flag=True, help="Then print each rebalance when it ends, until Ctrl-C; --json: JSON lines."
+)
 @cluster_options
 @json_option
-def history(connect: Connect, as_json: bool, group: str, limit: int | None) -> None:
+def history(connect: Connect, as_json: bool, group: str, limit: int | None, follow: bool) -> None:
     """Show why a group rebalanced: every generation or epoch, and what caused it.
 
     Reads konvene's audit topic. Without one (Apache Kafka), causes are inferred from the group's records in
     __consumer_offsets, and start times are unknown.
+
+    \b
+    konvene groups history readers
+    konvene groups history readers --limit 5 --follow
     """
 
     async def job() -> None:
-        from konvene.cli.groups.history import document, read_history, table
+        from konvene.cli.groups.history import HistoryReader, document, table
 
         async with connect() as cluster:
-            past = await read_history(cluster, group)
-        rows = past.rebalances[-limit:] if limit else past.rebalances
+            reader = HistoryReader(cluster, group)
+            if follow:
+                await _follow(reader, group, limit, as_json)
+                return
+            rebalances = await reader.read()
+        rows = rebalances[-limit:] if limit else rebalances
         if as_json:
             print_json([document(group, value) for value in rows])
             return
         if not rows:
             fail(
                 f"no rebalance of group {group} is recorded"
-                + (f": {past.reason_empty}" if past.reason_empty else ""),
+                + (f": {reader.reason_empty}" if reader.reason_empty else ""),
                 "`konvene groups list` shows the existing groups.",
             )
-        print_tables([table(rows, [past.note] if past.note else [])])
+        print_tables([table(rows, [reader.note] if reader.note else [])])
 
     run(job)
+
+
+async def _follow(reader: HistoryReader, group: str, limit: int | None, as_json: bool) -> None:
+    """Print the last rebalances, then each new one."""
+    from konvene.cli.groups.history import HistoryPrinter
+
+    printer = HistoryPrinter(group, as_json=as_json)
+    remark = ""
+    is_first = True
+
+    async def read() -> Callable[[], None]:
+        nonlocal remark, is_first
+        rows = await reader.read()
+        if is_first:
+            rows = rows[-limit:] if limit else rows
+            if not rows:
+                note(f"No rebalance of group {group} is recorded yet.")
+        is_first = False
+        new_remark = reader.note if reader.note != remark else ""
+        remark = reader.note
+        return lambda: printer.show(rows, new_remark)
+
+    outages = Outages()
+    await repeat(read, FOLLOW_INTERVAL_S, outages.show, outages.show_failure)
 
 
 def _among(option: str, text: str | None, known: Sequence[str]) -> list[str]:

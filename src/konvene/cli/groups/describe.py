@@ -9,7 +9,7 @@ a note on standard error in every other table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ from konvene.cli.groups.overview import coordinator_cell, group_document
 from konvene.cli.groups.selection import GroupSelection, no_group, several_groups
 from konvene.cli.options import Connect, cluster_options, json_option, run
 from konvene.cli.output import Table, note, print_json, print_tables, text_of
+from konvene.cli.watch import Screen, WatchCommand, repeat, watch_option
 from konvene.client.admin.pending_partitions import (
     blocking_members,
     describe_progress,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
-@click.command()
+@click.command(cls=WatchCommand)
 @several_groups("Describe")
 @click.option("--offsets", "part", flag_value="offsets", help="Offsets and lag by partition (default).")
 @click.option("--members", "part", flag_value="members", help="Members and their number of partitions.")
@@ -64,16 +65,19 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
     help="Show more columns: epochs, and with --members assignments and the heartbeat intervals of a konvene "
     "broker; for streams groups also endpoints, tags, task offsets and what each member is waiting for.",
 )
+@watch_option
 @cluster_options
 @json_option
 def describe(
-    connect: Connect, as_json: bool, groups: GroupSelection, part: str | None, verbose: bool
-) -> None:
+    connect: Connect, as_json: bool, groups: GroupSelection, part: str | None, verbose: bool,
+    interval_s: float | None,
+) -> None:  # fmt: skip
     """Describe groups: offsets and lag, members, state, reconciliation, topology or in-flight records.
 
     \b
     konvene groups describe readers
     konvene groups describe readers --reconciliation
+    konvene groups describe readers --watch
     konvene groups describe readers --members --verbose
     konvene groups describe --all-groups --state
     konvene groups describe words --topology
@@ -84,21 +88,33 @@ def describe(
     async def job() -> None:
         from konvene.client.admin.admin import Admin
 
-        found: list[AnyDescribed] = []
-        async with connect() as cluster:
-            admin = Admin(cluster)
+        async def request() -> Callable[[], None]:
+            found: list[AnyDescribed] = []
             for name in await groups.resolve(admin):
                 one = await _describe(admin, name, groups, part or "offsets", verbose=verbose)
                 if one is not None:
                     found.append(one)
-        if as_json:
-            print_json([_any_document(d, part) for d in found])
-        elif part == "topology":
-            _print_topologies(found)
-        else:
-            print_tables(chain.from_iterable(_any_tables(d, part or "offsets", verbose) for d in found))
+            return lambda: _print(found, part, verbose=verbose, as_json=as_json)
+
+        async with connect() as cluster:
+            admin = Admin(cluster)
+            if interval_s is not None:
+                screen = Screen(interval_s)
+                await repeat(request, interval_s, screen.show, screen.show_failure)
+                return
+            print_found = await request()
+        print_found()
 
     run(job)
+
+
+def _print(found: Sequence[AnyDescribed], part: str | None, *, verbose: bool, as_json: bool) -> None:
+    if as_json:
+        print_json([_any_document(d, part) for d in found])
+    elif part == "topology":
+        _print_topologies(found)
+    else:
+        print_tables(chain.from_iterable(_any_tables(d, part or "offsets", verbose) for d in found))
 
 
 # requests -------------------------------------------------------------------------------------

@@ -10,84 +10,106 @@ causes, and one when all members have reached it, with its duration.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Sequence
 
-from konvene.cli.output import Table, iso
-from konvene.client.consumer.fetch import read_partition
+from konvene.cli.output import Table, iso, note, print_json_line, print_more_rows, print_tables
+from konvene.client.consumer.fetch import EARLIEST, LATEST, list_offsets, read_partition
 from konvene.client.errors import raise_for
 from konvene.client.net.cluster import Cluster, TopicPartition
+from konvene.codec.batches import Record
 from konvene.codec.errors import CodecError
 from konvene.codec.hashes import group_partition
 from konvene.errors import Errors
 from konvene.groups.history import History, duration, epoch_noun, sentences
 from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
+from konvene.plurals import counted
 from konvene.records.audit import RebalanceKey, RebalanceValue
 from konvene.records.coordinator import AUDIT_RECORDS, GROUP_RECORDS, decode_record
 
-__all__ = ["PastRebalances", "document", "read_history", "table"]
+__all__ = ["HistoryPrinter", "HistoryReader", "document", "table"]
 
 
-class PastRebalances(NamedTuple):
-    """The rebalances of a group, oldest first."""
+class HistoryReader:
+    """Reads the rebalances of a group, each record once.
 
-    rebalances: list[RebalanceValue]
-    note: str = ""
-    """A remark about the source, for the user."""
-    reason_empty: str = ""
-    """Why there are no rebalances, if that is known."""
+    `note` is a remark about the source, `reason_empty` the reason why there is none, if that is known."""
 
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self.note = ""
+        self.reason_empty = ""
+        self._cluster, self._group = cluster, group
+        self._positions: dict[TopicPartition, int] = {}
+        self._history: History | None = None
+        self._inferred: set[tuple[str, int, str]] = set()
+        self._skipped = 0
 
-async def read_history(cluster: Cluster, group: str) -> PastRebalances:
-    """Return all rebalances of the group that the cluster still has records of. Raises `ClientError`."""
-    metadata = await cluster.refresh([AUDIT_TOPIC, OFFSETS_TOPIC])
-    audit, offsets = metadata.topics[AUDIT_TOPIC], metadata.topics[OFFSETS_TOPIC]
-    if audit.error_code == 0:
-        past = await _read_audit(cluster, group, [p.partition for p in audit.partitions])
-    elif offsets.error_code == 0:
-        past = await _infer_all(cluster, group, group_partition(group, len(offsets.partitions)))
-    elif offsets.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION:
-        return PastRebalances([], reason_empty="the cluster has never had a group")
-    else:
-        raise_for(offsets.error_code, about=f"topic {OFFSETS_TOPIC}")
-        raise AssertionError("unreachable")
-    past.rebalances.sort(key=lambda value: (value.ended_ms, value.epoch))
-    return past
+    async def read(self) -> list[RebalanceValue]:
+        """Return the rebalances recorded since the previous call, or all that the cluster still has records
+        of; oldest first. Raises `ClientError`."""
+        metadata = await self._cluster.refresh([AUDIT_TOPIC, OFFSETS_TOPIC])
+        audit, offsets = metadata.topics[AUDIT_TOPIC], metadata.topics[OFFSETS_TOPIC]
+        self.reason_empty = ""
+        if audit.error_code == 0:
+            found = await self._read_audit([p.partition for p in audit.partitions])
+        elif offsets.error_code == 0:
+            found = await self._infer(group_partition(self._group, len(offsets.partitions)))
+        elif offsets.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION:
+            self.reason_empty = "the cluster has never had a group"
+            return []
+        else:
+            raise_for(offsets.error_code, about=f"topic {OFFSETS_TOPIC}")
+            raise AssertionError("unreachable")
+        return sorted(found, key=lambda value: (value.ended_ms, value.epoch))
 
-
-async def _read_audit(cluster: Cluster, group: str, partitions: Sequence[int]) -> PastRebalances:
-    found: list[RebalanceValue] = []
-    skipped = 0
-    for partition in partitions:
-        async for record in read_partition(cluster, TopicPartition(AUDIT_TOPIC, partition)):
+    async def _read_audit(self, partitions: Sequence[int]) -> list[RebalanceValue]:
+        """Read the audit topic. It may be created after rebalances were inferred: these are left out."""
+        found: list[RebalanceValue] = []
+        async for record in self._new_records([TopicPartition(AUDIT_TOPIC, p) for p in partitions]):
             try:
                 decoded = decode_record(record.key or b"", record.value, AUDIT_RECORDS)
             except CodecError:
-                skipped += 1
+                self._skipped += 1
                 continue
-            if decoded is None or not isinstance(decoded.key, RebalanceKey) or decoded.key.group != group:
+            if decoded is None or not isinstance(decoded.key, RebalanceKey):
                 continue
-            if isinstance(decoded.value, RebalanceValue):
-                found.append(decoded.value)
-    return PastRebalances(found, f"skipped {skipped} records of a newer version" if skipped else "")
+            value = decoded.value
+            if decoded.key.group != self._group or not isinstance(value, RebalanceValue):
+                continue
+            if (value.group_type, value.epoch, value.state) not in self._inferred:
+                found.append(value)
+        self.note = f"skipped {counted(self._skipped, 'record')} of a newer version" if self._skipped else ""
+        return found
 
+    async def _infer(self, partition: int) -> list[RebalanceValue]:
+        found: list[RebalanceValue] = []
+        self._history = self._history or History(partition)
+        async for record in self._new_records([TopicPartition(OFFSETS_TOPIC, partition)]):
+            try:
+                decoded = decode_record(record.key or b"", record.value, GROUP_RECORDS)
+            except CodecError:
+                decoded = None  # A newer version, or no record of a coordinator.
+            inferred = self._history.take(record.offset, record.timestamp, decoded)
+            if inferred is not None and inferred.group_id == self._group:
+                value = inferred.value
+                self._inferred.add((value.group_type, value.epoch, value.state))
+                found.append(value)
+        self.note = f"The cluster has no audit topic: inferred from {OFFSETS_TOPIC}-{partition}."
+        return found
 
-async def _infer_all(cluster: Cluster, group: str, partition: int) -> PastRebalances:
-    found: list[RebalanceValue] = []
-    history = History(partition)
-    async for record in read_partition(cluster, TopicPartition(OFFSETS_TOPIC, partition)):
-        try:
-            decoded = decode_record(record.key or b"", record.value, GROUP_RECORDS)
-        except CodecError:
-            decoded = (
-                None  # A newer version, or not a record of a coordinator: nothing can be inferred from it.
-            )
-        inferred = history.take(record.offset, record.timestamp, decoded)
-        if inferred is not None and inferred.group_id == group:
-            found.append(inferred.value)
-    return PastRebalances(
-        found, f"The cluster has no audit topic: inferred from {OFFSETS_TOPIC}-{partition}."
-    )
+    async def _new_records(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[Record]:
+        """Yield the records of the partitions that were not read before."""
+        added = {tp: EARLIEST for tp in partitions if tp not in self._positions}
+        if added:
+            found = await list_offsets(self._cluster, added)
+            self._positions |= {tp: at.offset for tp, at in found.items()}
+        ends = await list_offsets(self._cluster, dict.fromkeys(partitions, LATEST))
+        for tp in partitions:
+            start, end = self._positions[tp], ends[tp].offset
+            async for record in read_partition(self._cluster, tp, start=start, end=end):
+                if record.offset >= self._positions[tp]:
+                    self._positions[tp] = record.offset + 1
+                    yield record
+            self._positions[tp] = end
 
 
 # output ---------------------------------------------------------------------------------------
@@ -113,6 +135,29 @@ def table(rows: Sequence[RebalanceValue], notes: Sequence[str] = ()) -> Table:
         line += [v.group_type] if len(types) > 1 else []
         lines.append(line)
     return Table(columns, lines, notes, [sentences(v) for v in rows])
+
+
+class HistoryPrinter:
+    """Prints rebalances as they are read: rows of one table, or JSON lines."""
+
+    def __init__(self, group: str, *, as_json: bool) -> None:
+        self._group, self._as_json = group, as_json
+        self._above: Table | None = None
+
+    def show(self, rows: Sequence[RebalanceValue], remark: str = "") -> None:
+        """Print rows; `remark` is a note about their source."""
+        if remark:
+            note(remark)
+        if self._as_json:
+            for value in rows:
+                print_json_line(document(self._group, value))
+        elif rows:
+            made = table(rows)
+            if self._above is None or list(self._above.columns) != list(made.columns):
+                print_tables([made])
+                self._above = made
+            else:
+                print_more_rows(made, self._above.widths())
 
 
 def _duration(v: RebalanceValue) -> str | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from konvene.plurals import counted
+
 if TYPE_CHECKING:
     from konvene.client.admin.streams_groups import StreamsGroupDescription, SubtopologyNodes, TopologyNode
     from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
@@ -62,7 +64,7 @@ def _subtopology(each: Subtopology, topology: Topology, description: Subtopology
 
 def _internal(topic: InternalTopic) -> str:
     """Return the name of an internal topic, with the settings that the application requests for it."""
-    settings = [f"{topic.partitions} partitions"] if topic.partitions else []
+    settings = [counted(topic.partitions, "partition")] if topic.partitions else []
     if topic.replication_factor > 0:
         settings.append(f"replication factor {topic.replication_factor}")
     settings += [f"{name}={value}" for name, value in sorted(topic.configs.items())]

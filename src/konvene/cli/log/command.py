@@ -25,6 +25,7 @@ from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, iso, note, print_json, print_json_line, print_tables, text_of
 from konvene.codec.batches import BatchHeader, Record, records
 from konvene.codec.errors import CodecError
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.log.disk.read_only import ReadOnlyDisk
@@ -288,7 +289,7 @@ def _text_batch(folder: Folder, header: BatchHeader, position: int, _alone: bool
         f"batch {header.base_offset}..{header.last_offset}",
         f"at byte {position}",
         f"{header.size} bytes",
-        f"{header.record_count} record{'s' if header.record_count != 1 else ''}",
+        counted(header.record_count, "record"),
         f"{facts['timestamp_type']} {iso(header.max_timestamp) or 'none'}",
         str(facts["compression"]),
         f"leader epoch {header.partition_leader_epoch}",

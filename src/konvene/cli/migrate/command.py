@@ -27,6 +27,7 @@ from konvene.cli.migrate.show import (
 from konvene.cli.options import Connect, cluster_options, json_option, run
 from konvene.cli.output import note, print_json, print_tables
 from konvene.cli.sim.options import pairs_of
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.groups.group_type import Group
@@ -174,7 +175,7 @@ def _selected(groups: Mapping[str, Group], names: Sequence[str], to: str | None)
         if to in (None, target):
             found.append((name, target))
     if skipped:
-        note(f"Skipped {skipped} groups whose members are not consumers; --group GROUP checks one of them.")
+        note(f"Skipped {counted(skipped, 'group')} without consumers as members; --group GROUP checks one.")
     return found
 
 
@@ -215,7 +216,7 @@ def _print(results: Sequence[DryRun], options: Options) -> None:
     tables = [table(results, explain=options.explain)]
     print_tables([*tables, *(members_table(each) for each in results if options.verbose and each.members)])
     blocked = sum(not each.can for each in results)
-    note(f"{len(results) - blocked} of {len(results)} groups can migrate.")
+    note(f"{len(results) - blocked:,} of {counted(len(results), 'group')} can migrate.")
     if not options.explain and has_findings(results):
         note("Use --explain to see what to do about each blocker and note.")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.cli.migrate.advice import ADVICE, Advice, advice_for
 from konvene.cli.output import Table
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.groups.migration.dry_run import AssignmentChanges, DryRun, MemberPlan
@@ -74,14 +75,20 @@ def _advice(to: str, code: str, explain: bool) -> Iterator[str]:
 
 
 def _move_lines(result: DryRun, moves: AssignmentChanges) -> Iterator[str]:
-    what = "active tasks" if result.to == "streams" else "partitions"
-    line = f"dry run: {moves.stay} {what} stay, {moves.move} move to another member"
+    unit = "active task" if result.to == "streams" else "partition"
+    line = (
+        f"dry run: {counted(moves.stay, unit)} {'stays' if moves.stay == 1 else 'stay'}, "
+        f"{moves.move:,} {'moves' if moves.move == 1 else 'move'} to another member"
+    )
     if result.to == "streams":
         line += (
-            f"; standbys: {moves.copies_stay} stay, {moves.copies_removed} are removed, "
-            f"{moves.copies_made} are new"
+            f"; standbys: {moves.copies_stay} kept, {moves.copies_removed} removed, {moves.copies_made} new"
         )
-    yield line if moves.settled else f"{line}; the group did not converge in {moves.heartbeats} heartbeats"
+    yield (
+        line
+        if moves.settled
+        else f"{line}; the group did not converge in {counted(moves.heartbeats, 'heartbeat')}"
+    )
 
 
 def members_table(result: DryRun) -> Table:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from konvene.plurals import counted
+
 if TYPE_CHECKING:
     from konvene.groups.group_type import Group
     from konvene.groups.streams.topology.topology import Topology as Known
@@ -46,7 +48,7 @@ def _topology(document: Any) -> tuple[Topology, str | None]:
 
     if isinstance(document, list):
         if len(document) != 1:
-            raise ValueError(f"it has {len(document)} groups")
+            raise ValueError(f"it has {counted(len(document), 'group')}")
         document = document[0]
     document = _snake_case(document)
     owner = document.get("group", document.get("group_id"))

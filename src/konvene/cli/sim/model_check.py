@@ -9,6 +9,7 @@ import click
 
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, note, print_json
+from konvene.plurals import counted
 
 VIOLATED = 1
 CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
@@ -104,7 +105,7 @@ def model_check(
         progress.clear()
     try:
         if isinstance(report, ModelCheckReport) and export is not None:
-            note(f"{report.export(export)} lines written to {export}")
+            note(f"{counted(report.export(export), 'line')} written to {export}")
         if isinstance(report, ModelCheckReport) and dot is not None:
             dot.write_text(report.dot(), encoding="utf-8")
     except OSError as error:

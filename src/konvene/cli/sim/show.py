@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from konvene.cli.output import Table, print_tables
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.sim.runs.parallel import Job, Lost, Result, Totals
@@ -55,9 +56,9 @@ def print_one(result: Result) -> None:
 def _head(result: Result) -> Iterable[str]:
     wall_s = max(result.wall_s, 1e-9)
     yield (
-        f"Seed {result.seed}, {result.groups}: {result.steps} steps, {lasting(result.simulated_s)} simulated"
-        f" in {result.wall_s:.2f} s ({result.steps / wall_s:.0f} steps/s,"
-        f" {result.simulated_s / wall_s:.0f} times real time)."
+        f"Seed {result.seed}, {result.groups}: {counted(result.steps, 'step')},"
+        f" {lasting(result.simulated_s)} simulated in {result.wall_s:.2f} s"
+        f" ({result.steps / wall_s:.0f} steps/s, {result.simulated_s / wall_s:.0f} times real time)."
     )
     every = result.document.get("look_every")
     if every:
@@ -155,5 +156,5 @@ def print_totals(totals: Mapping[str, Totals], took_s: float, *, workers: int) -
     print_tables([Table(columns, rows), *_count_tables(counts)])
     click.echo()
     runs = sum(t.runs for t in totals.values())
-    each = "process" if workers == 1 else "processes"
-    click.echo(f"{runs} runs in {lasting(took_s)}, in {workers} {each}; STEPS/S is per process.")
+    processes = counted(workers, "process")
+    click.echo(f"{counted(runs, 'run')} in {lasting(took_s)}, in {processes}; STEPS/S is per process.")

@@ -13,6 +13,7 @@ from konvene.cli.options import fail, json_option
 from konvene.cli.output import note, print_json
 from konvene.cli.sim.options import RunPlan, jobs_option, run_options, seeds_of
 from konvene.cli.sim.show import failure_line, lasting
+from konvene.plurals import counted
 
 REPORT_INTERVAL_S = 60.0
 
@@ -47,7 +48,7 @@ def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder:
         fail(f"cannot read the results in {folder}: {error}", "Remove the directory to start again.")
     before = len(done.rows)
     if before:
-        note(f"{before} runs are already done, in {done.path}")
+        note(f"Resuming after {counted(before, 'run')}, in {done.path}")
     began = reported = time.monotonic()
     runs, exit_code = 0, 0
     end = began + minutes * 60 if minutes is not None else None
@@ -63,7 +64,7 @@ def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder:
                     note(line)
             if time.monotonic() - reported >= REPORT_INTERVAL_S:
                 reported = time.monotonic()
-                note(f"{runs} runs in {lasting(reported - began)}, now at seed {job.run.seed}")
+                note(f"{counted(runs, 'run')} in {lasting(reported - began)}, now at seed {job.run.seed}")
     except KeyboardInterrupt:
         note("interrupted; the same command resumes from here")
     finally:
@@ -89,7 +90,8 @@ def _print_summary(summary: dict[str, Any], as_json: bool) -> None:
         print_json(summary)
         return
     click.echo(
-        f"{summary['runs']} runs, {summary['runs_now']} of them now: {summary['steps']} steps,"
+        f"{counted(summary['runs'], 'run')}, {summary['runs_now']:,} of them now: "
+        f"{counted(summary['steps'], 'step')},"
         f" {lasting(summary['simulated_s'])} simulated in {lasting(summary['wall_s'])} of processor time."
     )
     for row in summary["found"]:

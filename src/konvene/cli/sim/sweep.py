@@ -24,6 +24,7 @@ from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
 from konvene.cli.sim.options import INTERRUPTED, jobs_option, pairs_of, seeds_of
 from konvene.cli.sim.plan import can_plot, plan_options
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,9 +132,9 @@ def sweep(
             document | {"tables": [str(folder / name) for name in ("sim_run", "sim_metric", "sim_rebalance")]}
         )
         return
-    note(f"{played} runs were simulated; tables: {folder}/sim_run, sim_metric, sim_rebalance")
+    note(f"Simulated {counted(played, 'run')}; tables: {folder}/sim_run, sim_metric, sim_rebalance")
     if unstable:
-        note(f"{unstable} runs never became stable; they are in sim_run but not in the figures")
+        note(f"Never stable: {counted(unstable, 'run')}, in sim_run but not in the figures")
     print_tables([_table(found)])
 
 

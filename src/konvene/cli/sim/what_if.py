@@ -17,6 +17,7 @@ from konvene.cli.output import Progress, Table, note, print_json, print_tables
 from konvene.cli.sim.options import jobs_option, pairs_of
 from konvene.cli.sim.plan import can_plot, plan_options
 from konvene.cli.sim.show import lasting
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.sim.runs.meter import Measured, Outcome
@@ -118,10 +119,10 @@ def _show(plans: dict[str, Plan], results: dict[str, list[Outcome]]) -> None:
 
     plan = plans[BASELINE]
     runs = len(results[BASELINE])
-    kind = f"{'static ' if plan.static else ''}{plan.protocol} members"
+    kind = f"{'static ' if plan.static else ''}{plan.protocol} member"
     click.echo(
-        f"{plan.members} {kind}, {plan.partitions} partitions, {plan.effective_assignor};"
-        f" {plan.minutes:g} minutes, {runs} {'seed' if runs == 1 else 'seeds'}."
+        f"{counted(plan.members, kind)}, {counted(plan.partitions, 'partition')}, {plan.effective_assignor};"
+        f" {plan.minutes:g} min, {counted(runs, 'seed')}."
     )
     for title, outcomes in results.items():
         note(_event_summary(title, outcomes))

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import NamedTuple
 
 from konvene.client.net.cluster import TopicPartition
+from konvene.plurals import counted
 
 __all__ = [
     "RULES", "BadInput", "Facts", "Goal", "Plan", "Topics", "plan", "read_csv", "read_datetime",
@@ -213,7 +214,7 @@ def read_csv(text: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition,
     found: dict[str, dict[TopicPartition, int]] = {}
     for line, row in rows:
         if len(row) != len(columns):
-            raise BadInput(f"line {line} has {len(row)} columns, expected {','.join(columns)}")
+            raise BadInput(f"line {line} has {counted(len(row), 'column')}, expected {','.join(columns)}")
         *names, partition, offset = row
         if not _WHOLE.fullmatch(partition) or not _WHOLE.fullmatch(offset):
             raise BadInput(f"line {line}: partition and offset must be whole numbers: {','.join(row)}")

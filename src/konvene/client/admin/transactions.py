@@ -31,6 +31,7 @@ from konvene.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from konvene.plurals import counted
 
 __all__ = [
     "HangingTransaction", "ProducerState", "TransactionAdmin", "TransactionDescription",
@@ -128,7 +129,7 @@ class TransactionAdmin:
         )  # fmt: skip
         if len(response.transaction_states) != 1:
             count = len(response.transaction_states)
-            raise BadResponse(f"DescribeTransactions for one id answered {count} rows")
+            raise BadResponse(f"DescribeTransactions for one id answered {counted(count, 'row')}")
         found = response.transaction_states[0]
         raise_for(found.error_code, about=f"transactional id {transactional_id}")
         node = await self.cluster.find_coordinator(transactional_id, TRANSACTION)
@@ -191,7 +192,9 @@ class TransactionAdmin:
                 raise_for(p.error_code, p.error_message, about=f"the producers of {tp}")
                 found[tp] = tuple(sorted(map(_producer, p.active_producers)))
         if set(found) != set(partitions):
-            raise BadResponse(f"DescribeProducers for {len(partitions)} partitions answered {len(found)}")
+            raise BadResponse(
+                f"DescribeProducers for {counted(len(partitions), 'partition')} answered {len(found)}"
+            )
         return found
 
     async def abort_transaction(

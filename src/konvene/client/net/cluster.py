@@ -35,6 +35,7 @@ from konvene.errors import Errors
 from konvene.messages import BY_NAME
 from konvene.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from konvene.plurals import counted
 
 __all__ = [
     "GROUP", "SHARE", "TRANSACTION", "Cluster", "Connect", "Lane", "Metadata", "Node", "Partition",
@@ -311,7 +312,9 @@ class Cluster:
             raise_for(answer.error_code, answer.error_message, about=about)
             return Node(answer.node_id, answer.host, answer.port)
         if len(answer.coordinators) != 1:
-            raise BadResponse(f"FindCoordinator for one key answered {len(answer.coordinators)} rows")
+            raise BadResponse(
+                f"FindCoordinator for one key answered {counted(len(answer.coordinators), 'row')}"
+            )
         found = answer.coordinators[0]
         raise_for(found.error_code, found.error_message, about=about)
         return Node(found.node_id, found.host, found.port)
@@ -370,7 +373,7 @@ class Cluster:
                     return each.leader
         raise KafkaError(
             Errors.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {topic} has {len(found.partitions)} partitions, none is number {partition}",
+            f"topic {topic} has {counted(len(found.partitions), 'partition')}, none is number {partition}",
             about=f"topic {topic}",
         )
 

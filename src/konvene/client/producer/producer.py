@@ -36,6 +36,7 @@ from konvene.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from konvene.plurals import counted
 
 __all__ = ["Produced", "Producer", "Waiting"]
 
@@ -119,9 +120,10 @@ class Producer:
                 self._next_partition.get(topic, 0) % count if key is None else key_partition(key, count)
             )
         elif not 0 <= partition < len(known.partitions):
+            existing = counted(len(known.partitions), "partition")
             raise KafkaError(
                 Errors.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic} has {len(known.partitions)} partitions, none is number {partition}",
+                f"topic {topic} has {existing}, none is number {partition}",
             )
         self._admit()
         at = self._clock_ms() if timestamp_ms is None else timestamp_ms

@@ -46,6 +46,7 @@ from konvene.messages.add_partitions_to_txn import (
 )
 from konvene.messages.end_txn import EndTxnRequest, EndTxnResponse
 from konvene.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from konvene.plurals import counted
 
 __all__ = ["ConsumerGroupMetadata", "TransactionalProducer"]
 
@@ -232,7 +233,9 @@ class TransactionalProducer(Producer):
             )  # fmt: skip
             codes = answered(names, response)
             if set(codes) != set(rest):
-                raise BadResponse(f"TxnOffsetCommit for {len(rest)} partitions answered {len(codes)}")
+                raise BadResponse(
+                    f"TxnOffsetCommit for {counted(len(rest), 'partition')} answered {len(codes)}"
+                )
             rest = {tp: at for tp, at in rest.items() if codes[tp]}
             for tp in rest:
                 if codes[tp] == Errors.UNKNOWN_TOPIC_ID:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from konvene.plurals import counted
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.shard import causes
 
@@ -38,7 +39,7 @@ def epoch_noun(value: RebalanceValue) -> str:
 def headline(value: RebalanceValue) -> str:
     """Return the result of a rebalance, such as `generation 3 is Stable with 2 members after 279 ms`."""
     count = len(value.members) + value.members_left_out
-    members = f" with {count} member{'' if count == 1 else 's'}" if count else ""
+    members = f" with {counted(count, 'member')}" if count else ""
     took = ""
     if 0 <= value.started_ms <= value.ended_ms and not _at_once(value):
         took = f" after {duration(value.ended_ms - value.started_ms)}"

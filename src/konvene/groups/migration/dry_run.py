@@ -52,6 +52,7 @@ from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.topology.configure import KIP, ConfiguredTopology, configure
 from konvene.groups.streams.topology.topology import Topology
 from konvene.messages import streams_group_heartbeat as wire
+from konvene.plurals import counted
 from konvene.shard.contract import Context
 from konvene.shard.errors import GroupError
 from konvene.shard.image import Topic, Topics
@@ -399,8 +400,8 @@ def _streams_notes(
     wanted = context.group_configs.of(group.group_id)["streams.num.standby.replicas"]
     if copies > wanted:
         sentence = (
-            f"Tasks have up to {copies} standbys, but the group's streams.num.standby.replicas is {wanted}: "
-            "the others would be dropped."
+            f"Tasks have up to {counted(copies, 'standby')}, but the group's streams.num.standby.replicas is "
+            f"{wanted}: the others would be dropped."
         )
         notes.append(Note("standbys", sentence))
     waits = tuple(n for n, (_, info) in read_of.items() if info.next_rebalance_ms != NO_REBALANCE_MS)
@@ -416,7 +417,7 @@ def _streams_notes(
 
 
 def _member_count(member_ids: tuple[str, ...]) -> str:
-    return f"{len(member_ids)} members" if len(member_ids) > 1 else "1 member"
+    return counted(len(member_ids), "member")
 
 
 def _max_standbys(decoded: Iterable[tuple[JoinMetadata, AssignmentInfo]]) -> int:
@@ -472,7 +473,8 @@ def _to_classic(group: ConsumerGroup | StreamsGroup | ShareGroup, context: Conte
         blockers.append(Blocker("policy", "online downgrade is disabled."))
     max_size = context.config["group.max.size"]
     if classic_members > max_size:
-        reason = f"{classic_members} members use the classic protocol, but group.max.size is {max_size}."
+        speakers = counted(classic_members, "member")
+        reason = f"{speakers} use the classic protocol, but group.max.size is {max_size}."
         blockers.append(Blocker("size", reason))
     others = tuple(each.member_id for each in members if each.speaks != CLASSIC_TYPE)
     if not classic_members and members:

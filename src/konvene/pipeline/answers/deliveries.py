@@ -80,8 +80,8 @@ def problems(each: Delivery) -> list[str]:
         were = "was a redelivery" if row["redelivered"] == 1 else "were redeliveries"
         most = counted(row["max_delivery_count"], "time")
         found.append(
-            f"{row['redelivered']:,} of {row['delivered']:,} deliveries {were}; one record was delivered "
-            f"{most}"
+            f"{row['redelivered']:,} of {counted(row['delivered'], 'delivery')} {were}; "
+            f"one record was delivered {most}"
         )
     if row["archived"]:
         were = "was" if row["archived"] == 1 else "were"

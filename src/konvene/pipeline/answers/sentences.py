@@ -126,7 +126,7 @@ def cause_text(rebalance: Rebalance) -> str:
         return "; ".join(_each_cause(rebalance)).replace("; and ", ", and ")
     kinds = Counter(c.kind for c in known)
     texts = [_counted_cause(kind, count, rebalance) for kind, count in kinds.most_common()]
-    return "; ".join([*texts, *([f"and {more:,} more causes"] if more else [])])
+    return "; ".join([*texts, *([f"and {counted(more, 'more cause')}"] if more else [])])
 
 
 def _each_cause(rebalance: Rebalance) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _each_cause(rebalance: Rebalance) -> Iterator[str]:
 def _counted_cause(kind: str, count: int, rebalance: Rebalance) -> str:
     if count == 1 or kind not in PLURALS:
         return _cause(next(c for c in rebalance.all_causes if c.kind == kind), rebalance)
-    return f"{count:,} members {PLURALS[kind]}"
+    return f"{counted(count, 'member')} {PLURALS[kind]}"
 
 
 def _cause(cause: Cause, rebalance: Rebalance) -> str:
@@ -193,7 +193,7 @@ def _result(r: Rebalance) -> str:
     if r.duration_ms == 0:
         return "completed at once"
     verb = "rejoined" if r.group_type == "classic" else "converged"
-    members = {1: "its only member", 2: "both members"}.get(r.members, f"all {r.members:,} members")
+    members = {1: "its only member", 2: "both members"}.get(r.members, f"all {counted(r.members, 'member')}")
     return f"{members} {verb} in {duration(r.duration_ms)}"
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from konvene.groups.history import duration
 from konvene.pipeline.answers.advice import Advice, Facts, advise
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
+from konvene.plurals import counted
 from konvene.shard.causes import WARMUP_CAUGHT_UP
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Group:
 
     @property
     def state(self) -> str:
-        return f"{self.rebalances} rebalances"
+        return counted(self.rebalances, "rebalance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class Storm:
     rebalances: int
 
     def __str__(self) -> str:
-        return f"{self.group_id}: {self.rebalances} rebalances in {duration(self.to_ms - self.from_ms)}"
+        rebalances = counted(self.rebalances, "rebalance")
+        return f"{self.group_id}: {rebalances} in {duration(self.to_ms - self.from_ms)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.trace import MemberTrace, RebalanceTrace
+from konvene.plurals import counted
 
 __all__ = ["DRAWN", "PLAIN", "Letters", "legend", "timeline"]
 
@@ -64,7 +65,7 @@ def timeline(trace: RebalanceTrace, width: int = 100, letters: Letters = DRAWN) 
         lane = "".join(_lane(member, scale, letters)).rstrip()
         lines.append(f"{name.ljust(name_width)}  {count.rjust(count_width)}  {lane}".rstrip())
     if trace.left_out:
-        lines.append(f"and {trace.left_out:,} more members")
+        lines.append(f"and {counted(trace.left_out, 'more member')}")
     return lines
 
 

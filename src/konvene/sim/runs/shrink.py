@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from konvene.plurals import counted
 from konvene.sim.runs.run import FAULT_PHASE, Report, Run, simulate
 from konvene.sim.transcript.recorder import Recorder
 from konvene.sim.transcript.scenario import Scenario, ScenarioError, run_file
@@ -80,7 +81,7 @@ def _smaller_run(run: Run, report: Report, invariant: str, progress: Progress) -
         found = simulate(reduced)
         if found.violation is not None and found.violation.invariant == invariant:
             best = _fewer_steps(reduced, found, invariant)
-            progress(f"without {name}: {found.violation.step} steps")
+            progress(f"without {name}: {counted(found.violation.step, 'step')}")
     return best
 
 
@@ -141,7 +142,7 @@ def _fewer_lines(lines: list[str], invariant: str, progress: Progress) -> list[s
             reduced = lines[:index] + lines[index + size :]
             if _violates(reduced, invariant):
                 lines, removed_any = reduced, True
-                progress(f"{len(lines)} lines")
+                progress(counted(len(lines), "line"))
             else:
                 index += size
         if size == 1 and not removed_any:

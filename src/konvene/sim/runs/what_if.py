@@ -303,7 +303,7 @@ def run_scene(plan: Plan, seed: int, *, stopwatch: Callable[[], float] = time.pe
     scene.begin()
     if not scene.run_until(scene.is_stable, began_ms + STABLE_TIMEOUT_MS):
         raise ValueError(
-            f"seed {seed}: after {STABLE_TIMEOUT_MS // 60_000} minutes the group is not stable: {scene!r}"
+            f"seed {seed}: after {STABLE_TIMEOUT_MS // 60_000} min the group is not stable: {scene!r}"
         )
     outcome.stable_after_s = (scene.event_queue.now_ms - began_ms) / 1000
     scene.meter.begin()
