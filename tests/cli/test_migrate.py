@@ -121,7 +121,7 @@ def write_consumer_groups(path: Path) -> Path:
 def test_blockers_name_the_member_and_the_advice(tmp_path: Path) -> None:
     result = dry_run(write_consumer_groups(tmp_path), "--explain")
     assert result.code == 1
-    assert "Skipped 1 groups whose members are not consumers" in result.err
+    assert "Skipped 1 group without consumers as members" in result.err
     assert "1 of 2 groups can migrate." in result.err
     rows = {line.split()[0]: line.split() for line in result.out.splitlines() if not line.startswith(" ")}
     assert rows["g"][2:] == ["consumer", "2", "range", "yes", "4", "0", "0", "0"]

@@ -72,7 +72,7 @@ def test_invalid_line_is_reported_and_the_others_converted() -> None:
     good = {"name": "HeartbeatResponse", "version": 0, "hex": "0000"}
     result = wire("decode", good, "", "{", good)
     assert result.code == 1
-    assert result.err == 'konvene: 1 of 3 lines could not be converted; see their "error"\n'
+    assert result.err == 'konvene: 1 of 3 lines could not be converted; see "error"\n'
     first, second, third = converted(result)
     assert first == third == good | {"json": {"errorCode": 0}}
     assert (second["line"], set(second)) == (3, {"line", "error"})

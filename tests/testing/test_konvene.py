@@ -98,7 +98,7 @@ def test_classic_group_view(konvene: Konvene) -> None:
         assert group.member("a") == group.member(1) == group.member("ann") == group.member(member.member_id)
         assert group.member("a").assignment == {"orders": (0,)}
         assert str(konvene.group("g")) == (
-            "group g is Stable in generation 1 with 1 members\n"
+            "group g is Stable in generation 1 with 1 member\n"
             f"  1. a = {member.member_id} (client ann at /127.0.0.1) owns orders:0\n"
             "  committed: orders-0 at 7"
         )

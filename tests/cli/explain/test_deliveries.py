@@ -35,7 +35,7 @@ def test_share_partitions_then_the_worst_minutes_then_the_problems() -> None:
         "picky, mails:0: 23 of 158 deliveries were redeliveries; one record was delivered 5 times.",
         "picky, mails:0: 14 records were archived: rejected, delivered too often, or no longer in the log.",
     ]
-    assert output.err == "5 more share partitions are not shown; --limit 7 shows all.\n"
+    assert output.err == "Not shown: 5 share partitions; --limit 7 shows all.\n"
 
 
 def test_json_has_an_object_per_row() -> None:

@@ -60,7 +60,7 @@ def test_rebalances_newest_first_each_in_a_sentence_then_the_summary() -> None:
     assert second.startswith(
         "alive-mixed (classic), generation 0 → 1\n    nan-b263… (client nan at /127.0.0.1) joined"
     )
-    assert output.err == "35 older rebalances are not shown; --limit 37 shows all.\n"
+    assert output.err == "Not shown: 35 older rebalances; --limit 37 shows all.\n"
     assert summary.startswith("37 rebalances of 7 groups within 2 min 2 s.\n\nGROUP")
     assert "\nSTORM IN  BEGAN (UTC)" in summary and "\nCLIENT  GROUP" in summary
     assert "37 of 37 are inferred from Kafka's records." in summary
@@ -208,7 +208,7 @@ def test_a_report_is_one_file(tmp_path: Path, warehouse: str) -> None:
     assert output.out == f"{target}: 7 groups, {target.stat().st_size:,} bytes\n"
     assert "<title>A &lt;b&gt;day&lt;/b&gt;</title>" in target.read_text("utf-8")
     output = run("report", "--warehouse", warehouse, "--group", "basic", "--out", str(target))
-    assert output.out.startswith(f"{target}: 1 groups")
+    assert output.out.startswith(f"{target}: 1 group")
     assert "wordcount" not in target.read_text("utf-8")
 
 

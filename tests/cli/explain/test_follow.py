@@ -153,7 +153,7 @@ def test_a_rebalance_that_the_audit_may_explain_is_printed_a_poll_later(
     monkeypatch.setattr("konvene.pipeline.answers.Gold", lambda warehouse: now[0])
     printer = _Printer(Stored(*names), (), as_json=True)  # type: ignore[arg-type]
     printer.poll()
-    assert capsys.readouterr() == ("", "Following; 1 rebalances ended before.\n")
+    assert capsys.readouterr() == ("", "Following; 1 rebalance ended before.\n")
     now[0] = after
     for poll in range(1, 4):
         printer.poll()

@@ -27,7 +27,7 @@ def test_commits_newest_first_then_the_totals_of_each_producer() -> None:
         "PRODUCER GROUP #COMMITS #COMMITTED #OVERTAKEN #ABORTED #PENDING LONGEST",
         "tx-consumer eos-consumer 8 4 1 3 0 561 ms",
     ]
-    assert output.err == "6 older commits are not shown; --limit 8 shows all.\n"
+    assert output.err == "Not shown: 6 older commits; --limit 8 shows all.\n"
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_each_violation_of_several_seeds_has_a_line_and_a_command() -> None:
 def test_until_violation_stops_at_the_first() -> None:
     result = call(None, "sim", "run", "--until-violation", *SHORT_RUN, "--jobs", "1")
     assert result.code == 1
-    assert "1 runs in " in result.out
+    assert "1 run in " in result.out
     assert "Events before it:" in result.out
 
 
@@ -197,7 +197,7 @@ def test_soak_resumes_from_its_folder(tmp_path: Path) -> None:
     assert call(None, *args, "--seeds", "0..1").json["runs_now"] == 2
     again = call(None, *args, "--seeds", "0..3")
     assert (again.json["runs"], again.json["runs_now"], again.json["found"]) == (4, 2, [])
-    assert "2 runs are already done" in again.err
+    assert "Resuming after 2 runs," in again.err
     assert call(None, *args, "--minutes", "0").json["runs_now"] == 0
     assert call(None, *args[:-1], "--seeds", "0..3").out.endswith("All invariants held.\n")
 
@@ -338,7 +338,7 @@ PLAN = (
 def test_what_if_compares_two_plans() -> None:
     result = call(None, *PLAN, "--rolling-restart", "--compare", "static=true")
     assert result.code == 0
-    assert result.out.startswith("4 classic members, 12 partitions, range; 5 minutes, 2 seeds.\n")
+    assert result.out.startswith("4 classic members, 12 partitions, range; 5 min, 2 seeds.\n")
     (row,) = (line for line in result.lines if line[:1] == ["rebalances"])
     assert row == ["rebalances", "run", "8", "8", "8", "0", "0", "0"]
     assert ["CAUSE", "(AS", "GIVEN)", "REBALANCES", "TIMES"] in result.lines

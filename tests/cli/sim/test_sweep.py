@@ -24,7 +24,7 @@ def sweep(folder: Path, *args: str, jobs: str = "1") -> CommandResult:
 def test_sweep_compares_the_distributions_of_plans(tmp_path: Path) -> None:
     result = sweep(tmp_path / "out", "--vary", "static=false,true")
     assert result.code == 0
-    assert "4 runs were simulated" in result.err
+    assert "Simulated 4 runs" in result.err
     lines = [line.split() for line in result.out.splitlines()]
     assert ["rebalances", "static=false", "2", "4", "4", "4", "4", "4"] in lines
     assert ["rebalances", "static=true", "2", "0", "0", "0", "0", "0"] in lines
