@@ -313,7 +313,7 @@ def test_verbose_shows_heartbeat_extensions() -> None:
         members=(
             MemberHeartbeat(member_id="ann-1", interval_ms=500),
             MemberHeartbeat(member_id="old-1"),
-            MemberHeartbeat(member_id="cat-1", interval_ms=1000, is_held=True),
+            MemberHeartbeat(member_id="cat-1", interval_ms=1000, is_held=True, age_ms=250),
         ),
     )
     tags: list[Any] = []
@@ -333,9 +333,10 @@ def test_verbose_shows_heartbeat_extensions() -> None:
         (group,) = call(broker, "groups", "describe", "billing", "--members", "--verbose", "--json").json
     assert tags == [(), (REQUEST_FIELD,), (REQUEST_FIELD,), (REQUEST_FIELD,)]
     assert "HEARTBEAT-MS" not in plain.lines[0]
-    assert members.lines[0][-2:] == ["HEARTBEAT-MS", "HELD"]
-    assert {line[1]: line[-2:] for line in members.lines[1:]} == {
-        "cat-1": ["1000", "true"], "bob-1": ["-", "-"], "old-1": ["-", "false"], "ann-1": ["500", "false"],
+    assert members.lines[0][-3:] == ["HEARTBEAT-MS", "HELD", "HEARTBEAT-AGE-MS"]
+    assert {line[1]: line[-3:] for line in members.lines[1:]} == {
+        "cat-1": ["1000", "true", "250"], "bob-1": ["-", "-", "-"], "old-1": ["-", "false", "-"],
+        "ann-1": ["500", "false", "-"],
     }  # fmt: skip
     assert (state.lines[0][-2:], state.lines[1][-2:]) == (
         ["HEARTBEAT-POLICY", "#MEMBERS"],
@@ -343,8 +344,8 @@ def test_verbose_shows_heartbeat_extensions() -> None:
     )
     assert group["heartbeat_policy"] == "responsive"
     heartbeats = {m["member_id"]: m.get("heartbeats") for m in group["members"]}
-    assert heartbeats["cat-1"] == {"interval_ms": 1000, "held": True}
-    assert heartbeats["old-1"] == {"interval_ms": None, "held": False}
+    assert heartbeats["cat-1"] == {"interval_ms": 1000, "held": True, "age_ms": 250}
+    assert heartbeats["old-1"] == {"interval_ms": None, "held": False, "age_ms": None}
     assert heartbeats["bob-1"] is None
 
 

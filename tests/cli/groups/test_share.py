@@ -115,10 +115,13 @@ def test_start_offsets_table_equals_kafkas(env: ShareEnvironment) -> None:
 
 def test_members_and_state_are_described(env: ShareEnvironment) -> None:
     with env.working("busy", "jobs", None, None, None, None, None) as ann:
-        assert env.groups("describe", "busy", "--members", "--verbose").lines == [
-            ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "MEMBER-EPOCH", "ASSIGNMENT"],
-            ["busy", ann, "/127.0.0.1", "ann", "1", "3", "jobs:0"],
-        ]
+        head, row = env.groups("describe", "busy", "--members", "--verbose").lines
+        assert head == [
+            "GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "MEMBER-EPOCH", "ASSIGNMENT",
+            "HEARTBEAT-MS", "HELD", "HEARTBEAT-AGE-MS",
+        ]  # fmt: skip
+        assert row[:-2] == ["busy", ann, "/127.0.0.1", "ann", "1", "3", "jobs:0", "50"]
+        assert (row[-2] in ("true", "false"), row[-1].isdigit()) == (True, True)
         state = env.groups("describe", "busy", "--state", "--verbose")
         assert re.match(
             r"GROUP +COORDINATOR \(ID\) +STATE +GROUP-EPOCH +ASSIGNMENT-EPOCH +#MEMBERS\n"

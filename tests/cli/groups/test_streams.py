@@ -71,7 +71,10 @@ def test_verbose_members_table_has_every_field(working: StreamsEnvironment) -> N
     assert head == [
         "GROUP", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH", "MEMBER", "MEMBER-PROTOCOL", "MEMBER-EPOCH",
         "PROCESS", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "RACK", "ENDPOINT", "STATE", "ASSIGNMENTS",
+        "HEARTBEAT-MS", "HELD", "HEARTBEAT-AGE-MS",
     ]  # fmt: skip
+    *row, interval, held, age = row
+    assert (interval.isdigit(), held in ("true", "false"), age.isdigit()) == (True, True, True)
     epoch = row[1]
     assert row[2:13] == ["0", "ann-1", "streams", epoch, "p-ann", "ann", "-", "/127.0.0.1", "-",
                          "ann.example:80", "STABLE"]  # fmt: skip

@@ -11,6 +11,7 @@ from konvene.broker.groups.background_work import GroupWork
 from konvene.broker.groups.internal_topic_warnings import InternalTopicWarnings
 from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.codec.uuid import Uuid
+from konvene.groups.classic.decision import session_key
 from konvene.groups.group_type import Group
 from konvene.groups.heartbeat_intervals import RESPONSIVE, heartbeat_interval_ms
 from konvene.groups.modern.leave import Disconnected
@@ -155,6 +156,21 @@ class GroupCoordinators(Coordinators):
         if self._node.settings.config["konvene.session.disconnect.grace.ms"]:
             self._connection_of[group_id, member_id] = connection
             self._members_of.setdefault(connection, {})[group_id, member_id] = None
+
+    def is_disconnected(self, group_id: str, member_id: str) -> bool:
+        """Return whether the connection of the member's last heartbeat was lost, or is not known.
+
+        Always False if `konvene.session.disconnect.grace.ms` is not set."""
+        grace_ms: int = self._node.settings.config["konvene.session.disconnect.grace.ms"]
+        return grace_ms > 0 and (group_id, member_id) not in self._connection_of
+
+    def session_left_ms(self, group_id: str, member_id: str) -> int | None:
+        """Return the time until the member's session expires; None if its session timer is not armed."""
+        coordinator = self.of(group_id)
+        deadline = (
+            None if coordinator is None else coordinator.deadlines.get(session_key(group_id, member_id))
+        )
+        return None if deadline is None else round((deadline - self._node.loop.time()) * 1000)
 
     def disconnected(self, connection: object) -> None:
         """Shorten the sessions of the members whose last heartbeat arrived on this lost connection."""

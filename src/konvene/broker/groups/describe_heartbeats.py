@@ -1,4 +1,4 @@
-"""Adds the members' heartbeat intervals to describe responses, as a tagged field.
+"""Adds the members' heartbeat intervals and ages to describe responses, as a tagged field.
 
 Only responses to requests that contain the tag have the field.
 """
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.groups.tagged_fields import Described, add_tagged_field
 from konvene.codec.schema import Struct
+from konvene.groups.classic.group import ClassicGroup
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.group_type import Group, group_type_of
 from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.group import is_waiting
 from konvene.groups.share.group import ShareGroup
 from konvene.groups.share.heartbeat import waits as waits_in_share_group
+from konvene.groups.streams.heartbeat import streams_heartbeat_interval_ms
 from konvene.messages.heartbeat_extensions import HEARTBEAT_EXTENSION, HeartbeatExtension, MemberHeartbeat
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def with_extension(
     request: Struct,
     described: list[Described],
 ) -> list[Described]:
-    """Add the members' heartbeat intervals to groups described without error, if the request has the tag."""
+    """Add the members' heartbeats to groups that were described without error, if the request has the tag."""
     return add_tagged_field(
         HEARTBEAT_EXTENSION,
         request,
@@ -52,6 +54,7 @@ def _extension(
             member_id=member.member_id,
             interval_ms=_advised_interval_ms(settings, groups, group, member.member_id),
             is_held=member.member_id in held,
+            age_ms=_age_ms(settings, groups, group, member.member_id),
         )
         for member in group.members.values()
     )  # fmt: skip
@@ -62,16 +65,47 @@ def _advised_interval_ms(
     settings: BrokerSettings, groups: GroupCoordinators, group: Group, member_id: str
 ) -> int:
     """Return the heartbeat interval in responses to the member, or -1 if its responses have no such field."""
-    if isinstance(group, ConsumerGroup) and group.members[member_id].classic is None:
+    config = settings.group_configs.of(group.group_id)
+    if isinstance(group, ClassicGroup) or group.members[member_id].classic is not None:
+        return -1
+    if isinstance(group, ConsumerGroup):
         waits = is_waiting(group.members[member_id], group.epoch, group.assignment_epoch)
     elif isinstance(group, ShareGroup):
         waits = waits_in_share_group(group, group.members[member_id])
     else:
-        return -1
+        return streams_heartbeat_interval_ms(
+            config,
+            settings.config,
+            groups.members,
+            group.soft.configured,
+            waits=is_waiting(group.members[member_id], group.epoch, group.assignment_epoch),
+            member_id=member_id,
+        )
     return heartbeat_interval_ms(
-        settings.group_configs.of(group.group_id)[f"{group_type_of(group).name}.heartbeat.interval.ms"],
+        config[f"{group_type_of(group).name}.heartbeat.interval.ms"],
         settings.config,
         groups.members,
         waits=waits,
         member_id=member_id,
     )
+
+
+def _age_ms(settings: BrokerSettings, groups: GroupCoordinators, group: Group, member_id: str) -> int:
+    """Return the time since the member's session timer was armed, or -1 if it is unknown.
+
+    The timer is armed by each heartbeat and when its response leaves the purgatory, by other requests of a
+    classic member, and when the coordinator loads the group. The age follows from the deadline: until the
+    next heartbeat it is off by a change of the group's session timeout."""
+    if isinstance(group, ClassicGroup):
+        timeout_ms = group.members[member_id].session_timeout_ms
+    else:
+        member = group.members[member_id]
+        timeout_ms = settings.group_configs.of(group.group_id)[
+            f"{group_type_of(group).name}.session.timeout.ms"
+        ]
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        elif groups.is_disconnected(group.group_id, member_id):
+            return -1  # Its session was shortened.
+    left_ms = groups.session_left_ms(group.group_id, member_id)
+    return -1 if left_ms is None or left_ms > timeout_ms else timeout_ms - max(left_ms, 0)

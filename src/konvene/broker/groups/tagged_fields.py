@@ -21,12 +21,16 @@ Described = TypeVar("Described", "ClassicGroup", "ConsumerGroup", "ShareGroup", 
 def add_tagged_field(
     tag: int, request: Struct, described: list[Described], field_of: Callable[[str], Struct]
 ) -> list[Described]:
-    """Add `field_of(group_id)` to each group that was described without error, if the request has the tag."""
+    """Add `field_of(group_id)` to each group that was described without error, if the request has the tag.
+
+    Fields that a group has already are kept: several extensions are added in ascending order of their tags.
+    """
     if all(requested != tag for requested, _ in request.unknown_tags):
         return described
     return [
-        group.replace(unknown_tags=((tag, encode(field_of(group.group_id), 0)),))
-        if group.error_code == Errors.NONE
-        else group
-        for group in described
+        _with_tag(group, tag, field_of) if group.error_code == Errors.NONE else group for group in described
     ]
+
+
+def _with_tag(group: Described, tag: int, field_of: Callable[[str], Struct]) -> Described:
+    return group.replace(unknown_tags=(*group.unknown_tags, (tag, encode(field_of(group.group_id), 0))))

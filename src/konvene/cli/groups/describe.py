@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import click
 
-from konvene.cli.groups.overview import coordinator_cell, group_document
+from konvene.cli.groups.overview import (
+    coordinator_cell,
+    group_document,
+    heartbeat_cells,
+    heartbeat_columns,
+    heartbeats_document,
+)
 from konvene.cli.groups.selection import GroupSelection, no_group, several_groups
 from konvene.cli.options import Connect, cluster_options, json_option, run
 from konvene.cli.output import Table, note, print_json, print_tables, text_of
@@ -161,9 +167,9 @@ async def _describe(
 
     found: AnyDescribed | None = None
     if not groups.share:
-        found = await groups_streams.describe(admin, name, part=part)
+        found = await groups_streams.describe(admin, name, part=part, verbose=verbose)
     if found is None and not groups.streams:
-        found = await groups_share.describe(admin, name, part=part)
+        found = await groups_share.describe(admin, name, part=part, verbose=verbose)
     if found is None and groups.names:
         no_group(name, "share" if groups.share else "streams" if groups.streams else "")
     return found
@@ -256,7 +262,7 @@ def _members_table(described: Described, verbose: bool) -> list[Table]:
     if verbose:
         columns += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
     columns += ["UPGRADED"] if migrating else []
-    columns += ["HEARTBEAT-MS", "HELD"] if group.heartbeat_policy else []
+    columns += heartbeat_columns(group)
     rows = []
     for m in group.members:
         row: list[object] = [group.group_id, m.member_id] + ([m.instance_id] if static else [])
@@ -268,7 +274,7 @@ def _members_table(described: Described, verbose: bool) -> list[Table]:
                 format_partitions(m.target or ()),
             ]
         row += [m.upgraded] if migrating else []
-        row += (m.heartbeats or (None, None)) if group.heartbeat_policy else ()
+        row += heartbeat_cells(group, m.heartbeats)
         rows.append(row)
     return [Table(columns if rows else (), rows, _notes(group))]
 
@@ -366,8 +372,6 @@ def _document(described: Described, part: str | None) -> dict[str, object]:
     field; both if `part` is None."""
     g = described.group
     out = group_document(g)
-    if g.heartbeat_policy:
-        out["heartbeat_policy"] = g.heartbeat_policy
     if part in (None, "members", "reconciliation"):
         out["members"] = [
             _member(each, is_consumer_group=g.type == "consumer") for each in member_progress(g)
@@ -402,8 +406,7 @@ def _member(progress: Progress, *, is_consumer_group: bool) -> dict[str, object]
         "assignment": _pairs(m.assignment),
         "target_assignment": None if m.target is None else _pairs(m.target),
     }
-    if m.heartbeats is not None:
-        out["heartbeats"] = {"interval_ms": m.heartbeats.interval_ms, "held": m.heartbeats.held}
+    out |= heartbeats_document(m.heartbeats)
     if is_consumer_group:
         out |= {
             "state": progress.state,

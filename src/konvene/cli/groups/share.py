@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from konvene.cli.groups.overview import coordinator_cell, group_document
+from konvene.cli.groups.overview import (
+    coordinator_cell,
+    group_document,
+    heartbeat_cells,
+    heartbeat_columns,
+    heartbeats_document,
+)
 from konvene.cli.output import Table
-from konvene.client.admin.any_group import share_group
+from konvene.client.admin.any_group import described_or_none
 from konvene.client.admin.group_state import GroupState
 from konvene.client.admin.pending_partitions import format_partitions
 from konvene.client.net.cluster import TopicPartition
@@ -36,10 +42,10 @@ class DescribedShare(NamedTuple):
     offsets: Mapping[TopicPartition, SharePartitionOffset]
 
 
-async def describe(admin: Admin, name: str, *, part: str) -> DescribedShare | None:
+async def describe(admin: Admin, name: str, *, part: str, verbose: bool) -> DescribedShare | None:
     """Describe a share group, and request what the table `part` (such as `offsets`) shows in addition; None
     if there is no such share group."""
-    group = await share_group(admin, name)
+    group = await described_or_none(admin.describe_share_group(name, heartbeats=verbose))
     if group is None:
         return None
     if part not in ("offsets", "in-flight"):
@@ -79,10 +85,12 @@ def _members_table(described: DescribedShare, verbose: bool) -> list[Table]:
     columns = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
     if verbose:
         columns.insert(5, "MEMBER-EPOCH")
+    columns += heartbeat_columns(group)
     rows = [
         [
             group.group_id, m.member_id, m.client_host, m.client_id, len(m.assignment),
             *([m.epoch] if verbose else []), format_partitions(m.assignment),
+            *heartbeat_cells(group, m.heartbeats),
         ]
         for m in group.members
     ]  # fmt: skip
@@ -190,6 +198,7 @@ def _member(m: ShareMemberDescription) -> dict[str, object]:
         "epoch": m.epoch,
         "subscribed_topics": list(m.subscribed),
         "assignment": [{"topic": tp.topic, "partition": tp.partition} for tp in m.assignment],
+        **heartbeats_document(m.heartbeats),
     }
 
 

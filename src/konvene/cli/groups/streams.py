@@ -12,7 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from konvene.cli.groups.overview import coordinator_cell, group_document
+from konvene.cli.groups.overview import (
+    coordinator_cell,
+    group_document,
+    heartbeat_cells,
+    heartbeat_columns,
+    heartbeats_document,
+)
 from konvene.cli.groups.placement import describe_placement, placement_document
 from konvene.cli.groups.topology import document as topology_document
 from konvene.cli.groups.topology import tree_lines
@@ -73,11 +79,16 @@ class DescribedStreams(NamedTuple):
     """Topics of the topology that do not exist, if the group is not ready."""
 
 
-async def describe(admin: Admin, name: str, *, part: str) -> DescribedStreams | None:
+async def describe(admin: Admin, name: str, *, part: str, verbose: bool) -> DescribedStreams | None:
     """Describe a streams group, and request what the table `part` (such as `offsets`) shows in addition; None
     if there is no such streams group."""
     group = await described_or_none(
-        admin.describe_streams_group(name, topology_description=part == "topology", pending_revocations=True)
+        admin.describe_streams_group(
+            name,
+            topology_description=part == "topology",
+            pending_revocations=True,
+            heartbeats=verbose,
+        )
     )
     if group is None:
         return None
@@ -184,6 +195,7 @@ def _members_table(described: DescribedStreams, verbose: bool) -> list[Table]:
     columns = [
         "GROUP", "TARGET-ASSIGNMENT-EPOCH", "TOPOLOGY-EPOCH", "MEMBER", "MEMBER-PROTOCOL", "MEMBER-EPOCH",
         "PROCESS", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "RACK", "ENDPOINT", "STATE", "ASSIGNMENTS",
+        *heartbeat_columns(group),
     ]  # fmt: skip
     rows, details = [], []
     for each in member_progress(group):
@@ -194,6 +206,7 @@ def _members_table(described: DescribedStreams, verbose: bool) -> list[Table]:
                 group.group_id, group.assignment_epoch, m.topology_epoch, m.member_id,
                 "classic" if m.is_classic else "streams", m.epoch, m.process_id, m.client_id, m.instance_id,
                 m.client_host, m.rack_id, _endpoint(m), each.state, both,
+                *heartbeat_cells(group, m.heartbeats),
             ]
         )  # fmt: skip
         details.append(
@@ -350,6 +363,7 @@ def _member(progress: Progress, group: StreamsGroupDescription) -> dict[str, obj
         "progress": [_task(each) for each in task_progress(m, group)],
         "to_release": _units_with("wanted_by", progress.revocations),
         "waits_for": _units_with("held_by", progress.waits),
+        **heartbeats_document(m.heartbeats),
     }
 
 

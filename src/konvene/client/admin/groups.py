@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from konvene.client.admin.group_state import state_filter
+from konvene.client.admin.heartbeats import Heartbeats, decode_heartbeats
 from konvene.client.consumer.fetch import OffsetAt, list_offsets
 from konvene.client.consumer.protocol import read_assignment, read_subscription
 from konvene.client.errors import BadResponse, KafkaError, raise_for
 from konvene.client.net.cluster import Cluster, Node, TopicPartition
 from konvene.client.net.connection import Connection
-from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.errors import Errors
@@ -27,7 +27,7 @@ from konvene.messages.consumer_group_describe import (
 )
 from konvene.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from konvene.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from konvene.messages.heartbeat_extensions import HEARTBEAT_EXTENSION, REQUEST_FIELD, HeartbeatExtension
+from konvene.messages.heartbeat_extensions import REQUEST_FIELD
 from konvene.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from konvene.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from konvene.messages.offset_commit import (
@@ -51,7 +51,8 @@ from konvene.messages.offset_fetch import (
 )
 
 __all__ = [
-    "CommittedOffset", "GroupAdmin", "GroupDescription", "GroupListing", "MemberDescription", "Removal",
+    "CommittedOffset", "GroupAdmin", "GroupDescription", "GroupListing", "Heartbeats", "MemberDescription",
+    "Removal",
 ]  # fmt: skip
 
 REMOVED_BY_ADMIN = "member was removed by an admin"
@@ -69,15 +70,6 @@ class GroupListing(NamedTuple):
     type: str
     state: str
     protocol_type: str
-
-
-class Heartbeats(NamedTuple):
-    """Heartbeat statistics of a member, as a konvene broker reports them."""
-
-    interval_ms: int | None
-    """Heartbeat interval of its next response; None for a member of the classic protocol."""
-    held: bool
-    """Whether the broker holds a heartbeat of the member that has nothing new to report."""
 
 
 class MemberDescription(NamedTuple):
@@ -375,19 +367,11 @@ def _error_of(code: int, about: str) -> KafkaError | None:
 
 def _with_heartbeats(group: GroupDescription, found: Struct) -> GroupDescription:
     """Return `group` with the heartbeat statistics that a konvene broker adds to its response `found`."""
-    for tag, data in found.unknown_tags:
-        if tag == HEARTBEAT_EXTENSION:
-            try:
-                notes = decode(HeartbeatExtension, 0, data)
-            except CodecError as error:
-                raise BadResponse(f"group {group.group_id}, heartbeat statistics: {error}") from error
-            heartbeats = {
-                n.member_id: Heartbeats(None if n.interval_ms < 0 else n.interval_ms, n.is_held)
-                for n in notes.members
-            }
-            members = tuple(m._replace(heartbeats=heartbeats.get(m.member_id)) for m in group.members)
-            return group._replace(members=members, heartbeat_policy=notes.policy)
-    return group
+    heartbeats = decode_heartbeats(found, group.group_id)
+    if heartbeats is None:
+        return group
+    members = tuple(m._replace(heartbeats=heartbeats.members.get(m.member_id)) for m in group.members)
+    return group._replace(members=members, heartbeat_policy=heartbeats.policy)
 
 
 def _consumer_group(found: consumer_group_describe.DescribedGroup, coordinator: Node) -> GroupDescription:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from konvene.client.admin.groups import GroupAdmin
+from konvene.client.admin.heartbeats import Heartbeats, decode_heartbeats
 from konvene.client.errors import BadResponse, KafkaError, UnsupportedVersion, raise_for
 from konvene.client.net.cluster import Node, TopicPartition
 from konvene.codec.compile import decode
@@ -33,6 +34,7 @@ from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponsePartition,
 )
+from konvene.messages.heartbeat_extensions import REQUEST_FIELD as HEARTBEATS_FIELD
 from konvene.messages.in_flight_extensions import IN_FLIGHT_EXTENSION, REQUEST_FIELD, InFlightExtension
 from konvene.messages.share_group_describe import (
     DescribedGroup,
@@ -60,6 +62,8 @@ class ShareMemberDescription(NamedTuple):
     assignment: tuple[TopicPartition, ...]
     subscribed: tuple[str, ...]
     rack_id: str | None = None
+    heartbeats: Heartbeats | None = None
+    """Its heartbeat statistics, if they were requested from a konvene broker."""
 
 
 class ShareGroupDescription(NamedTuple):
@@ -72,6 +76,8 @@ class ShareGroupDescription(NamedTuple):
     assignment_epoch: int
     assignor: str
     members: tuple[ShareMemberDescription, ...]
+    heartbeat_policy: str | None = None
+    """`konvene.heartbeat.policy`, if it was requested from a konvene broker."""
 
     @property
     def type(self) -> str:
@@ -108,16 +114,20 @@ class SharePartitionOffset(NamedTuple):
 class ShareGroupAdmin(GroupAdmin):
     """The methods of `Admin` for share groups."""
 
-    async def describe_share_group(self, group: str) -> ShareGroupDescription:
+    async def describe_share_group(self, group: str, *, heartbeats: bool = False) -> ShareGroupDescription:
         """Describe a share group.
 
-        Raises `KafkaError`, such as GROUP_ID_NOT_FOUND, and `UnsupportedVersion` if the broker has no share
-        groups."""
+        `heartbeats` requests heartbeat statistics from a konvene broker; other brokers ignore it. Raises
+        `KafkaError`, such as GROUP_ID_NOT_FOUND, and `UnsupportedVersion` if the broker has no share groups.
+        """
         connection = await self._coordinator(group)
         if not connection.speaks(BY_NAME["ShareGroupDescribe"].key):
             raise UnsupportedVersion(NO_SHARE_GROUPS)
+        tags = (HEARTBEATS_FIELD,) if heartbeats else ()
         response: ShareGroupDescribeResponse = await self.cluster.ask_coordinator(
-            group, ShareGroupDescribeRequest(group_ids=(group,)), lambda r: r.groups[0].error_code
+            group,
+            ShareGroupDescribeRequest(group_ids=(group,)).replace(unknown_tags=tags),
+            lambda r: r.groups[0].error_code,
         )
         found = response.groups[0]
         raise_for(found.error_code, found.error_message, about=f"group {group}")
@@ -231,6 +241,7 @@ class ShareGroupAdmin(GroupAdmin):
 
 
 def _described(found: DescribedGroup, coordinator: Node) -> ShareGroupDescription:
+    heartbeats = decode_heartbeats(found, found.group_id)
     members = tuple(
         ShareMemberDescription(
             member_id=m.member_id,
@@ -246,12 +257,13 @@ def _described(found: DescribedGroup, coordinator: Node) -> ShareGroupDescriptio
             ),
             subscribed=tuple(m.subscribed_topic_names),
             rack_id=m.rack_id or None,
+            heartbeats=None if heartbeats is None else heartbeats.members.get(m.member_id),
         )
         for m in found.members
     )
     return ShareGroupDescription(
         found.group_id, found.group_state, coordinator, found.group_epoch, found.assignment_epoch,
-        found.assignor_name, tuple(sorted(members)),
+        found.assignor_name, tuple(sorted(members)), None if heartbeats is None else heartbeats.policy,
     )  # fmt: skip
 
 

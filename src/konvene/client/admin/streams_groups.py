@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from konvene.client.admin.groups import CommittedOffset, GroupAdmin
+from konvene.client.admin.heartbeats import GroupHeartbeats, Heartbeats, decode_heartbeats
 from konvene.client.errors import BadResponse, KafkaError, UnsupportedVersion, raise_for
 from konvene.client.net.cluster import Node, Topic, TopicPartition
 from konvene.client.streams.tasks import Assignment, Subtopology, Task, Topology
@@ -18,6 +19,7 @@ from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.messages import BY_NAME
 from konvene.messages import streams_group_describe as messages
+from konvene.messages.heartbeat_extensions import REQUEST_FIELD as HEARTBEATS_FIELD
 from konvene.messages.streams_extensions import REQUEST_FIELD, STREAMS_EXTENSION, StreamsExtension
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 
@@ -52,6 +54,8 @@ class StreamsMemberDescription(NamedTuple):
     is_classic: bool = False
     pending_revocation: Assignment | None = None
     """Tasks whose revocation it has not confirmed; None if the broker does not report them."""
+    heartbeats: Heartbeats | None = None
+    """Its heartbeat statistics, if they were requested from a konvene broker."""
 
 
 class NodeKind(IntEnum):
@@ -148,6 +152,8 @@ class StreamsGroupDescription(NamedTuple):
     """Ids of members that report no task offsets."""
     placement: Placement | None = None
     """None also if the group has neither tags nor racks."""
+    heartbeat_policy: str | None = None
+    """`konvene.heartbeat.policy`, if it was requested from a konvene broker."""
 
     @property
     def type(self) -> str:
@@ -161,12 +167,18 @@ class StreamsGroupAdmin(GroupAdmin):
     """The methods of `Admin` for streams groups."""
 
     async def describe_streams_group(
-        self, group: str, *, topology_description: bool = False, pending_revocations: bool = False
+        self,
+        group: str,
+        *,
+        topology_description: bool = False,
+        pending_revocations: bool = False,
+        heartbeats: bool = False,
     ) -> StreamsGroupDescription:
         """Describe a streams group.
 
         `topology_description` requests the processors of the topology (needs version 1).
-        `pending_revocations` requests what a konvene broker reports in addition; other brokers ignore it.
+        `pending_revocations` requests what a konvene broker reports in addition, and `heartbeats` the
+        heartbeat statistics of the members; other brokers ignore both.
         Raises `KafkaError`, such as GROUP_ID_NOT_FOUND, and `UnsupportedVersion` if the broker has no
         streams groups."""
         key, about = BY_NAME["StreamsGroupDescribe"].key, f"group {group}"
@@ -175,7 +187,8 @@ class StreamsGroupAdmin(GroupAdmin):
             raise UnsupportedVersion(NO_STREAMS_GROUPS)
         with_topology = topology_description and connection.version_of(key) >= FIRST_VERSION_WITH_DESCRIPTION
         request = StreamsGroupDescribeRequest(group_ids=(group,), include_topology_description=with_topology)
-        request = request.replace(unknown_tags=(REQUEST_FIELD,) if pending_revocations else ())
+        tags = ((HEARTBEATS_FIELD,) if heartbeats else ()) + ((REQUEST_FIELD,) if pending_revocations else ())
+        request = request.replace(unknown_tags=tags)
         response: messages.StreamsGroupDescribeResponse = await self.cluster.ask_coordinator(
             group, request, lambda r: r.groups[0].error_code
         )
@@ -249,6 +262,7 @@ class StreamsGroupAdmin(GroupAdmin):
 def _described(found: messages.DescribedGroup, coordinator: Node) -> StreamsGroupDescription:
     extension = _extension(found)
     pending = None if extension is None else _pending_revocations(extension)
+    heartbeats = decode_heartbeats(found, found.group_id)
     topology = None
     if found.topology is not None:
         subtopologies = tuple(map(Subtopology.from_message, found.topology.subtopologies or ()))
@@ -260,7 +274,7 @@ def _described(found: messages.DescribedGroup, coordinator: Node) -> StreamsGrou
         epoch=found.group_epoch,
         assignment_epoch=found.assignment_epoch,
         topology=topology,
-        members=tuple(_member(each, pending) for each in found.members),
+        members=tuple(_member(each, pending, heartbeats) for each in found.members),
         assignor=found.assignor_name or "",
         description=_description(found.topology_description),
         description_status=found.topology_description_status,
@@ -268,6 +282,7 @@ def _described(found: messages.DescribedGroup, coordinator: Node) -> StreamsGrou
         num_warmup_replicas=_known(extension.num_warmup_replicas) if extension is not None else None,
         not_reporting=frozenset(extension.not_reporting) if extension is not None else None,
         placement=_placement(extension) if extension is not None else None,
+        heartbeat_policy=heartbeats.policy if heartbeats is not None else None,
     )
 
 
@@ -278,7 +293,9 @@ def _placement(extension: StreamsExtension) -> Placement | None:
     return None
 
 
-def _member(m: messages.Member, pending: Mapping[str, Assignment] | None) -> StreamsMemberDescription:
+def _member(
+    m: messages.Member, pending: Mapping[str, Assignment] | None, heartbeats: GroupHeartbeats | None
+) -> StreamsMemberDescription:
     return StreamsMemberDescription(
         member_id=m.member_id,
         client_id=m.client_id,
@@ -296,6 +313,7 @@ def _member(m: messages.Member, pending: Mapping[str, Assignment] | None) -> Str
         task_end_offsets={Task(t.subtopology_id, t.partition): t.offset for t in m.task_end_offsets},
         is_classic=m.is_classic,
         pending_revocation=None if pending is None else pending.get(m.member_id, Assignment()),
+        heartbeats=None if heartbeats is None else heartbeats.members.get(m.member_id),
     )
 
 

@@ -63,7 +63,7 @@ from konvene.messages.streams_group_heartbeat import (
     TaskIds,
 )
 from konvene.shard import causes
-from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
+from konvene.shard.contract import Arm, Configs, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
 
 FIRST_VERSION_WITH_MISSING_TAGS = 1
@@ -422,22 +422,36 @@ def _may_have_missed_tasks(
 
 
 def _interval_ms(decision: Decision, member: Member, configured: ConfiguredTopology) -> int:
-    """Return the member's heartbeat interval.
+    return streams_heartbeat_interval_ms(
+        decision.config,
+        decision.context.config,
+        decision.context.members,
+        configured,
+        waits=is_waiting(member, decision.epoch, decision.assignment_epoch),
+        member_id=member.member_id,
+    )
+
+
+def streams_heartbeat_interval_ms(
+    group_config: Configs,
+    config: Configs,
+    members: int,
+    configured: ConfiguredTopology | None,
+    *,
+    waits: bool,
+    member_id: str,
+) -> int:
+    """Return the heartbeat interval of a member that waits for tasks, or does not.
 
     It may be shorter than the configured one while the member waits, but not if a source topic is missing:
     the Java client stops its application if the topic is missing for twice this interval.
     """
-    configured_ms: int = decision.config["streams.heartbeat.interval.ms"]
-    if configured.failure is not None and configured.failure[0] is Status.MISSING_SOURCE_TOPICS:
+    configured_ms: int = group_config["streams.heartbeat.interval.ms"]
+    failure = None if configured is None else configured.failure
+    if failure is not None and failure[0] is Status.MISSING_SOURCE_TOPICS:
         return configured_ms
-    waits = is_waiting(member, decision.epoch, decision.assignment_epoch) or not configured.is_ready
-    return heartbeat_interval_ms(
-        configured_ms,
-        decision.context.config,
-        decision.context.members,
-        waits=waits,
-        member_id=member.member_id,
-    )
+    waits = waits or configured is None or not configured.is_ready
+    return heartbeat_interval_ms(configured_ms, config, members, waits=waits, member_id=member_id)
 
 
 def _response_tasks(tasks: Tasks | Epochs) -> tuple[TaskIds, ...]:
