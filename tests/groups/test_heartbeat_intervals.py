@@ -17,6 +17,7 @@ from konvene.groups.heartbeat_intervals import (
     STEP_MS,
     HeartbeatSpacing,
     heartbeat_interval_ms,
+    initializing_interval_ms,
     max_classic_hold_ms,
     max_hold_ms,
 )
@@ -112,6 +113,16 @@ def test_the_interval_of_waiting_members_does_not_depend_on_their_number(
     """A rebalance ends soon in large groups as well."""
     intervals = {heartbeat_interval_ms(configured, settings, members, waits=True) for members in (one, other)}
     assert intervals == {min(configured, settings["konvene.heartbeat.waiting.interval.ms"])}
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"), [(0, 100), (200, 100), (400, 200), (1000, 500), (100_000, 500)]
+)
+def test_the_interval_during_an_initialization_keeps_to_the_budget(members: int, expected: int) -> None:
+    """But it is never longer than that of other waiting members, or the configured one."""
+    assert initializing_interval_ms(5000, config(), members) == expected
+    assert initializing_interval_ms(60, config(), members) == 60
+    assert initializing_interval_ms(5000, config("kafka"), members) == 5000
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ With `responsive`, the interval is at most the configured one, and
     konvene.heartbeat.interval.ms             otherwise, while all members together send no more heartbeats
                                               than konvene.heartbeat.budget.per.second; longer above that
 
-so that small clusters react quickly and large ones behave as Kafka. Members of streams groups whose source
-topics are missing get the configured interval: their clients give up after twice the interval that they were
-sent. The interval is not persisted, and sessions do not depend on it.
+so that small clusters react quickly and large ones behave as Kafka. While share partitions of a share group
+are being initialized, which takes milliseconds, the interval of its members is `INITIALIZING_MS`, or as long
+as the budget requires. Members of streams groups whose source topics are missing get the configured interval:
+their clients give up after twice the interval that they were sent. The interval is not persisted, and
+sessions do not depend on it.
 
 The classic protocol has no interval in its responses. A classic member's own interval is estimated from the
 times at which its heartbeats arrive (`HeartbeatSpacing`).
@@ -26,12 +28,36 @@ from konvene.shard.contract import Configs
 
 RESPONSIVE = "responsive"
 
+INITIALIZING_MS = 100
+"""Heartbeat interval while share partitions are being initialized."""
+
 STEP_MS = 250
 """Intervals are multiples of this, so that one more member does not change the interval of all others."""
 
 
 SPREAD = 10
 """A stretched interval is shortened by up to this fraction (1/10), by member."""
+
+
+def is_responsive(config: Configs) -> bool:
+    """Return whether members learn of rebalances sooner than in Kafka."""
+    return bool(config["konvene.heartbeat.policy"] == RESPONSIVE)
+
+
+def initializing_interval_ms(configured_ms: int, config: Configs, members: int) -> int:
+    """Return the heartbeat interval of a member while share partitions of its group are being initialized.
+
+    The parameters are those of `heartbeat_interval_ms`."""
+    if not is_responsive(config):
+        return configured_ms
+    waiting_ms: int = config["konvene.heartbeat.waiting.interval.ms"]
+    return min(configured_ms, waiting_ms, max(INITIALIZING_MS, _budget_ms(config, members)))
+
+
+def _budget_ms(config: Configs, members: int) -> int:
+    """Return the interval at which so many members send as many heartbeats as the budget allows."""
+    budget: int = config["konvene.heartbeat.budget.per.second"]
+    return -(-members * 1000 // budget)
 
 
 def heartbeat_interval_ms(
@@ -44,15 +70,13 @@ def heartbeat_interval_ms(
 
     Thousands of members that joined at the same moment would send all later heartbeats at the same moment.
     Therefore an interval that the budget stretches varies by member id, and the heartbeats spread out."""
-    if config["konvene.heartbeat.policy"] != RESPONSIVE:
+    if not is_responsive(config):
         return configured_ms
     if waits:
         waiting_ms: int = config["konvene.heartbeat.waiting.interval.ms"]
         return min(configured_ms, waiting_ms)
     shortest_ms: int = config["konvene.heartbeat.interval.ms"]
-    budget: int = config["konvene.heartbeat.budget.per.second"]
-    needed_ms = -(-members * 1000 // budget)
-    stepped_ms = -(-needed_ms // STEP_MS) * STEP_MS
+    stepped_ms = -(-_budget_ms(config, members) // STEP_MS) * STEP_MS
     interval_ms = min(configured_ms, max(shortest_ms, stepped_ms))
     if not member_id or interval_ms <= shortest_ms:
         return interval_ms

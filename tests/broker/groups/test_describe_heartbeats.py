@@ -151,7 +151,7 @@ def test_age_of_a_consumer_member_follows_its_session(tmp_path: Path) -> None:
 
 
 def test_age_of_a_disconnected_member_is_unknown(tmp_path: Path) -> None:
-    """Its session was shortened, so that the deadline no longer tells when its last heartbeat arrived."""
+    """Its session was shortened, so that the deadline does not give the time of its last heartbeat."""
 
     async def main() -> None:
         async with responsive(tmp_path, konvene_session_disconnect_grace_ms="5000") as broker:
@@ -227,7 +227,7 @@ def test_share_and_streams_members_have_heartbeats(
                 await assert_age(broker, set_age(broker, "a", 45_000, 30_000), heartbeats)
                 found = await heartbeats()
                 assert found is not None
-                assert found.interval_ms in (500, 5000)
+                assert found.interval_ms in (100, 500, 5000)
                 assert (await call("g", heartbeats=True)).heartbeat_policy == "responsive"
                 plain = await call("g")
                 assert (plain.heartbeat_policy, plain.members[0].heartbeats) == (None, None)

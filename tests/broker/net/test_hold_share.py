@@ -35,10 +35,10 @@ async def join_and_hold(broker: Broker, line: Line, member: str = "a") -> int:
     """Let a member join, reach its assignment, and have a heartbeat held. Return its epoch."""
     before = len(broker.heartbeat_purgatory)
     response = await line.ask(SHARE_HEARTBEAT, 1, heartbeat(member, 0, "orders"))
-    assert (response.error_code, response.heartbeat_interval_ms) == (0, 500), (
+    assert (response.error_code, response.heartbeat_interval_ms) == (0, 100), (
         "the group waits for its share partitions to be initialized"
     )
-    while response.heartbeat_interval_ms == 500:
+    while response.heartbeat_interval_ms == 100:
         response = await line.ask(SHARE_HEARTBEAT, 1, heartbeat(member, response.member_epoch))
         await asyncio.sleep(0.005)
     assert (response.member_epoch, response.heartbeat_interval_ms) == (3, 5000)
@@ -109,7 +109,7 @@ def test_held_member_gets_added_partitions_at_once(tmp_path: Path) -> None:
             await admin.ask(CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=(wanted,)))
             _, response = await a.answer()
             while response.assignment is None or len(partitions(response)) < 3:
-                assert response.heartbeat_interval_ms == 500
+                assert response.heartbeat_interval_ms == 100
                 response = await a.ask(SHARE_HEARTBEAT, 1, heartbeat("a", response.member_epoch))
                 await asyncio.sleep(0.005)
             assert partitions(response) == [0, 1, 2]

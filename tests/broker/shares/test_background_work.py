@@ -43,7 +43,7 @@ class SlowCoordinator:
         self.events: list[Any] = []
         self.core = object()
         self.work_to_alter: Any = None
-        partitions: Any = SimpleNamespace(forget=lambda key: None)
+        partitions: Any = SimpleNamespace(forget=lambda key: None, state_initialized=lambda key: None)
         services: Any = self
         self.work = ShareStateWork(services, services, partitions)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from konvene.broker.groups.tagged_fields import Described, add_tagged_field
 from konvene.codec.schema import Struct
 from konvene.groups.classic.group import ClassicGroup
-from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.group_type import Group, group_type_of
 from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
 from konvene.groups.modern.group import is_waiting
 from konvene.groups.share.group import ShareGroup
-from konvene.groups.share.heartbeat import waits as waits_in_share_group
+from konvene.groups.share.heartbeat import next_interval_ms
+from konvene.groups.streams.group import StreamsGroup
 from konvene.groups.streams.heartbeat import streams_heartbeat_interval_ms
 from konvene.messages.heartbeat_extensions import HEARTBEAT_EXTENSION, HeartbeatExtension, MemberHeartbeat
 
@@ -68,21 +68,20 @@ def _advised_interval_ms(
     config = settings.group_configs.of(group.group_id)
     if isinstance(group, ClassicGroup) or group.members[member_id].classic is not None:
         return -1
-    if isinstance(group, ConsumerGroup):
-        waits = is_waiting(group.members[member_id], group.epoch, group.assignment_epoch)
-    elif isinstance(group, ShareGroup):
-        waits = waits_in_share_group(group, group.members[member_id])
-    else:
+    if isinstance(group, ShareGroup):
+        return next_interval_ms(group, group.members[member_id], config, settings.config, groups.members)
+    waits = is_waiting(group.members[member_id], group.epoch, group.assignment_epoch)
+    if isinstance(group, StreamsGroup):
         return streams_heartbeat_interval_ms(
             config,
             settings.config,
             groups.members,
             group.soft.configured,
-            waits=is_waiting(group.members[member_id], group.epoch, group.assignment_epoch),
+            waits=waits,
             member_id=member_id,
         )
     return heartbeat_interval_ms(
-        config[f"{group_type_of(group).name}.heartbeat.interval.ms"],
+        config["consumer.heartbeat.interval.ms"],
         settings.config,
         groups.members,
         waits=waits,

@@ -195,15 +195,16 @@ class _DelayedShareFetch:
     def _acquire_all(self, servers: Servers, min_bytes: int | None = None) -> bool:
         """Acquire records if at least `min_bytes` (default: the request's) are available.
 
-        Return True if there is a result: acquired records, or an error of a share partition. Results are
-        stored in `fetched`; with `min_bytes` 0, share partitions without a result are stored there too."""
+        Return True if there is a result: acquired records, or an error of a share partition; with `min_bytes`
+        0 also if no records are available. Results are stored in `fetched`; with `min_bytes` 0, share
+        partitions without a result are stored there too."""
         ready = [(partition, server) for partition, server in servers if server.can_acquire]
         if not ready:
             return False
         request = self.request
-        keeps_all = min_bytes == 0
         if min_bytes is None:
             min_bytes = request.min_bytes
+        keeps_all = min_bytes <= 0
         if min_bytes > 1 and _available_bytes(ready, min_bytes) < min_bytes:
             return False
         remaining = request.max_records
@@ -217,7 +218,7 @@ class _DelayedShareFetch:
             has_results = has_results or bool(result.acquired) or result.result is not SUCCESS
         if has_results or keeps_all:
             self.fetched.update(fetched)
-        return has_results
+        return has_results or keeps_all
 
     def _acquire(self, server: SharePartitionServer, max_records: int, max_bytes: int) -> _FetchedPartition:
         request = self.request

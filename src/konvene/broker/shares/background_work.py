@@ -14,7 +14,8 @@ initialization) may be submitted. The first one is then superseded: only the ans
 reported to the group coordinator.
 
 After such a change of its state, the `SharePartitionServer` is dropped; the next fetch loads the share
-partition anew.
+partition anew. One that is being loaded when its state is initialized loads the new state, and the fetches
+that wait for it keep waiting: a member may fetch right after its first heartbeat.
 """
 
 from __future__ import annotations
@@ -212,7 +213,9 @@ class ShareStateWork:
         def on_answer(request: Initialize | Delete, answer: Answer) -> None:
             key = request.key
             answers[key] = answer
-            if answer.error is Errors.NONE:
+            if answer.error is Errors.NONE and isinstance(request, Initialize):
+                self._share_partitions.state_initialized(key)
+            elif answer.error is Errors.NONE:
                 self._share_partitions.forget(key)
             if len(answers) == len(requests):
                 stale = self._pop_superseded(requests)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from konvene.broker.storage.partitions import Partition
@@ -99,8 +100,9 @@ class SharePartitionServer:
     `failed` is None while it is open; afterwards it is the error that fetches receive."""
 
     __slots__ = (
-        "_began_s", "_dead_letters", "_drop", "_node", "_share_coordinators", "_terms_source", "_timer",
-        "_timer_ms", "core", "failed", "key", "loaded", "partition", "topic", "waiting", "was_loaded",
+        "_began_s", "_dead_letters", "_drop", "_node", "_read_request", "_share_coordinators",
+        "_terms_source", "_timer", "_timer_ms", "core", "failed", "key", "loaded", "partition", "topic",
+        "waiting", "was_loaded",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +129,8 @@ class SharePartitionServer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._began_s = 0.0
+        self._read_request: Read | None = None
+        """The last request to load the state; answers to earlier ones are ignored."""
         self._update_terms()
 
     def __repr__(self) -> str:
@@ -135,12 +139,15 @@ class SharePartitionServer:
     # --- loading and closing ---
 
     def load(self) -> None:
-        """Start loading the state from the share coordinator; fetches wait until that is done."""
-        self._began_s = self._node.loop.time()
-        self._share_coordinators.submit(Read(self.key, self.partition.leader_epoch)).listen(self._load)
+        """Start loading the state from the share coordinator; fetches wait until that is done.
 
-    def _load(self, answer: StateAnswer) -> None:
-        if self.failed is not None:
+        If it is being loaded already, start again: the earlier answer may be out of date."""
+        self._began_s = self._node.loop.time()
+        request = self._read_request = Read(self.key, self.partition.leader_epoch)
+        self._share_coordinators.submit(request).listen(partial(self._load, request))
+
+    def _load(self, request: Read, answer: StateAnswer) -> None:
+        if self.failed is not None or self._read_request is not request:
             return
         if answer.error:
             self.fail(client_result(answer))

@@ -138,6 +138,14 @@ class SharePartitions:
             for served in self.of_group(group_id):
                 served.fail((Errors.NOT_LEADER_OR_FOLLOWER, None))
 
+    def state_initialized(self, key: SharePartitionKey) -> None:
+        """Drop a share partition whose state was replaced; load it again if it is being loaded."""
+        served = self.served.get(key)
+        if served is not None and not served.loaded:
+            served.load()
+        else:
+            self.forget(key)
+
     def forget(self, key: SharePartitionKey) -> None:
         """Drop a share partition, because the share coordinator has replaced or deleted its state."""
         served = self.served.get(key)

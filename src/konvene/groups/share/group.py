@@ -75,6 +75,8 @@ class SoftState(ModernSoftState):
 
     requested_ms: Mapping[Uuid, int] = field(default_factory=dict)
     """When the initialization of a topic's share partitions was requested, while it is pending."""
+    has_new_partitions: bool = False
+    """Whether share partitions were initialized since the last target was computed."""
 
 
 @dataclass(slots=True, repr=False)

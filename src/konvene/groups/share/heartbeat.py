@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from konvene.errors import Errors
 from konvene.groups.consumer.group import topic_names
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms, initializing_interval_ms
 from konvene.groups.modern.admit import cached_heartbeat
 from konvene.groups.modern.group import (
     JOIN,
@@ -41,7 +41,7 @@ from konvene.messages.share_group_heartbeat import (
     TopicPartitions,
 )
 from konvene.shard import causes
-from konvene.shard.contract import Arm, Context, Disarm, Outcome, Reply
+from konvene.shard.contract import Arm, Configs, Context, Disarm, Outcome, Reply
 from konvene.shard.errors import GroupError
 
 Groups = Mapping[str, object]
@@ -197,26 +197,47 @@ def _response(
     assignment = None
     if request.member_epoch == JOIN or is_full or new.current.assigned != old.current.assigned:
         assignment = _assignment(new.current)
-    waits = is_waiting(new, decision.epoch, decision.assignment_epoch) or bool(
-        decision.state_topics.initializing
-    )
     return ShareGroupHeartbeatResponse(
         member_id=new.member_id,
         member_epoch=new.current.epoch,
-        heartbeat_interval_ms=heartbeat_interval_ms(
-            decision.config["share.heartbeat.interval.ms"],
+        heartbeat_interval_ms=_interval_ms(
+            decision.config,
             decision.context.config,
             decision.context.members,
-            waits=waits,
             member_id=new.member_id,
+            waits=is_waiting(new, decision.epoch, decision.assignment_epoch),
+            initializes=bool(decision.state_topics.initializing),
         ),
         assignment=assignment,
     )
 
 
-def waits(group: ShareGroup, member: Member) -> bool:
-    """Return whether the member waits for its target, or the group for share partitions to be initialized."""
-    return is_waiting(member, group.epoch, group.assignment_epoch) or is_initializing(group)
+def next_interval_ms(
+    group: ShareGroup, member: Member, group_config: Configs, config: Configs, members: int
+) -> int:
+    """Return the heartbeat interval in the next response to a member.
+
+    `members`: the number of members in all groups of the broker."""
+    return _interval_ms(
+        group_config,
+        config,
+        members,
+        member_id=member.member_id,
+        waits=is_waiting(member, group.epoch, group.assignment_epoch),
+        initializes=is_initializing(group),
+    )
+
+
+def _interval_ms(
+    group_config: Configs, config: Configs, members: int, *, member_id: str, waits: bool, initializes: bool
+) -> int:
+    """Return the heartbeat interval of a member.
+
+    `waits`: it waits for its target; `initializes`: share partitions of the group are being initialized."""
+    configured_ms: int = group_config["share.heartbeat.interval.ms"]
+    if initializes:
+        return initializing_interval_ms(configured_ms, config, members)
+    return heartbeat_interval_ms(configured_ms, config, members, waits=waits, member_id=member_id)
 
 
 def _assignment(current: CurrentAssignment) -> Assignment:

@@ -153,6 +153,8 @@ def initialized(group: ShareGroup | None, event: StateInitialized, context: Cont
     after = before.with_initialized(begun)
     if after != before:
         decision.record_state_topics(after)
+        if after.initialized != before.initialized:
+            decision.remember(has_new_partitions=True)
     answered = done.keys() | failed.keys()
     decision.remember(
         requested_ms={t: ms for t, ms in decision.soft.requested_ms.items() if t not in answered}

@@ -3,6 +3,10 @@
 The rules are those of consumer groups (`consumer.targets`): a target is computed at the next heartbeat after
 an epoch bump, not sooner than `share.assignment.interval.ms` after the last one, and outside the core if the
 group is large. Only share partitions that the share coordinator has initialized are assigned.
+
+The first target of a group is empty, since its share partitions are not initialized yet. In Kafka the next
+one waits for the interval, and so do the first records. With `konvene.heartbeat.policy=responsive` the target
+that follows an initialization is computed at once.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from konvene.groups.assignors.contract import (
 )
 from konvene.groups.consumer.targets import OFFLOAD_WEIGHT, SubscribedTopics, ids_of
 from konvene.groups.consumer.work import COMPUTE_ASSIGNMENT, AssignmentComputed, AssignmentToCompute
+from konvene.groups.heartbeat_intervals import is_responsive
 from konvene.groups.share.current_assignment import Partitions, next_assignment
 from konvene.groups.share.decision import Decision
 from konvene.groups.share.group import Member, ShareGroup
@@ -31,7 +36,8 @@ Members = dict[str, tuple[Member, Partitions]]
 def retarget(decision: Decision, new: Member) -> Partitions:
     """Return the member's target, after computing new targets of all members if necessary.
 
-    That is so if the group's epoch is ahead of the assignment epoch and the assignment interval has passed.
+    That is so if the group's epoch is ahead of the assignment epoch and the assignment interval has passed,
+    or share partitions were initialized (`_is_due`).
     The targets of a large group are computed outside the core; until then the last one is returned. Raises
     `GroupError` if the assignor fails.
     """
@@ -48,13 +54,15 @@ def retarget(decision: Decision, new: Member) -> Partitions:
     if decision.config["share.assignor.offload.enable"] and _weight(spec) >= OFFLOAD_WEIGHT:
         request = AssignmentToCompute(group.group_id, decision.epoch, decision.assignor, spec)
         decision.effects.append(Effect(COMPUTE_ASSIGNMENT, request))
-        decision.remember(computing=decision.epoch)
+        decision.remember(computing=decision.epoch, has_new_partitions=False)
         return last
     try:
         assignment = decision.assignor.assign(spec)
     except PartitionAssignorError as failed:
         message = f"Failed to compute a new target assignment for epoch {decision.epoch}: {failed.message}"
         raise GroupError(Errors.UNKNOWN_SERVER_ERROR, message) from failed
+    if decision.soft.has_new_partitions:
+        decision.remember(has_new_partitions=False)
     _write(decision, members, assignment)
     return assignment.get(new.member_id, NOTHING)
 
@@ -74,6 +82,8 @@ def assignment_computed(group: ShareGroup, event: AssignmentComputed, context: C
 
 
 def _is_due(decision: Decision) -> bool:
+    if decision.soft.has_new_partitions and is_responsive(decision.context.config):
+        return True
     last_ms, interval_ms = (
         decision.group.assignment_timestamp_ms,
         decision.config["share.assignment.interval.ms"],
