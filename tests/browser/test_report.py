@@ -14,7 +14,7 @@ from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.report import MAX_BYTES, MAX_REBALANCES, page
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
     Open = Callable[..., Page]
 
@@ -263,3 +263,230 @@ def test_empty_selection_shows_a_notice(opened: Open, tmp_path: Path) -> None:
     path.write_text(page(together(), Selection()), "utf-8")
     shown = opened(path)
     assert "No rebalance was found." in shown.locator("header").inner_text()
+
+
+# --- steps of a rebalance, and links ---
+
+
+def opened_details(page: Page) -> list[str]:
+    return page.locator("#rebalances .detail .bar b").all_inner_texts()
+
+
+def toggle(page: Page, epoch: int) -> Locator:
+    """Return the button of the row with this epoch."""
+    row = page.locator("#rebalances tbody tr.pick").filter(
+        has=page.locator(f"td:nth-child(2):text-is('{epoch}')")
+    )
+    return row.locator("button.toggle")
+
+
+def test_a_row_opens_the_steps_of_its_rebalance(opened: Open, report: Path) -> None:
+    """By click anywhere in the row, by key on its button; a second time closes it."""
+    shown = opened(report)
+    button = toggle(shown, 65)
+    assert button.get_attribute("aria-expanded") == "false"
+    button.focus()
+    shown.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert button.evaluate("button => button === document.activeElement"), "the focus stays"
+    assert opened_details(shown)[0].endswith("generation 64 → 65")
+    steps = shown.locator("#rebalances .steps li").all_inner_texts()
+    assert steps[0].startswith("+0 ms") and "left" in steps[0]
+    assert "completed: the group is Stable" in steps[-1]
+    members = shown.locator("#rebalances .members tbody tr")
+    assert members.first.locator("td").nth(1).inner_text() == "departed"
+    assert members.count() == 6
+    assert "64 → 65" in shown.locator("#group .details").inner_text(), "the timeline marks it too"
+    shown.keyboard.press("Enter")
+    assert opened_details(shown) == []
+    shown.locator("#rebalances tbody tr.pick td.wide").first.click()
+    assert opened_details(shown)[0].endswith("generation 65 → 66")
+
+
+def test_members_are_listed_with_what_they_waited_for(opened: Open, report: Path) -> None:
+    shown = opened(report.with_name("report.html"))
+    shown.goto(report.as_uri() + "#group=invoices&rebalance=4")
+    cells = shown.locator("#rebalances .members tbody tr").first.locator("td").all_inner_texts()
+    assert cells[0].startswith("inv-x2-") and cells[1:6] == ["joined", "0", "2", "0", "2"]
+    assert cells[6] == "35.0 s" and cells[7].startswith("inv-b-") and cells[8] == "STABLE"
+    departed = shown.goto(report.as_uri() + "#group=invoices&rebalance=5")
+    assert departed is None, "the page is not loaded again"
+    shown.locator("#rebalances .members td", has_text="departed").wait_for()
+    cells = shown.locator("#rebalances .members tbody tr").first.locator("td").all_inner_texts()
+    assert cells[6:8] == ["none", "none"]
+
+
+def test_a_link_opens_a_rebalance(opened: Open, report: Path) -> None:
+    """The link that a row offers, and one with an epoch alone; the row is in sight and has the focus."""
+    shown = opened(report)
+    shown.locator("#groups tbody button", has_text="payments").click()
+    toggle(shown, 2).click()
+    href = shown.get_by_role("link", name="Link to this rebalance").get_attribute("href")
+    assert href is not None and href.startswith("#group=payments&rebalance=2-")
+    assert shown.evaluate("location.hash") == href
+    for fragment in (href, "#group=payments&rebalance=2"):
+        other = opened(Path(report), height=500)
+        other.goto("about:blank")
+        other.goto(report.as_uri() + fragment)
+        assert other.locator("#group h2").inner_text().startswith("payments")
+        assert opened_details(other)[0].endswith("epoch 1 → 2")
+        button = toggle(other, 2)
+        assert button.evaluate("button => button === document.activeElement")
+        box = button.bounding_box()
+        assert box is not None and 0 <= box["y"] <= 500
+
+
+def test_back_and_forward_follow_what_was_open(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    shown.locator("#groups tbody button", has_text="invoices").click()
+    toggle(shown, 5).click()
+    toggle(shown, 7).click()
+    assert len(opened_details(shown)) == 2, "several rows may be open"
+    for move, group, epochs in (
+        ("back", "invoices", ["4 → 5"]), ("back", "invoices", []), ("back", "orders-app", []),
+        ("forward", "invoices", []), ("forward", "invoices", ["4 → 5"]),
+    ):  # fmt: skip
+        before = shown.evaluate("location.hash")
+        shown.evaluate(f"history.{move}()")
+        shown.wait_for_function("before => location.hash !== before", arg=before)
+        heading = shown.locator("#group h2", has_text=group)
+        heading.wait_for()
+        shown.wait_for_function(
+            "count => document.querySelectorAll('#rebalances .detail').length === count", arg=len(epochs)
+        )
+        assert [each.partition("epoch ")[2] for each in opened_details(shown)] == epochs
+
+
+def test_a_link_shows_a_row_that_a_filter_hides(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    shown.locator("#rebalances-filter").fill("no such text")
+    assert shown.locator("#rebalances tbody tr").count() == 0
+    shown.goto(report.as_uri() + "#group=orders-app&rebalance=3")
+    shown.locator("#rebalances .detail").wait_for()
+    assert shown.locator("#rebalances-filter").input_value() == ""
+
+
+@pytest.mark.parametrize(("fragment", "text"), [
+    ("#group=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E",
+     "This report has no group <img src=x onerror=alert(1)>."),
+    ("#group=payments&rebalance=999", "Rebalance 999 of payments is not listed in this report."),
+    ("#group=%", "This report has no group %."),
+])  # fmt: skip
+def test_a_link_to_a_missing_group_or_rebalance_shows_a_message(
+    opened: Open, report: Path, fragment: str, text: str
+) -> None:
+    """The text of the address is text, never markup."""
+    shown = opened(report)
+    shown.goto(report.as_uri() + fragment)
+    missing = shown.locator(".missing:not([hidden])")
+    missing.wait_for()
+    assert missing.inner_text() == text
+    assert shown.locator("#group h2").count() == 1, "a group is shown all the same"
+    assert shown.locator("img").count() == 0
+
+
+def test_a_link_with_any_name_leads_back_to_it(opened: Open, tmp_path: Path) -> None:
+    """Names with every special character of an address, as markup would need them."""
+    name = HOSTILE + " /?#&=%+;:@'\u00e9\u2028\U0001f600"
+    models = [Model("first", "consumer", {"orders": 2}), Model(name, "consumer", {name: 3})]
+    for model in models:
+        model.join(Client(HOSTILE, HOSTILE))
+        model.wait(90_000)
+    models[0].leave(HOSTILE)
+    path = tmp_path / "names.html"
+    path.write_text(page(together(*models), Selection()), "utf-8")
+    shown = opened(path)
+    shown.locator("#groups tbody button").nth(1).click()
+    toggle(shown, 1).click()
+    href = shown.get_by_role("link", name="Link to this rebalance").get_attribute("href")
+    assert href is not None and href.isascii()
+    shown.goto("about:blank")
+    shown.goto(path.as_uri() + href)
+    assert shown.locator("#group").get_attribute("aria-label") == f"Group {name}"
+    assert HOSTILE in shown.locator("#rebalances .steps").inner_text()
+    assert shown.locator("img, #page script").count() == 0
+
+
+def test_rebalances_without_room_for_steps_name_the_command(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konvene.pipeline.answers.report.TRACE_BYTES", 0)
+    path = tmp_path / "few.html"
+    path.write_text(page(day(), Selection()), "utf-8")
+    shown = opened(path)
+    toggle(shown, 66).click()
+    assert "konvene explain LOGS --group GROUP --why 66" in shown.locator("#rebalances .detail").inner_text()
+
+
+# --- costs and colours ---
+
+
+def test_unknown_costs_are_not_shown_as_none(opened: Open, tmp_path: Path) -> None:
+    model = Model("app", "classic", {"orders": 2})
+    ann, bob = Client("ann", "/a"), Client("bob", "/b")
+    model.join(ann)
+    model.wait(30_000)
+    model.join(bob)
+    model.wait(30_000)
+    model.leave("bob")
+    rows = model.rows["rebalance"]
+    rows[1] |= {"duration_ms": None, "unavailable_ms": None, "start_ms": None, "from_epoch": -1}
+    model.rows["unavailability"] = [row for row in model.rows["unavailability"] if row["epoch"] != 2]
+    for row in model.rows["lag"]:
+        row["log_end_offset"] = None
+    path = tmp_path / "unknown.html"
+    path.write_text(page(together(model), Selection()), "utf-8")
+    shown = opened(path)
+    took, unit_seconds, lag = (column(shown, "rebalances", n) for n in (4, 6, 7))
+    assert took == ["2.0 s", "unknown", "2.0 s"]
+    assert unit_seconds == ["4.0", "unknown", "none"]
+    assert lag == ["unknown", "unknown", "none"]
+    assert "–" not in shown.locator("#rebalances").inner_text()
+    toggle(shown, 2).click()
+    detail = shown.locator("#rebalances .detail")
+    assert "generation ? → 2" in detail.inner_text()
+    assert "The log does not record" in detail.locator(".unknown").inner_text()
+
+
+def test_a_total_without_any_known_part_is_unknown(opened: Open, tmp_path: Path) -> None:
+    model = Model("app", "consumer", {"orders": 2})
+    model.join(Client("ann", "/a"))
+    model.rows["rebalance"][0] |= {"unavailable_ms": None}
+    path = tmp_path / "unknown.html"
+    path.write_text(page(together(model), Selection()), "utf-8")
+    shown = opened(path)
+    assert shown.locator(".figure b").nth(2).inner_text() == "unknown"
+    assert column(shown, "groups", 7) == ["unknown"]
+
+
+def test_legends_explain_every_colour(opened: Open, report: Path) -> None:
+    shown = opened(report)
+    legends = {
+        legend.get_attribute("aria-label"): legend.inner_text() for legend in shown.locator(".legend").all()
+    }
+    assert list(legends) == ["Causes", "Health", "Members"]
+    for text in ("joined", "left or removed", "timed out or fenced", "storm"):
+        assert text in legends["Causes"]
+    for text in ("good (90–100)", "fair (70–89)", "poor (40–69)", "bad (below 40)"):
+        assert text in legends["Health"]
+    colours = shown.locator(".legend i").evaluate_all(
+        "patches => patches.map(patch => getComputedStyle(patch).backgroundColor)"
+    )
+    assert "rgba(0, 0, 0, 0)" not in colours
+
+
+@pytest.mark.parametrize("fragment", ["", "#group=orders-app&rebalance=60", "#group=wordcount&rebalance=2"])
+def test_a_phone_never_scrolls_sideways(opened: Open, report: Path, fragment: str) -> None:
+    """Wide tables scroll within their frames, and an opened rebalance is as wide as its frame."""
+    shown = opened(report, width=400)
+    shown.goto("about:blank")
+    shown.goto(report.as_uri() + fragment)
+    assert shown.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    frame = shown.locator("#rebalances > .frame")
+    assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
+    if fragment:
+        detail, room = shown.locator("#rebalances .detail").bounding_box(), frame.bounding_box()
+        assert detail is not None and room is not None
+        assert room["x"] <= detail["x"] and detail["x"] + detail["width"] <= room["x"] + room["width"]
+    drawing = shown.locator("#group svg").bounding_box()
+    assert drawing is not None and drawing["width"] > 300

@@ -13,6 +13,7 @@ import pytest
 from tests.pipeline.answers.sample import START_MS, Client, Model, day, gold, queue, together
 
 from konvene.pipeline.answers import report
+from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.report import SEVERAL, collect, page
 
@@ -175,3 +176,65 @@ def test_share_partitions_beyond_the_limit_are_counted(monkeypatch: pytest.Monke
     some = collect(queue(), Selection())["deliveries"]
     assert [row["name"] for row in some["partitions"]] == ["jobs:1"]
     assert (some["left_out"], some["redelivered"]) == (2, 13)
+
+
+def test_rebalances_have_their_traces() -> None:
+    """As `konvene explain --why` prints them, by the rebalance's key."""
+    model = Model("app", "consumer", {"orders": 4})
+    model.join(Client("ann", "/a"), took_ms=100)
+    model.wait(59_900)
+    model.join(Client("bob", "/b"), took_ms=3_000, slow="ann")
+    found = detail(model)
+    keys = [row[report.COLUMNS.index("key")] for row in found["rebalances"]]
+    assert keys == ["2-3-20", "1-3-10"] == list(found["traces"])
+    traced = found["traces"]["2-3-20"]
+    assert [step["after_ms"] for step in traced["steps"]] == [0, 0, 1_500, 3_000, 3_000, 3_000, 3_000, 3_000]
+    assert traced["steps"][-1]["text"] == "completed: the group is Stable, 2 members"
+    joined = traced["members"][0]
+    assert (joined["part"], joined["before"], joined["after"], joined["added"]) == ("joined", 0, 2, 2)
+    assert joined["waited_for"][0].startswith("ann-") and joined["acknowledged_ms"] == 3_000
+    assert (traced["left_out"], traced["unknown"], traced["converged"]) == (0, (), True)
+
+
+def test_traces_are_limited_by_size_the_newest_of_each_group_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "TRACE_BYTES", 12_000)
+    traces = {each["id"]: list(each["traces"]) for each in collect(day(), Selection())["details"]}
+    newest = {name: [int(key.partition("-")[0]) for key in keys] for name, keys in traces.items()}
+    assert newest == {"orders-app": [66, 65], "invoices": [10, 9], "wordcount": [3, 2], "payments": [3, 2]}
+
+
+def test_long_logs_leave_less_room_for_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page stays below its limit."""
+    whole = len(page(day(), Selection()).encode())
+    monkeypatch.setattr(report, "CODE_BYTES", whole - len(as_json(collect(day(), Selection())).encode()))
+    monkeypatch.setattr(report, "MAX_BYTES", whole - 50_000)
+    made = page(day(), Selection())
+    assert len(made.encode()) <= whole - 50_000
+    assert data_of(made)["details"][0]["traces"]
+
+
+@pytest.mark.parametrize("name", ["</script><b>", "<!--", "\u2028", "@@DATA@@"])
+def test_names_in_traces_are_escaped(name: str) -> None:
+    model = Model(name, "consumer", {name: 2})
+    model.join(Client(name, name, instance_id=name))
+    made = page(together(model), Selection())
+    (traced,) = data_of(made)["details"][0]["traces"].values()
+    assert traced["members"][0]["name"] == name and any(name in step["text"] for step in traced["steps"])
+    assert made.count("</script>") == page(day(), Selection()).count("</script>")
+
+
+def test_an_unknown_total_is_null() -> None:
+    model = Model("app", "consumer", {"orders": 2})
+    model.join(Client("ann", "/a"))
+    model.rows["rebalance"][0] |= {"unavailable_ms": None}
+    assert collect(together(model), Selection())["unavailable_ms"] is None
+    assert collect(gold(), Selection())["unavailable_ms"] == 0
+
+
+def test_scripts_set_no_style_attribute_and_no_markup() -> None:
+    """Pages with a strict content security policy use them too."""
+    for name in (*SHARED_SCRIPTS, "report.js"):
+        text = file_text(name)
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|eval\(|document\.write", text), name
+        assert not re.search(r"""setAttribute\(["']style|style: [`"']""", text), name
+        assert max(map(len, text.splitlines())) <= 110, name

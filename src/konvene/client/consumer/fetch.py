@@ -358,9 +358,7 @@ def _keep(tp: TopicPartition, position: int, data: PartitionData) -> FetchedBatc
     except CodecError as error:
         if following == position:
             error_code, damage = Errors.CORRUPT_MESSAGE, str(error)
-    return FetchedBatches(
-        tp, error_code, kept, following, data.high_watermark, data.log_start_offset, damage
-    )
+    return FetchedBatches(tp, error_code, kept, following, data.high_watermark, data.log_start_offset, damage)
 
 
 def read_error(got: Fetched | FetchedBatches, position: int) -> ClientError:

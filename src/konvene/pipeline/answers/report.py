@@ -6,9 +6,10 @@ reasons) occur only in that JSON, in which `<` cannot occur, and the script inse
 markup; a content security policy allows no other script.
 
 The page stays below `MAX_BYTES` however long the logs are. Up to `MAX_GROUPS` groups have a row; the most
-expensive ones have details, as many as fit. The newest `MAX_REBALANCES` rebalances of a group are listed;
-owners that are too short to be drawn are merged into "several"; lag and health keep the worst value of each
-interval, and deliveries are summed over it. Share partitions are listed by problems, up to `MAX_PARTITIONS`.
+expensive ones have details, as many as fit. The newest `MAX_REBALANCES` rebalances of a group are listed, and
+as many of them as fit have a trace (`report_traces`). Owners that are too short to be drawn are merged into
+"several"; lag and health keep the worst value of each interval, and deliveries are summed over it. Share
+partitions are listed by problems, up to `MAX_PARTITIONS`.
 """
 
 from __future__ import annotations
@@ -16,24 +17,29 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from konvene.pipeline.answers.cost import Cost, Ends, costs
 from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, problems
 from konvene.pipeline.answers.gold import Gold
-from konvene.pipeline.answers.page import SHARED_SCRIPTS, file_text
+from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
+from konvene.pipeline.answers.report_traces import DrawnGroup, add_traces, rebalance_key
 from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
+from konvene.pipeline.answers.trace import TABLES as TRACE_TABLES
+from konvene.pipeline.answers.trace import GroupTraces
 from konvene.pipeline.row import Row
 
 __all__ = ["MAX_BYTES", "collect", "page"]
 
 MAX_BYTES = 3_000_000
 DETAIL_BYTES = 2_300_000
+TRACE_BYTES = 1_500_000
+CODE_BYTES = 150_000
+"""Bytes for scripts, styles, the title and the source."""
 MAX_GROUPS = 1_000
 MAX_DETAILS = 40
 MAX_REBALANCES = 1_500
@@ -46,6 +52,8 @@ POINTS = 600
 """Maximum number of points of a curve."""
 SEVERAL = -1
 """Stands for the owner of a merged interval: several members, each too short to be drawn."""
+
+DETAIL_TABLES = (*TRACE_TABLES, "lag", "group_health", "share_progress")
 
 Key = tuple[str, str]
 
@@ -66,7 +74,7 @@ def page(gold: Gold, wanted: Selection, *, title: str = "", source: str = "") ->
     script = "".join(file_text(name) for name in (*SHARED_SCRIPTS, "report.js"))
     parts = {
         "TITLE": html.escape(shown), "STYLE": style, "STYLE_DIGEST": _digest(style), "SCRIPT": script,
-        "SCRIPT_DIGEST": _digest(script), "DATA": _as_json(data),
+        "SCRIPT_DIGEST": _digest(script), "DATA": as_json(data),
     }  # fmt: skip
     pieces = file_text("report.html").split("@@")
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
@@ -77,25 +85,18 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _as_json(data: object) -> str:
-    """Return JSON that is safe within a script element."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
-
-
 def collect(gold: Gold, wanted: Selection) -> dict[str, object]:
     """Return the data of the page, as `report.js` reads it."""
     rebalances = gold.select(wanted)
     summary = summarise(gold, wanted, rebalances)
     shown = summary.groups[:MAX_GROUPS]
-    details = _details(gold, summary, rebalances, [g for g in shown if g.rebalances][:MAX_DETAILS])
-    return {
+    drawn = _drawn_groups(gold, summary, rebalances, [g for g in shown if g.rebalances][:MAX_DETAILS])
+    known = [g.unavailable_ms for g in summary.groups if g.unavailable_ms is not None]
+    data: dict[str, object] = {
         "from_ms": summary.from_ms,
         "to_ms": summary.to_ms,
         "rebalances": summary.rebalances,
-        "unavailable_ms": summary.unavailable_ms,
+        "unavailable_ms": sum(known) if known or not summary.groups else None,
         "groups": [_group(g) for g in shown],
         "groups_left_out": len(summary.groups) - len(shown),
         "storms": [[s.cluster, s.group_id, s.from_ms, s.to_ms, s.rebalances] for s in summary.storms[:500]],
@@ -105,10 +106,13 @@ def collect(gold: Gold, wanted: Selection) -> dict[str, object]:
         "advice": [[a.group, a.rule, a.text] for a in summary.advice[:100]],
         "caveats": caveats(rebalances),
         "columns": COLUMNS,
-        "details": details,
+        "details": [group.detail for group in drawn],
         "deliveries": _deliveries(deliveries(gold, wanted.groups)),
         "minutes": [_minute(row) for row in minutes(gold, wanted.groups)[:MAX_MINUTES]],
     }
+    bytes_left = MAX_BYTES - CODE_BYTES - len(as_json(data).encode())
+    add_traces(drawn, min(TRACE_BYTES, bytes_left))
+    return data
 
 
 def _group(g: Group) -> dict[str, object]:
@@ -158,9 +162,9 @@ def _minute(row: Row) -> list[object]:
 # details --------------------------------------------------------------------------------------
 
 
-def _details(
+def _drawn_groups(
     gold: Gold, summary: Summary, rebalances: Sequence[Rebalance], chosen: Sequence[Group]
-) -> list[dict[str, object]]:
+) -> list[DrawnGroup]:
     """Return rebalances, lanes and curves of the `chosen` groups, as many groups as fit into
     `DETAIL_BYTES`."""
     names = sorted({g.group_id for g in chosen})
@@ -169,27 +173,25 @@ def _details(
     by_group: dict[Key, list[Rebalance]] = defaultdict(list)
     for each in rebalances:
         by_group[each.cluster, each.group_id].append(each)
-    gaps = gold.rows_by_group("unavailability", names)
-    lag = gold.rows_by_group("lag", names)
-    owned = gold.rows_by_group("ownership", names)
-    health = gold.rows_by_group("group_health", names)
-    records = gold.rows_by_group("share_progress", names)
-    found: list[dict[str, object]] = []
+    tables = {name: gold.rows_by_group(name, names) for name in DETAIL_TABLES}
+    found: list[DrawnGroup] = []
     bytes_left = DETAIL_BYTES
     for g in chosen:
         key = (g.cluster, g.group_id)
-        detail = _detail(key, by_group[key], gaps[key], lag[key], owned[key], health[key], records[key])
-        bytes_left -= len(_as_json(detail).encode())
+        rows = {name: table[key] for name, table in tables.items()}
+        detail = _detail(key, by_group[key], rows)
+        bytes_left -= len(as_json(detail).encode())
         if bytes_left < 0 and found:
             break
-        found.append(detail)
+        found.append(DrawnGroup(detail, by_group[key][:MAX_REBALANCES], GroupTraces(rows)))
     return found
 
 
 def _detail(
-    key: Key, rebalances: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
-    health: Sequence[Row], records: Sequence[Row],
-) -> dict[str, object]:  # fmt: skip
+    key: Key, rebalances: Sequence[Rebalance], rows: Mapping[str, Sequence[Row]]
+) -> dict[str, object]:
+    gaps, lag, owned = rows["unavailability"], rows["lag"], rows["ownership"]
+    health, records = rows["group_health"], rows["share_progress"]
     cost = costs(rebalances, gaps, Ends(lag))
     shown = rebalances[:MAX_REBALANCES]
     times = [ms for r in rebalances for ms in (r.at_ms, r.until_ms) if ms >= 0]
@@ -215,15 +217,11 @@ def _detail(
 
 def _row(r: Rebalance, cost: Cost | None) -> list[object]:
     return [
-        _key(r), r.at_ms, r.until_ms, r.duration_ms, r.from_epoch if r.from_epoch >= 0 else None, r.to_epoch,
-        r.cause, r.moved, r.unavailable_ms, cost.stopped if cost else None,
-        cost.lag_records if cost else None, r.evidence, sentence(r, cost), note(r),
+        rebalance_key(r), r.at_ms, r.until_ms, r.duration_ms,
+        r.from_epoch if r.from_epoch >= 0 else None, r.to_epoch, r.cause, r.moved, r.unavailable_ms,
+        cost.stopped if cost else None, cost.lag_records if cost else None, r.evidence,
+        sentence(r, cost), note(r),
     ]  # fmt: skip
-
-
-def _key(r: Rebalance) -> str:
-    """Return a key that is unique within the group and the same in each report of its logs."""
-    return f"{r.to_epoch}-{r.log_partition}-{r.base_offset}"
 
 
 # lanes ----------------------------------------------------------------------------------------

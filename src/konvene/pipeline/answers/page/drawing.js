@@ -244,7 +244,7 @@ var konvene = konvene || {};
     drawLaneLabel(name, previous, middle) {
       const topic = name.replace(/[:_]\d+( |$).*/, "");
       const tall = this.laneHeight >= 10;
-      if (tall || topic !== previous) this.label(tall ? name : topic, middle, "lane", name);
+      if (tall || topic !== previous) this.label(tall ? name : topic, middle, "lane");
       return topic;
     }
 

@@ -1,9 +1,16 @@
 "use strict";
 // The page of `konvene explain report`, drawn from the JSON within the page.
+//
+// The fragment of its address names the group and the rebalance that are open, so that a link opens them:
+// `#group=orders-app&rebalance=66-12-8443`, and `cluster=` where the logs of several clusters were read. A
+// rebalance may also be named by its epoch alone, which stands for the newest one of that epoch.
 var konvene = konvene || {};
 (() => {
-  const { h, iso, epochs, number, plural, duration, seconds, family, chart, table } = konvene;
+  const {
+    h, iso, epochs, number, plural, duration, seconds, isUnknown, family, chart, table, trace,
+  } = konvene;
   const ADVICE = 4; // items before "Show more"
+  const NONE = "none";
 
   const data = JSON.parse(document.getElementById("data").textContent);
   data.details.forEach(unpack);
@@ -30,67 +37,153 @@ var konvene = konvene || {};
     return found;
   }
 
+  // --- columns: a value of null is unknown ---
+
   const count = (head, name) =>
     ({ head, num: true, key: (row) => row[name], cell: (row) => number(row[name]) });
   const took = (head, name) =>
     ({ head, num: true, key: (row) => row[name], cell: (row) => duration(row[name]) });
   const unitSeconds = {
-    head: "Partition-seconds", num: true,
-    key: (row) => row.unavailable_ms, cell: (row) => seconds(row.unavailable_ms),
+    head: "Partition-seconds", num: true, key: (row) => row.unavailable_ms,
+    cell: (row) => (row.unavailable_ms === 0 ? NONE : seconds(row.unavailable_ms)),
   };
+
+  // Returns a column whose nulls are not unknown: there is no such value.
+  function orNone(column) {
+    const { key, cell } = column;
+    return { ...column, cell: (row) => (isUnknown(key(row)) ? NONE : cell(row)) };
+  }
+
+  // Returns the records that arrived while partitions had no owner: 0 if all had one, null if unknown.
+  const lagOf = (rebalance) => (rebalance.unavailable_ms === 0 ? 0 : rebalance.lag_records);
+  const lagRecords = {
+    head: "Lag", num: true, key: lagOf, cell: (row) => (lagOf(row) === 0 ? NONE : number(lagOf(row))),
+  };
+
+  // --- links ---
+
+  function fragment(detail, key) {
+    const parts = { group: detail.id, cluster: detail.cluster, rebalance: key };
+    return `#${Object.entries(parts).filter(([, value]) => value)
+      .map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&")}`;
+  }
+
+  // Returns what the address names: a group's row, its detail, the key of a rebalance, and what is missing.
+  function linked() {
+    const named = new URLSearchParams(location.hash.slice(1));
+    const [id, cluster, rebalance] = ["group", "cluster", "rebalance"].map((name) => named.get(name));
+    if (id === null) return { row: null, key: null, missing: null };
+    const row = data.groups.find((each) => each.id === id && (!cluster || each.cluster === cluster));
+    if (!row) return { row: null, key: null, missing: `This report has no group ${id}.` };
+    const detail = detailOf(row);
+    if (!detail) return { row: null, key: null, missing: `This report has no details of ${id}.` };
+    if (!rebalance) return { row, key: null, missing: null };
+    const found = detail.rebalances.find(({ key }) => key === rebalance) ||
+      detail.rebalances.find(({ epoch }) => String(epoch) === rebalance);
+    return found ? { row, key: found.key, missing: null }
+      : { row, key: null, missing: `Rebalance ${rebalance} of ${id} is not listed in this report.` };
+  }
+
+  const linkTo = (detail, key, text, label) =>
+    h("a", { class: "link", href: fragment(detail, key), "aria-label": label || null }, text);
+
+  // Returns the name of a group, as a link if it has details.
+  function groupLink(id) {
+    const detail = data.details.find((each) => each.id === id);
+    return detail ? linkTo(detail, null, id) : id;
+  }
 
   // --- a group ---
 
   const HINT = "Choose a rebalance: click a mark or a row, or step with ← and → on the timeline.";
 
-  function groupSection(detail, row) {
+  // Returns {node, draw, show, shown}: `show(key)` opens a rebalance, and closes the one shown before.
+  function groupSection(detail, row, onShow) {
+    let picked = null; // marked in the timeline and in the table
+    let shown = null; // opened by the address
     const details = h("div", { class: "details", "aria-live": "polite" },
       h("span", { class: "soft" }, detail.rebalances.length ? HINT : "This group did not rebalance."));
-    let current = null;
     const drawn = chart(detail, {
       onPick: (key, rebalance) => {
-        current = key;
-        details.replaceChildren(
-          h("b", {}, `${iso(rebalance.at_ms)} UTC · ${epochs(rebalance)}`), h("div", {}, rebalance.sentence),
-          rebalance.note ? h("p", { class: "note" }, rebalance.note) : "");
+        picked = key;
+        details.replaceChildren(...summary(detail, rebalance));
         list.draw();
       },
     });
-    const list = rebalanceTable(detail, row, drawn.pick, (key) => key === current);
-    const left = [];
-    if (detail.lanes_left_out) left.push(`${plural(detail.lanes_left_out, "partition")} not drawn`);
-    if (detail.rebalances_left_out) {
-      left.push(`${plural(detail.rebalances_left_out, "older rebalance")} not listed`);
+    const list = rebalanceTable(detail, row, {
+      pick: (key) => drawn.pick(key),
+      isPicked: (key) => key === picked,
+      onToggle: (key, isOpen) => {
+        if (!isOpen && key !== shown) return; // The address names another one.
+        shown = isOpen ? key : null;
+        onShow(shown);
+      },
+    });
+    function show(key) {
+      if (shown !== null && shown !== key) list.close(shown);
+      shown = key;
+      if (key === null) return null;
+      const line = list.open(key);
+      drawn.pick(key);
+      return line;
     }
-    const facts = [
-      plural(row.rebalances, "rebalance"), `${plural(row.members, "member")} now`,
-      `median ${duration(row.median_ms)}`, `slowest ${duration(row.slowest_ms)}`,
-    ];
     const node = h("section", { id: "group", "aria-label": `Group ${detail.id}` },
-      h("h2", {}, detail.id, tag(row.type), detail.cluster ? tag(detail.cluster) : null),
-      h("div", { class: "bar" },
-        h("span", { class: "soft small" }, `${facts.join(", ")}. Drag over the timeline to zoom.`),
-        drawn.controls),
-      drawn.node, drawn.legend, details, remark(left.join(", ")),
+      h("h2", {}, detail.id, tag(row.type), detail.cluster ? tag(detail.cluster) : null, " ",
+        linkTo(detail, null, "#", `Link to group ${detail.id}`)),
+      h("div", { class: "bar" }, h("span", { class: "soft small" }, facts(row)), drawn.controls),
+      drawn.node, drawn.legend, details, remark(omissions(detail)),
       h("h3", {}, "Rebalances of this group"), list.node);
-    return { node, draw: drawn.draw };
+    return { node, draw: drawn.draw, show, shown: () => shown };
   }
 
-  function rebalanceTable(detail, row, pick, isCurrent) {
-    const time = (rebalance) => {
-      const onclick = () => pick(rebalance.key);
-      return h("button", { type: "button", class: "link", onclick }, iso(rebalance.at_ms));
-    };
+  const facts = (row) =>
+    `${plural(row.rebalances, "rebalance")}, ${plural(row.members, "member")} now, ` +
+    `median ${duration(row.median_ms)}, slowest ${duration(row.slowest_ms)}. Drag over the timeline to zoom.`;
+
+  function omissions(detail) {
+    const found = [];
+    if (detail.lanes_left_out) found.push(`${plural(detail.lanes_left_out, "partition")} not drawn`);
+    if (detail.rebalances_left_out) {
+      found.push(`${plural(detail.rebalances_left_out, "older rebalance")} not listed`);
+    }
+    return found.join(", ");
+  }
+
+  // Returns what is shown of the rebalance that is picked in the timeline.
+  const summary = (detail, rebalance) => [
+    h("b", {}, `${iso(rebalance.at_ms)} UTC · ${epochs(rebalance)}`), " ",
+    linkTo(detail, rebalance.key, "Open its steps"), h("div", {}, rebalance.sentence),
+    rebalance.note ? h("p", { class: "note" }, rebalance.note) : "",
+  ];
+
+  // Returns what opens below the row of a rebalance.
+  function opened(detail, row, rebalance) {
+    const found = detail.traces[rebalance.key];
+    const noun = row.type === "classic" ? "generation" : "epoch";
+    const command = `konvene explain LOGS --group GROUP --why ${rebalance.epoch}`;
+    return h("div", { class: "detail" },
+      h("p", { class: "bar" }, h("b", {}, `${iso(rebalance.at_ms)} UTC · ${noun} ${epochs(rebalance)}`),
+        linkTo(detail, rebalance.key, "Link to this rebalance")),
+      found ? trace(found) : h("p", { class: "note" },
+        "The steps of this rebalance did not fit into this file. This command prints them: ",
+        h("code", {}, command)),
+      rebalance.note ? h("p", { class: "note" }, rebalance.note) : null);
+  }
+
+  function rebalanceTable(detail, row, { pick, isPicked, onToggle }) {
     const happened = (rebalance) => [
       h("span", { class: "dot", style: { background: `var(--${family(rebalance.cause)})` } }),
       rebalance.sentence,
       rebalance.evidence === "observed" ? null : h("span", { class: "note" }, rebalance.note),
     ];
     const columns = [
-      { head: "Time (UTC)", cls: "time", key: (rebalance) => rebalance.at_ms, cell: time },
+      {
+        head: "Time (UTC)", cls: "time", toggle: true,
+        key: (rebalance) => rebalance.at_ms, cell: (rebalance) => iso(rebalance.at_ms),
+      },
       count(row.type === "classic" ? "Generation" : "Epoch", "epoch"),
       { head: "What happened", cls: "wide", key: (rebalance) => rebalance.cause, cell: happened },
-      took("Took", "duration_ms"), count("Moved", "moved"), unitSeconds, count("Lag", "lag_records"),
+      took("Took", "duration_ms"), count("Moved", "moved"), unitSeconds, lagRecords,
     ];
     return table("rebalances", columns, detail.rebalances, {
       noun: "rebalance",
@@ -99,7 +192,9 @@ var konvene = konvene || {};
       choiceName: "Cause",
       choice: (rebalance) => rebalance.cause,
       pick: (rebalance) => pick(rebalance.key),
-      current: (rebalance) => isCurrent(rebalance.key),
+      current: (rebalance) => isPicked(rebalance.key),
+      detail: (rebalance) => opened(detail, row, rebalance),
+      onToggle: (rebalance, isOpen) => onToggle(rebalance.key, isOpen),
     });
   }
 
@@ -135,7 +230,7 @@ var konvene = konvene || {};
 
   function advice() {
     const items = data.advice.map(([group, rule, text]) =>
-      h("li", {}, h("div", {}, h("b", {}, group), tag(rule.replace(/-/g, " "))), text));
+      h("li", {}, h("div", {}, h("b", {}, groupLink(group)), tag(rule.replace(/-/g, " "))), text));
     const hidden = items.splice(ADVICE);
     const list = h("ul", { class: "advice" }, items);
     const showMore = (event) => {
@@ -172,7 +267,7 @@ var konvene = konvene || {};
     const causes = ([, , , , kinds]) => kinds.map(([kind, times]) => `${kind} ${times}`).join(", ");
     const columns = [
       { head: "Client", cls: "wide", key: (row) => row[0].toLowerCase(), cell: (row) => row[0] },
-      { head: "Group", cls: "wide", key: (row) => row[1].toLowerCase(), cell: (row) => row[1] },
+      { head: "Group", cls: "wide", key: (row) => row[1].toLowerCase(), cell: (row) => groupLink(row[1]) },
       {
         head: "Rebalances", num: true, key: (row) => row[2],
         cell: (row) => `${number(row[2])} of ${number(row[3])}`,
@@ -201,9 +296,9 @@ var konvene = konvene || {};
         cell: (row) => row.group + (row.whole ? "" : " *"),
       },
       { head: "Share partition", cls: "wide", key: (row) => row.name, cell: name },
-      count("Start", "start"), count("Delivered", "delivered"), count("Redelivered", "redelivered"),
+      orNone(count("Start", "start")), count("Delivered", "delivered"), count("Redelivered", "redelivered"),
       count("Accepted", "accepted"), count("Released", "released"), count("Archived", "archived"),
-      count("In flight", "in_flight"), count("Unknown", "unknown"), took("Blocked for", "blocked_ms"),
+      count("In flight", "in_flight"), count("Unknown", "unknown"), orNone(took("Blocked for", "blocked_ms")),
     ];
     const list = table("deliveries", columns, partitions, {
       noun: "share partition",
@@ -219,12 +314,12 @@ var konvene = konvene || {};
   }
 
   function minutes() {
-    const counts = ["Delivered", "Redelivered", "Archived", "Start"].map((head, i) => count(head, 3 + i));
+    const counts = ["Delivered", "Redelivered", "Archived"].map((head, i) => count(head, 3 + i));
     const columns = [
       { head: "Minute (UTC)", cls: "time", key: (row) => row[0], cell: (row) => iso(row[0]).slice(0, 16) },
       { head: "Group", key: (row) => row[1].toLowerCase(), cell: (row) => row[1] },
       { head: "Share partition", cls: "wide", key: (row) => row[2], cell: (row) => row[2] },
-      ...counts,
+      ...counts, orNone(count("Start", 6)),
     ];
     const options = { noun: "minute", text: (row) => `${row[1]} ${row[2]} ${iso(row[0])}` };
     return [
@@ -235,30 +330,67 @@ var konvene = konvene || {};
 
   // --- the page ---
 
-  const page = document.getElementById("page");
-  page.append(header(), figures());
-  if (data.advice.length) page.append(advice());
-  if (data.groups.length) {
+  // Adds the table of groups and the section of one of them, which follows the address.
+  function showGroups(page) {
     const container = h("div", {});
-    let chosen = null;
-    const groups = groupTable(choose, (row) => row === chosen);
+    const missing = h("p", { class: "missing", role: "status", hidden: true });
+    let chosen = null; // a row of `data.groups`
+    let section = null;
+    const groups = groupTable((row) => visit(row, null), (row) => row === chosen);
+    const first = data.groups.find(detailOf);
+
+    // Shows a group; returns true if it was not shown before.
     function choose(row) {
-      if (row === chosen) return;
+      if (row === chosen) return false;
       chosen = row;
-      const shown = groupSection(detailOf(row), row);
-      container.replaceChildren(shown.node);
-      shown.draw(); // It needs the width of its container.
+      section = groupSection(detailOf(row), row, (key) => setAddress(row, key));
+      container.replaceChildren(section.node);
+      section.draw(); // It needs the width of its container.
       groups.draw();
+      return true;
     }
-    page.append(
+    function visit(row, key) {
+      choose(row);
+      section.show(key);
+      setAddress(row, key);
+    }
+    function setAddress(row, key) {
+      const address = fragment(detailOf(row), key);
+      if (location.hash !== address) location.hash = address;
+      missing.hidden = true;
+    }
+    // Opens what the address names; without a group, the first one.
+    function follow() {
+      const named = linked();
+      missing.textContent = named.missing || "";
+      missing.hidden = !named.missing;
+      const row = named.row || first;
+      if (!row) return;
+      const isNew = choose(row);
+      if (!isNew && section.shown() === named.key) return;
+      const line = section.show(named.key);
+      if (line) {
+        line.scrollIntoView({ block: "center" });
+        line.querySelector("button.toggle").focus({ preventScroll: true });
+      } else if (named.row && isNew) {
+        section.node.scrollIntoView();
+      }
+    }
+    page.append(missing,
       h("section", {}, h("h2", {}, "Groups, highest cost first"), groups.node,
         remark(data.groups_left_out ? `${plural(data.groups_left_out, "group")} not listed` : "")),
       container);
-    const first = data.groups.find(detailOf);
-    if (first) choose(first);
+    addEventListener("hashchange", follow);
+    return follow;
   }
+
+  const page = document.getElementById("page");
+  page.append(header(), figures());
+  if (data.advice.length) page.append(advice());
+  const follow = data.groups.length ? showGroups(page) : null;
   if (data.triggering.length) page.append(triggering());
   if (data.deliveries.partitions.length) page.append(deliveries());
   page.append(h("footer", {},
     "Generated by konvene from the logs of a group coordinator. Times are UTC. ", data.caveats.join(" ")));
+  if (follow) follow();
 })();
