@@ -16,6 +16,8 @@ from konvene.pipeline.answers import report
 from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.report import SEVERAL, collect, page
+from konvene.pipeline.answers.report_traces import rebalance_key
+from konvene.pipeline.answers.trace import trace
 
 
 def data_of(made: str) -> Any:
@@ -238,3 +240,15 @@ def test_scripts_set_no_style_attribute_and_no_markup() -> None:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|eval\(|document\.write", text), name
         assert not re.search(r"""setAttribute\(["']style|style: [`"']""", text), name
         assert max(map(len, text.splitlines())) <= 110, name
+
+
+def test_traces_of_the_page_are_those_of_explain_why() -> None:
+    """Although the page's traces are made from fewer rows."""
+    found = day()
+    for each in collect(found, Selection())["details"]:
+        for rebalance in found.select(Selection((each["id"],))):
+            whole = trace(found, rebalance)
+            shown = each["traces"][rebalance_key(rebalance)]
+            assert [step["text"] for step in shown["steps"]] == [step.text for step in whole.steps]
+            assert [row["name"] for row in shown["members"]] == [f.name for f in whole.followers]
+            assert shown["unknown"] == whole.unknown

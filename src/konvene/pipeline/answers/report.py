@@ -26,11 +26,10 @@ from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, p
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
-from konvene.pipeline.answers.report_traces import DrawnGroup, add_traces, rebalance_key
+from konvene.pipeline.answers.report_traces import TABLES as TRACE_TABLES
+from konvene.pipeline.answers.report_traces import DrawnGroup, RowIndex, add_traces, rebalance_key
 from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
-from konvene.pipeline.answers.trace import TABLES as TRACE_TABLES
-from konvene.pipeline.answers.trace import GroupTraces
 from konvene.pipeline.row import Row
 
 __all__ = ["MAX_BYTES", "collect", "page"]
@@ -183,7 +182,7 @@ def _drawn_groups(
         bytes_left -= len(as_json(detail).encode())
         if bytes_left < 0 and found:
             break
-        found.append(DrawnGroup(detail, by_group[key][:MAX_REBALANCES], GroupTraces(rows)))
+        found.append(DrawnGroup(detail, by_group[key][:MAX_REBALANCES], RowIndex(rows)))
     return found
 
 

@@ -8,15 +8,24 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
 
+from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.page import as_json
 from konvene.pipeline.answers.rebalance import Rebalance
-from konvene.pipeline.answers.trace import GroupTraces, RebalanceTrace
+from konvene.pipeline.answers.trace import RebalanceTrace, trace
+from konvene.pipeline.tables.table import Row
 
-__all__ = ["DrawnGroup", "add_traces", "rebalance_key"]
+__all__ = ["TABLES", "DrawnGroup", "RowIndex", "add_traces", "rebalance_key"]
+
+TABLES = ("rebalance_member", "ownership", "unavailability")
+"""The tables that `trace` reads."""
+
+RebalanceKey = tuple[str, str, int, int, int]
 
 
 class DrawnGroup(NamedTuple):
@@ -26,7 +35,7 @@ class DrawnGroup(NamedTuple):
     """Its part of the page's data; `add_traces` adds `traces`."""
     rebalances: Sequence[Rebalance]
     """The listed ones, newest first."""
-    traces: GroupTraces
+    rows: RowIndex
 
 
 def rebalance_key(r: Rebalance) -> str:
@@ -40,7 +49,7 @@ def add_traces(groups: Sequence[DrawnGroup], max_bytes: int) -> None:
     for group in groups:
         group.detail["traces"] = {}
     for group, rebalance in _in_turns(groups):
-        document = _document(group.traces.trace(rebalance))
+        document = _document(trace(group.rows.near(rebalance), rebalance))
         key = rebalance_key(rebalance)
         bytes_left -= len(as_json({key: document}).encode())
         if bytes_left < 0:
@@ -54,22 +63,103 @@ def _in_turns(groups: Iterable[DrawnGroup]) -> Iterator[tuple[DrawnGroup, Rebala
         yield from (each for each in turn if each is not None)
 
 
-def _document(trace: RebalanceTrace) -> dict[str, object]:
+def _document(traced: RebalanceTrace) -> dict[str, object]:
     """Return a trace as `trace.js` reads it."""
-    r = trace.rebalance
-    first_ms = trace.steps[0].ms if trace.steps else 0
+    r = traced.rebalance
+    first_ms = traced.steps[0].ms if traced.steps else 0
     began_ms = r.start_ms if r.start_ms is not None else first_ms
     return {
         "converged": r.converged,
-        "steps": [{"after_ms": step.ms - began_ms, "text": step.text} for step in trace.steps],
+        "steps": [{"after_ms": step.ms - began_ms, "text": step.text} for step in traced.steps],
         "members": [
             {
                 "name": each.name, "part": each.part, "before": each.before, "after": each.after,
                 "revoked": each.revoked, "added": each.added, "acknowledged_ms": each.acknowledged_ms,
                 "states": each.states, "waited_for": each.waited_for,
             }
-            for each in trace.followers
+            for each in traced.followers
         ],
-        "left_out": trace.left_out,
-        "unknown": trace.unknown,
+        "left_out": traced.left_out,
+        "unknown": traced.unknown,
     }  # fmt: skip
+
+
+# the rows of a rebalance ----------------------------------------------------------------------
+
+
+class RowIndex:
+    """The rows of one group, indexed by rebalance and by time, since `trace` scans all rows that it gets."""
+
+    def __init__(self, rows: Mapping[str, Iterable[Row]]) -> None:
+        """Index the group's rows of each of `TABLES`."""
+        self._members = _by_rebalance(rows["rebalance_member"])
+        owned = list(rows["ownership"])
+        self._gained = sorted((row for row in owned if row["from_ms"] is not None), key=_from_ms)
+        self._lost = sorted((row for row in owned if row["to_ms"] is not None), key=_to_ms)
+        gaps = list(rows["unavailability"])
+        self._gaps = _by_rebalance(gaps)
+        self._ended_gaps = sorted((row for row in gaps if row["to_ms"] is not None), key=_from_ms)
+        self._latest_ends = list(accumulate(map(_to_ms, self._ended_gaps), max))
+        self._open_gaps = [row for row in gaps if row["to_ms"] is None]
+
+    def __repr__(self) -> str:
+        return f"<rows of {len(self._members)} rebalances>"
+
+    def near(self, r: Rebalance) -> Gold:
+        """Return the rows that belong to the rebalance, and those of changes and gaps at its time."""
+        low, high = (r.start_ms if r.start_ms is not None else r.at_ms), r.until_ms
+        owned = [*_between(self._gained, low, high, _from_ms), *_between(self._lost, low, high, _to_ms)]
+        gaps = [*self._gaps.get(r.key, []), *self._gaps_within(low, high), *self._open_gaps]
+        return _Rows({
+            "rebalance_member": self._members.get(r.key, []),
+            "ownership": _distinct(owned),
+            "unavailability": _distinct(gaps),
+        })  # fmt: skip
+
+    def _gaps_within(self, low: int, high: int) -> Iterator[Row]:
+        """Yield the ended gaps that overlap this time."""
+        for i in range(bisect_right(self._ended_gaps, high, key=_from_ms) - 1, -1, -1):
+            if self._latest_ends[i] < low:
+                return
+            if self._ended_gaps[i]["to_ms"] >= low:
+                yield self._ended_gaps[i]
+
+
+class _Rows(Gold):
+    """Gold tables with these rows only, whichever groups are selected."""
+
+    def __init__(self, rows: Mapping[str, list[Row]]) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def rows(self, table: str, groups: Sequence[str] = (), columns: Sequence[str] | None = None) -> list[Row]:
+        """Return the table's rows."""
+        return self._rows[table]
+
+
+def _by_rebalance(rows: Iterable[Row]) -> dict[RebalanceKey, list[Row]]:
+    """Return rows by the key of their rebalance (`Rebalance.key`)."""
+    found: dict[RebalanceKey, list[Row]] = defaultdict(list)
+    for row in rows:
+        epoch = row["to_epoch"] if "to_epoch" in row else row["epoch"]
+        found[row["cluster"], row["group_id"], row["log_partition"], row["base_offset"], epoch].append(row)
+    return found
+
+
+def _between(rows: Sequence[Row], low: int, high: int, at: Callable[[Row], int]) -> Sequence[Row]:
+    """Return the rows with a time from `low` to `high`; rows are sorted by it."""
+    return rows[bisect_left(rows, low, key=at) : bisect_right(rows, high, key=at)]
+
+
+def _distinct(rows: Iterable[Row]) -> list[Row]:
+    return list({id(row): row for row in rows}.values())
+
+
+def _from_ms(row: Row) -> int:
+    ms: int = row["from_ms"]
+    return ms
+
+
+def _to_ms(row: Row) -> int:
+    ms: int = row["to_ms"]
+    return ms

@@ -7,11 +7,9 @@ A step is a time and a sentence. What has no time in the log is not a step; it i
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from konvene.groups.history import duration
@@ -29,19 +27,10 @@ from konvene.pipeline.answers.sentences import (
 from konvene.pipeline.row import Row
 from konvene.plurals import counted
 
-__all__ = [
-    "TABLES", "GroupTraces", "MemberTrace", "RebalanceSource", "RebalanceTrace", "Step", "find_rebalances", "trace", "units",
-]  # fmt: skip
-
-TABLES = ("rebalance_member", "ownership", "unavailability")
-"""The tables that `GroupTraces` reads."""
+__all__ = ["MemberTrace", "RebalanceSource", "RebalanceTrace", "Step", "find_rebalances", "trace", "units"]
 
 MAX_MEMBERS = 20
 """At most this many members are listed; those with changes come first."""
-
-RebalanceKey = tuple[str, str, int, int, int]
-ChangesByMember = dict[tuple[int, str], list[Row]]
-"""Rows of `ownership` by the time of a change and the member."""
 
 
 class RebalanceSource(Protocol):
@@ -112,89 +101,44 @@ def find_rebalances(source: RebalanceSource, group: str, epoch: int) -> list[Reb
 
 def trace(source: RebalanceSource, rebalance: Rebalance, cost: Cost | None = None) -> RebalanceTrace:
     """Return the trace of a rebalance."""
-    group = (rebalance.group_id,)
-    rows = {
-        name: [row for row in source.rows(name, group) if row["cluster"] == rebalance.cluster]
-        for name in TABLES
-    }
-    return GroupTraces(rows).trace(rebalance, cost)
+    r = rebalance
+    members = [row for row in source.rows("rebalance_member", (r.group_id,)) if _belongs_to(row, r)]
+    owned = [row for row in source.rows("ownership", (r.group_id,)) if row["cluster"] == r.cluster]
+    parts = [part for row in source.rows("unavailability", (r.group_id,)) if (part := gap_part(row, r))]
+    names = {row["member_id"]: _name(row) for row in members}
+    lost = _changes(owned, r, "to_ms")
+    got = _changes(owned, r, "from_ms")
+    steps = [
+        *_causes(r),
+        *_start(r),
+        *_ownership_steps(_without_role_changes(lost, got), names, "revoked"),
+        *_target(r),
+        *_ownership_steps(_without_role_changes(got, lost), names, "was assigned"),
+        *_role_changes(lost, got, names),
+        *_convergence(members, names, r),
+        *_gaps(parts, r),
+        *_end(r),
+    ]  # Steps of the same millisecond keep this order.
+    followers = sorted(
+        (_member_trace(row, names, r, lost) for row in members),
+        key=lambda f: (_unchanged(f), f.part, -(f.acknowledged_ms or 0), f.name),
+    )
+    return RebalanceTrace(
+        rebalance=r,
+        title=title(r),
+        sentence=sentence(r, cost),
+        note=note(r),
+        steps=tuple(sorted(steps, key=lambda step: step.ms)),
+        followers=tuple(followers[:MAX_MEMBERS]),
+        left_out=max(len(followers) - MAX_MEMBERS, 0),
+        unknown=tuple(_unknown(r, members)),
+    )
 
 
-class GroupTraces:
-    """Traces rebalances of one group. The rows of the group are indexed once for all of them."""
-
-    def __init__(self, rows: Mapping[str, Iterable[Row]]) -> None:
-        """Index the group's rows of each of `TABLES`."""
-        self._members = _by_rebalance(rows["rebalance_member"])
-        self._gaps = sorted(rows["unavailability"], key=_from_ms)
-        ends = (float("inf") if gap["to_ms"] is None else gap["to_ms"] for gap in self._gaps)
-        self._gap_ends = list(accumulate(ends, max))
-        """For each gap, the latest end of it and those before, so that earlier ones can be skipped."""
-        owned = list(rows["ownership"])
-        self._gained = sorted(owned, key=_from_ms)
-        self._lost = sorted((row for row in owned if row["to_ms"] is not None), key=_to_ms)
-
-    def __repr__(self) -> str:
-        return f"<traces of {len(self._members)} rebalances>"
-
-    def trace(self, rebalance: Rebalance, cost: Cost | None = None) -> RebalanceTrace:
-        """Return the trace of a rebalance of the group."""
-        r = rebalance
-        members = self._members.get(r.key, [])
-        names = {row["member_id"]: _name(row) for row in members}
-        lost = _changes(self._lost, r, _to_ms)
-        got = _changes(self._gained, r, _from_ms)
-        steps = [
-            *_causes(r),
-            *_start(r),
-            *_ownership_steps(_without_role_changes(lost, got), names, "revoked"),
-            *_target(r),
-            *_ownership_steps(_without_role_changes(got, lost), names, "was assigned"),
-            *_role_changes(lost, got, names),
-            *_convergence(members, names, r),
-            *_gaps(self._gap_parts(r), r),
-            *_end(r),
-        ]  # Steps of the same millisecond keep this order.
-        followers = sorted(
-            (_member_trace(row, names, r, lost) for row in members),
-            key=lambda f: (_unchanged(f), f.part, -(f.acknowledged_ms or 0), f.name),
-        )
-        return RebalanceTrace(
-            rebalance=r,
-            title=title(r),
-            sentence=sentence(r, cost),
-            note=note(r),
-            steps=tuple(sorted(steps, key=lambda step: step.ms)),
-            followers=tuple(followers[:MAX_MEMBERS]),
-            left_out=max(len(followers) - MAX_MEMBERS, 0),
-            unknown=tuple(_unknown(r, members)),
-        )
-
-    def _gap_parts(self, r: Rebalance) -> list[GapPart]:
-        """Return the parts of gaps that lie within a rebalance."""
-        first = bisect_left(self._gap_ends, r.at_ms)
-        last = len(self._gaps) if r.end_ms is None else bisect_right(self._gaps, r.end_ms, key=_from_ms)
-        return [part for gap in self._gaps[first:last] if (part := gap_part(gap, r)) is not None]
-
-
-def _by_rebalance(rows: Iterable[Row]) -> dict[RebalanceKey, list[Row]]:
-    """Return rows by the key of their rebalance (`Rebalance.key`)."""
-    found: dict[RebalanceKey, list[Row]] = defaultdict(list)
-    for row in rows:
-        epoch = row["to_epoch"] if "to_epoch" in row else row["epoch"]
-        key = (row["cluster"], row["group_id"], row["log_partition"], row["base_offset"], epoch)
-        found[key].append(row)
-    return found
-
-
-def _from_ms(row: Row) -> int:
-    ms: int = row["from_ms"]
-    return ms
-
-
-def _to_ms(row: Row) -> int:
-    ms: int = row["to_ms"]
-    return ms
+def _belongs_to(row: Row, r: Rebalance) -> bool:
+    epoch = row["to_epoch"] if "to_epoch" in row else row["epoch"]
+    where = (row["cluster"], row["group_id"], row["log_partition"], row["base_offset"], epoch)
+    return where == r.key
 
 
 def _name(row: Row) -> str:
@@ -243,17 +187,16 @@ def _end(r: Rebalance) -> Iterable[Step]:
         yield Step(r.end_ms, f"completed: the group is {r.state}, {counted(r.members, 'member')}")
 
 
-def _changes(owned: Sequence[Row], r: Rebalance, at: Callable[[Row], int]) -> ChangesByMember:
-    """Return the rows of `ownership` whose time `at` is within the rebalance, by time and member.
-
-    The rows are sorted by that time."""
-    found: ChangesByMember = defaultdict(list)
+def _changes(owned: Iterable[Row], r: Rebalance, at: str) -> dict[tuple[int, str], list[Row]]:
+    """Return the rows of `ownership` that began (`at` is `from_ms`) or ended (`to_ms`) within the rebalance,
+    by time and member."""
+    found: dict[tuple[int, str], list[Row]] = defaultdict(list)
     if r.at_ms < 0:
         return found
-    low = bisect_left(owned, r.start_ms if r.start_ms is not None else r.at_ms, key=at)
-    for row in owned[low : bisect_right(owned, r.until_ms, key=at)]:
-        if row["log_partition"] == r.log_partition:
-            found[at(row), row["member_id"]].append(row)
+    low, high = (r.start_ms if r.start_ms is not None else r.at_ms), r.until_ms
+    for row in owned:
+        if row[at] is not None and low <= row[at] <= high and row["log_partition"] == r.log_partition:
+            found[row[at], row["member_id"]].append(row)
     return found
 
 
