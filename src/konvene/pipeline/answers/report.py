@@ -18,7 +18,7 @@ import base64
 import hashlib
 import html
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from konvene.pipeline.answers.cost import Cost, Ends, costs
@@ -26,7 +26,6 @@ from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, p
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
-from konvene.pipeline.answers.report_traces import TABLES as TRACE_TABLES
 from konvene.pipeline.answers.report_traces import DrawnGroup, RowIndex, add_traces, rebalance_key
 from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
@@ -51,8 +50,6 @@ POINTS = 600
 """Maximum number of points of a curve."""
 SEVERAL = -1
 """Stands for the owner of a merged interval: several members, each too short to be drawn."""
-
-DETAIL_TABLES = (*TRACE_TABLES, "lag", "group_health", "share_progress")
 
 Key = tuple[str, str]
 
@@ -172,25 +169,29 @@ def _drawn_groups(
     by_group: dict[Key, list[Rebalance]] = defaultdict(list)
     for each in rebalances:
         by_group[each.cluster, each.group_id].append(each)
-    tables = {name: gold.rows_by_group(name, names) for name in DETAIL_TABLES}
+    gaps = gold.rows_by_group("unavailability", names)
+    lag = gold.rows_by_group("lag", names)
+    owned = gold.rows_by_group("ownership", names)
+    health = gold.rows_by_group("group_health", names)
+    records = gold.rows_by_group("share_progress", names)
+    members = gold.rows_by_group("rebalance_member", names)
     found: list[DrawnGroup] = []
     bytes_left = DETAIL_BYTES
     for g in chosen:
         key = (g.cluster, g.group_id)
-        rows = {name: table[key] for name, table in tables.items()}
-        detail = _detail(key, by_group[key], rows)
+        detail = _detail(key, by_group[key], gaps[key], lag[key], owned[key], health[key], records[key])
         bytes_left -= len(as_json(detail).encode())
         if bytes_left < 0 and found:
             break
-        found.append(DrawnGroup(detail, by_group[key][:MAX_REBALANCES], RowIndex(rows)))
+        rows = RowIndex(members[key], owned[key], gaps[key])
+        found.append(DrawnGroup(detail, by_group[key][:MAX_REBALANCES], rows))
     return found
 
 
 def _detail(
-    key: Key, rebalances: Sequence[Rebalance], rows: Mapping[str, Sequence[Row]]
-) -> dict[str, object]:
-    gaps, lag, owned = rows["unavailability"], rows["lag"], rows["ownership"]
-    health, records = rows["group_health"], rows["share_progress"]
+    key: Key, rebalances: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
+    health: Sequence[Row], records: Sequence[Row],
+) -> dict[str, object]:  # fmt: skip
     cost = costs(rebalances, gaps, Ends(lag))
     shown = rebalances[:MAX_REBALANCES]
     times = [ms for r in rebalances for ms in (r.at_ms, r.until_ms) if ms >= 0]

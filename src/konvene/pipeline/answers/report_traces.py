@@ -14,16 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
 
-from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.page import as_json
-from konvene.pipeline.answers.rebalance import Rebalance
-from konvene.pipeline.answers.trace import RebalanceTrace, trace
-from konvene.pipeline.tables.table import Row
+from konvene.pipeline.answers.rebalance import Rebalance, Selection
+from konvene.pipeline.answers.trace import RebalanceSource, RebalanceTrace, trace
+from konvene.pipeline.row import Row
 
-__all__ = ["TABLES", "DrawnGroup", "RowIndex", "add_traces", "rebalance_key"]
-
-TABLES = ("rebalance_member", "ownership", "unavailability")
-"""The tables that `trace` reads."""
+__all__ = ["DrawnGroup", "RowIndex", "add_traces", "rebalance_key"]
 
 RebalanceKey = tuple[str, str, int, int, int]
 
@@ -90,13 +86,11 @@ def _document(traced: RebalanceTrace) -> dict[str, object]:
 class RowIndex:
     """The rows of one group, indexed by rebalance and by time, since `trace` scans all rows that it gets."""
 
-    def __init__(self, rows: Mapping[str, Iterable[Row]]) -> None:
-        """Index the group's rows of each of `TABLES`."""
-        self._members = _by_rebalance(rows["rebalance_member"])
-        owned = list(rows["ownership"])
+    def __init__(self, members: Iterable[Row], owned: Sequence[Row], gaps: Sequence[Row]) -> None:
+        """Index the group's rows of `rebalance_member`, `ownership` and `unavailability`."""
+        self._members = _by_rebalance(members)
         self._gained = sorted((row for row in owned if row["from_ms"] is not None), key=_from_ms)
         self._lost = sorted((row for row in owned if row["to_ms"] is not None), key=_to_ms)
-        gaps = list(rows["unavailability"])
         self._gaps = _by_rebalance(gaps)
         self._ended_gaps = sorted((row for row in gaps if row["to_ms"] is not None), key=_from_ms)
         self._latest_ends = list(accumulate(map(_to_ms, self._ended_gaps), max))
@@ -105,7 +99,7 @@ class RowIndex:
     def __repr__(self) -> str:
         return f"<rows of {len(self._members)} rebalances>"
 
-    def near(self, r: Rebalance) -> Gold:
+    def near(self, r: Rebalance) -> RebalanceSource:
         """Return the rows that belong to the rebalance, and those of changes and gaps at its time."""
         low, high = (r.start_ms if r.start_ms is not None else r.at_ms), r.until_ms
         owned = [*_between(self._gained, low, high, _from_ms), *_between(self._lost, low, high, _to_ms)]
@@ -125,15 +119,17 @@ class RowIndex:
                 yield self._ended_gaps[i]
 
 
-class _Rows(Gold):
-    """Gold tables with these rows only, whichever groups are selected."""
+class _Rows:
+    """Rows of one group by table, for the traces of its rebalances."""
 
     def __init__(self, rows: Mapping[str, list[Row]]) -> None:
-        super().__init__()
         self._rows = rows
 
-    def rows(self, table: str, groups: Sequence[str] = (), columns: Sequence[str] | None = None) -> list[Row]:
-        """Return the table's rows."""
+    def select(self, wanted: Selection) -> Sequence[Rebalance]:
+        return ()
+
+    def rows(self, table: str, groups: Sequence[str]) -> list[Row]:
+        """Return the table's rows, which are all of one group."""
         return self._rows[table]
 
 
