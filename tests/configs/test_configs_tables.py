@@ -46,6 +46,7 @@ BEYOND_FACTS = {
     "konvene.metrics.groups",
     "konvene.metrics.host",
     "konvene.metrics.port",
+    "konvene.metrics.topics",
     "konvene.session.disconnect.grace.ms",
     "konvene.streams.migration.policy",
     "konvene.streams.mode",
