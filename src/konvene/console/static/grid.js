@@ -36,6 +36,7 @@ var konvene = konvene || {};
   const REORDER_MS = 1000;
   const GAP = 16; // px between columns, as in console.css
   const EDGE = 14; // px beside the first and the last column
+  const BOTTOM = 24, AROUND = 130, LEAST_HEIGHT = 340; // px below the frame; above and below a tall one; of it
 
   // Returns a text that sorts as its numbers do: `orders:9` before `orders:10`.
   const natural = (text) => text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(14, "0"));
@@ -93,11 +94,14 @@ var konvene = konvene || {};
       this.body.addEventListener("focusin", (event) => this.onFocus(event));
       this.observer = new ResizeObserver(() => this.resize());
       this.observer.observe(this.frame);
+      this.onWindow = () => this.fit();
+      addEventListener("resize", this.onWindow);
       this.drawHead();
     }
 
     close() {
       this.observer.disconnect();
+      removeEventListener("resize", this.onWindow);
       clearTimeout(this.timer);
     }
 
@@ -178,7 +182,9 @@ var konvene = konvene || {};
       else if (this.stale.size && !this.timer) {
         this.timer = setTimeout(() => { this.timer = 0; this.arrange(); }, REORDER_MS);
       }
-      if (!isStructural) this.draw();
+      if (isStructural) return;
+      if (hasNewColumn || !keys) this.draw();
+      else this.drawChanged(keys);
     }
 
     passes(entry) {
@@ -256,7 +262,17 @@ var konvene = konvene || {};
       this.frameRequest = requestAnimationFrame(() => { this.frameRequest = 0; this.draw(); });
     }
 
+    // Lets the frame end at the bottom of the window.
+    fit() {
+      const top = this.frame.getBoundingClientRect().top + scrollY;
+      if (!this.frame.clientHeight || top === this.frameTop && innerHeight === this.windowHeight) return;
+      Object.assign(this, { frameTop: top, windowHeight: innerHeight });
+      const room = innerHeight - top - BOTTOM;
+      this.frame.style.maxHeight = `${room < LEAST_HEIGHT ? innerHeight - AROUND : room}px`;
+    }
+
     resize() {
+      this.fit();
       const height = this.frame.clientHeight;
       if (height === this.height) return;
       this.height = height;
@@ -294,6 +310,15 @@ var konvene = konvene || {};
         previous = line;
       }
       this.drawTabStop();
+    }
+
+    // Draws the rows of these keys that are in the frame.
+    drawChanged(keys) {
+      if (!this.height || document.hidden) return;
+      for (const key of keys) {
+        const line = this.lines.get(key);
+        if (line) this.drawLine(line, this.entries.get(key).row, line.index);
+      }
     }
 
     // Keeps the order of the elements that of the rows, for screen readers.

@@ -6,11 +6,14 @@ var konvene = konvene || {};
   const { h, number, plural, duration, known, dash, words, amount, isUnknown, ago } = konvene;
   const HOUR_MS = 3600000;
   const REDRAW_MS = 1000;
+  const LAG_MS = 4000; // between redraws if only the lag changes: less than that is not a pixel
   const WAITS = 6; // shown before "and n more"
+  const LANES = 96; // drawn; the others are counted
 
   // --- columns ---
 
   function assignment(row) {
+    if (row.state) return row.state.toLowerCase().replaceAll("_", " ");
     if (isUnknown(row.reached)) return konvene.UNKNOWN;
     if (row.reached) return "at its target";
     return row.pending ? "revoking" : row.waits ? "waiting" : "reconciling";
@@ -32,14 +35,14 @@ var konvene = konvene || {};
 
   const MEMBERS = [
     { id: "name", head: "Member", least: 170, grow: 2, text: (row) => `${row.name}${row.is_leader ? " · leader" : ""}`, title: (row) => row.id,
-      draw: (row) => [h("b", {}, row.name), row.is_leader ? konvene.tag("leader", "The leader computes the assignment of a classic group.", "quiet") : null] },
-    { id: "assignment", head: "Assignment", least: 124, text: assignment,
+      draw: (row) => [h("b", {}, h("bdi", {}, row.name)), row.is_leader ? konvene.tag("leader", "The leader computes the assignment of a classic group.", "quiet") : null] },
+    { id: "assignment", head: "State", least: 124, text: assignment,
       draw: (row) => [h("i", { class: `dot ${row.reached ? "good" : isUnknown(row.reached) ? "idle" : "busy"}`, "aria-hidden": "true" }), assignment(row)] },
     amount("epoch", "Epoch", 92, { text: epochs }),
-    amount("owned", "Owns", 92, { text: owned, always: true }),
-    words("units", "Owned", 200, { grow: 3 }),
-    words("pending", "Has to revoke", 160, { grow: 1 }),
-    words("waits", "Waits", 180, { grow: 1 }),
+    amount("owned", "Owned", 92, { text: owned, always: true }),
+    words("units", "Assignment", 190, { grow: 3 }),
+    words("pending", "Has to revoke", 130, { grow: 1 }),
+    words("waits", "Waits for", 130, { grow: 1 }),
     amount("heartbeat_age_ms", "Heartbeat", 118, { text: heartbeat, optional: (row) => !isUnknown(row.heartbeat_age_ms) || !isUnknown(row.heartbeat_interval_ms),
       title: (row) => (isUnknown(row.heartbeat_interval_ms) ? "" : `Expected every ${duration(row.heartbeat_interval_ms)}${row.heartbeat_held ? "; the coordinator holds the response until the assignment changes" : ""}`) }),
     words("host", "Host", 130), words("client_id", "Client id", 140), words("instance_id", "Instance id", 130), words("rack", "Rack", 90),
@@ -69,7 +72,7 @@ var konvene = konvene || {};
     { id: "epoch", head: isClassic ? "Generation" : "Epoch", least: 98, num: true, key: (row) => row.epoch, text: (row) => known(row.epoch) },
     { id: "cause", head: "What happened", least: 320, grow: 5, cls: "two", key: (row) => row.cause, text: (row) => JSON.stringify([row.sentence, row.open, row.evidence, row.cause]),
       title: (row) => row.sentence,
-      draw: (row) => h("div", { class: "clamp" }, konvene.causeDot(row.cause), row.sentence, konvene.progress(row.open), konvene.evidence(row.evidence)) },
+      draw: (row) => h("div", { class: "clamp" }, konvene.causeDot(row.cause), h("bdi", {}, row.sentence), konvene.progress(row.open), konvene.evidence(row.evidence)) },
     { id: "took", head: "Took", least: 88, num: true, ticks: true, key: (row) => row.duration_ms,
       text: (row) => (row.open ? duration(Math.max(konvene.now() - row.at_ms, 0)) : duration(row.duration_ms)) },
     amount("moved", "Moved", 76), amount("kept", "Kept", 76),
@@ -96,7 +99,7 @@ var konvene = konvene || {};
       this.announced = null; // keys of rebalances that are known
       this.cause = konvene.choice("cause", "Cause", (row) => row.cause, () => this.rebalances.refilter());
       this.build();
-      this.view.on(["facts"], () => this.drawFacts());
+      this.view.on(["facts"], (changed) => this.takeFacts(changed.get("facts")));
       this.view.on(["waits", "rebalances"], () => this.drawNow());
       this.view.on(["members"], (changed) => this.fill(this.members, "members", changed));
       this.view.on(["rebalances"], (changed) => this.takeRebalances(changed));
@@ -172,6 +175,10 @@ var konvene = konvene || {};
       this.drawChart();
     }
 
+    fit() {
+      if (this.grid()) this.grid().fit();
+    }
+
     // The filter box is for the grid in sight.
     refilter() {
       if (this.grid()) konvene.shell.filter((text) => this.grid() && this.grid().setFilter(text));
@@ -190,12 +197,25 @@ var konvene = konvene || {};
 
     // --- header ---
 
+    // The lag changes often; the other facts are drawn only when they change.
+    takeFacts(keys) {
+      const lag = this.view.fact("lag");
+      if (lag !== null) this.sampleLag(lag);
+      if (keys.size === 1 && keys.has("lag")) this.drawLag();
+      else this.drawFacts();
+    }
+
+    drawLag() {
+      const lag = this.view.fact("lag"), isHidden = lag === null && this.view.fact("type") === "streams";
+      this.facts.set("lag", isHidden ? null : number(lag));
+    }
+
     drawFacts() {
       const { view } = this, fact = (name) => view.fact(name);
       konvene.shell.facts(view);
       const exists = fact("exists");
       this.facts.set("members", number(fact("members")));
-      this.facts.set("lag", fact("type") === "streams" && fact("lag") === null ? null : number(fact("lag")));
+      this.drawLag();
       for (const name of ["epoch", "assignment_epoch", "assignor", "protocol_type", "coordinator"]) {
         const isApplicable = name === "epoch" || name === "coordinator" || fact(name) !== null;
         this.facts.set(name, isApplicable ? known(fact(name)) : null);
@@ -211,7 +231,6 @@ var konvene = konvene || {};
         this.tabs.hide("in-flight", fact("type") !== "share");
       }
       this.newUnits(fact("unit") || "partition");
-      if (fact("lag") !== null) this.sampleLag(fact("lag"));
       this.drawNow();
       this.drawTabs();
     }
@@ -221,7 +240,7 @@ var konvene = konvene || {};
       if (last && ms - last[0] < REDRAW_MS) last[1] = lag;
       else this.lag.push([ms, lag]);
       while (this.lag.length && this.lag[0][0] < ms - HOUR_MS) this.lag.shift();
-      this.isChartStale = true;
+      this.isLagStale = true;
     }
 
     drawTabs() {
@@ -252,6 +271,7 @@ var konvene = konvene || {};
       }
       this.now.hidden = !parts.length;
       this.now.replaceChildren(...parts);
+      this.fit();
     }
 
     // --- sections ---
@@ -286,10 +306,17 @@ var konvene = konvene || {};
 
     // --- timeline ---
 
+    // Returns the lanes to draw, those with most owners; the others are counted in `lanesLeftOut`.
+    chosenLanes() {
+      const lanes = [...this.view.section("lanes").values()];
+      const busiest = lanes.sort((a, b) => b.spans.length - a.spans.length || a.order - b.order).slice(0, LANES);
+      this.lanesLeftOut = (this.view.fact("lanes_left_out") || 0) + Math.max(lanes.length - LANES, 0);
+      return busiest.sort((a, b) => a.order - b.order);
+    }
+
     detail() {
       const { view } = this, now = konvene.now();
-      const lanes = [...view.section("lanes").values()].sort((a, b) => a.order - b.order)
-        .map(({ name, role, spans, gaps }) => ({
+      const lanes = this.chosenLanes().map(({ name, role, spans, gaps }) => ({
           name: role && role !== "active" && !name.includes("(") ? `${name} (${role === "warmup" ? "warm-up" : role})` : name,
           spans: spans || [], gaps: gaps || [],
         }));
@@ -300,16 +327,17 @@ var konvene = konvene || {};
     }
 
     drawChart() {
-      if (!this.isChartStale || document.hidden || !this.tabs.isShown("timeline") || !this.view.ready || !this.node.isConnected) return;
+      if (!(this.isChartStale || this.isLagStale) || document.hidden || !this.tabs.isShown("timeline") || !this.view.ready || !this.node.isConnected) return;
       const now = performance.now();
-      if (this.drawnAt !== undefined && now - this.drawnAt < REDRAW_MS) return; // The next tick draws it.
+      const pause = this.isChartStale ? REDRAW_MS : LAG_MS;
+      if (this.drawnAt !== undefined && now - this.drawnAt < pause - 50) return; // A later tick draws it.
       this.drawnAt = now;
-      this.isChartStale = false;
+      this.isChartStale = this.isLagStale = false;
       const detail = this.detail();
       if (!this.chart) this.newChart(detail);
       else this.chart.update(detail);
-      const left = this.view.fact("lanes_left_out");
-      konvene.setText(this.leftOut, left ? `${plural(left, this.unit)} not drawn.` : "");
+      const left = this.lanesLeftOut;
+      konvene.setText(this.leftOut, left ? `${plural(left, this.unit)} not drawn: those with the fewest owners in this hour.` : "");
     }
 
     newChart(detail) {

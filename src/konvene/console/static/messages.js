@@ -56,7 +56,7 @@ var konvene = konvene || {};
     const text = record[name], error = record[`${name}_error`], bytes = record[`${name}_size`];
     const pretty = isUnknown(text) || error ? null : /^\s*[[{]/.test(text) ? prettyJson(text) : null;
     const shown = pretty === null ? text : pretty;
-    return h("section", { "aria-label": label }, h("h3", {}, label, " ", h("span", { class: "soft small" }, size(bytes))),
+    return h("section", { "aria-label": label }, h("h2", {}, label, " ", h("span", { class: "soft small" }, size(bytes))),
       error ? h("p", { class: "problem" }, error) : null,
       isUnknown(shown) ? h("p", { class: "soft" }, "null") : h("pre", { tabindex: "0", "aria-label": label }, shown),
       isCut(record, name) ? h("p", { class: "soft small" }, "Cut: only the beginning is shown.") : null,
@@ -110,7 +110,7 @@ var konvene = konvene || {};
         h("p", { class: "soft small" }, [`Partition ${record.partition}, offset ${number(record.offset)}`,
           isUnknown(ms) || ms < 0 ? "no timestamp" : `${new Date(ms).toISOString()} (${record.timestamp_type || "timestamp"})`].join(" · ")),
         part(record, "key", "Key"), part(record, "value", "Value"),
-        h("section", { "aria-label": "Headers" }, h("h3", {}, "Headers"), headersTable(record.headers)),
+        h("section", { "aria-label": "Headers" }, h("h2", {}, "Headers"), headersTable(record.headers)),
         copyButton(JSON.stringify(record, null, 2), "Copy record")));
     });
     return item;

@@ -30,7 +30,7 @@ var konvene = konvene || {};
     { id: "value", head: "Value", least: 180, grow: 2, text: (row) => (isUnknown(row.value) ? "hidden or unknown" : row.value === "" ? "(empty)" : row.value),
       draw: (row) => (isUnknown(row.value) ? h("span", { class: "soft" }, "hidden or unknown") : row.value === "" ? h("span", { class: "soft" }, "(empty)") : h("span", { class: row.is_default ? "soft" : "changed" }, row.value)) },
     { id: "source", head: "Source", least: 190, grow: 1, text: (row) => known(row.source) },
-    { id: "read_only", head: "", least: 90, text: (row) => (row.read_only ? "read only" : "") },
+    { id: "read_only", head: "Changeable", least: 92, text: (row) => (row.read_only ? "read only" : "yes") },
   ];
 
   konvene.topicPage = (name) => {

@@ -6,7 +6,7 @@
 var konvene = konvene || {};
 (() => {
   const { h, s, plural, number, isUnknown, natural } = konvene;
-  const ROW = 16, PADDING = 9, BETWEEN = 56, APART = 14, EDGE = 6; // px
+  const ROW = 16, PADDING = 9, BETWEEN = 42, APART = 14, EDGE = 6; // px
   const LETTER = 6.7, LETTERS = 30;
   const TASKS = 40; // listed of a subtopology
 
@@ -22,8 +22,8 @@ var konvene = konvene || {};
     for (const { name, kind, topics, successors } of inner) {
       const key = `node\n${name}`;
       for (const next of successors || []) if (nodes.has(`node\n${next}`)) nodes.get(key).successors.push(`node\n${next}`);
-      const sources = kind === "whole" ? sub.source_topics || [] : kind === "source" ? topics || [] : [];
-      const sinks = kind === "whole" ? [...new Set([...(sub.sink_topics || []), ...(sub.repartition || [])])] : kind === "sink" ? topics || [] : [];
+      const sources = kind === "whole" ? [...new Set([...(sub.source_topics || []), ...(sub.repartition || [])])] : kind === "source" ? topics || [] : [];
+      const sinks = kind === "whole" ? sub.sink_topics || [] : kind === "sink" ? topics || [] : [];
       for (const each of sources) topic(each, false).successors.push(key);
       for (const each of sinks) { topic(each, true); nodes.get(key).successors.push(`to\n${each}`); }
     }
@@ -111,7 +111,7 @@ var konvene = konvene || {};
     const svg = s("svg", { class: "topology", role: "img", width, height, viewBox: `0 0 ${width} ${height}`,
       "aria-label": `Graph of subtopology ${id}, ${plural(nodes.size, "node")}. The list below describes it.` },
     s("path", { d: edges.join(""), class: "edges" }), s("path", { d: heads.join(""), class: "heads" }), [...nodes.values()].map(box));
-    return h("div", { class: "frame graph", tabindex: "0", role: "region", "aria-label": `Subtopology ${id}` }, svg);
+    return h("div", { class: "frame graph", tabindex: "0", role: "region", "aria-label": `Graph of subtopology ${id}` }, svg);
   }
 
   // --- the graph as text ---
@@ -128,7 +128,7 @@ var konvene = konvene || {};
   }
 
   function asText(sub) {
-    const topics = [["Source topics", sub.source_topics], ["Sink topics", sub.sink_topics], ["Repartition topics", sub.repartition], ["Changelogs", sub.changelogs]]
+    const topics = [["Source topics", sub.source_topics], ["Repartition source topics", sub.repartition], ["Sink topics", sub.sink_topics], ["Changelogs", sub.changelogs]]
       .filter(([, names]) => names && names.length).map(([label, names]) => h("li", {}, `${label}: ${listed(names)}`));
     return h("details", {}, h("summary", {}, "As text"), h("ul", {}, topics, (sub.nodes || []).map((node) => h("li", {}, sentenceOf(node)))));
   }
@@ -163,7 +163,7 @@ var konvene = konvene || {};
       node.replaceChildren(...ids.map((id) => {
         const sub = subs.get(id), tasks = h("ul", { class: "tasks" });
         lists.set(id, tasks);
-        return h("section", { class: "subtopology", "aria-label": `Subtopology ${id}` },
+        return h("div", { class: "subtopology" },
           h("h2", {}, `Subtopology ${id}`, h("span", { class: "tag quiet" }, isUnknown(sub.tasks) ? "tasks unknown" : plural(sub.tasks, "task"))),
           graph(id, sub),
           sub.nodes ? null : h("p", { class: "soft small" }, "The processors are not known: the group did not send a description of its topology."),

@@ -138,9 +138,11 @@ var konvene = konvene || {};
       if (this.options.live) this.timer = setInterval(() => this.follow(), 1000);
     }
 
-    // Moves a live chart on.
+    // Moves a live chart on, once that is a pixel.
     follow() {
-      if (!this.zoomed && !document.hidden && this.node.isConnected) this.draw();
+      if (this.zoomed || this.drag || document.hidden || !this.node.clientWidth) return;
+      const pixel = (this.high - this.low) / (this.right - this.left);
+      if (this.now() - this.limit >= pixel) this.draw();
     }
 
     close() {

@@ -5,7 +5,8 @@ var konvene = konvene || {};
   const UNKNOWN = "unknown";
   const isUnknown = (value) => value === null || value === undefined;
 
-  const number = (value) => (isUnknown(value) ? UNKNOWN : value.toLocaleString("en-US"));
+  const format = new Intl.NumberFormat("en-US"); // much faster than toLocaleString
+  const number = (value) => (isUnknown(value) ? UNKNOWN : format.format(value));
 
   const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
