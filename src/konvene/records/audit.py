@@ -93,6 +93,9 @@ class RebalanceValue(Struct, key=0, versions="0", flexible="0+"):
     moved: tuple[int, ...] = array(int32, "0+", tag=2)
     """Number of tasks that the rebalance of a streams group newly assigned, by role: active, standby,
     warm-up. Empty if not recorded."""
+    session_timeout_ms: int = int64("0+", default=-1, tag=3)
+    """Session timeout of a consumer, share or streams group, if a session expired, in milliseconds; -1
+    otherwise. Members of the classic protocol have their own, which are in the group's records."""
 
 
 LONGEST_TEXT = 256

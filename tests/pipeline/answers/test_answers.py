@@ -149,6 +149,27 @@ def test_a_trace_lists_the_steps_in_order() -> None:
     assert traced.sentence == sentence(rebalance, Cost(2, 10)) and traced.unknown == ()
 
 
+def test_a_trace_begins_with_the_earliest_last_heartbeat() -> None:
+    """Or names the time before a session expired as unknown, if the session timeout is."""
+    model = two_members()
+    model.wait(60_000)
+    model.leave("bob", kind="session-expired", took_ms=2_000)
+    expiry = model.rows["rebalance"][-1]
+    expiry |= {"silent_units": 2, "silent_ms": 90_000, "session_timeout_ms": 45_000}
+    found = gold(**model.rows)
+    traced = trace(found, find_rebalances(found, "app", 3)[0])
+    first = traced.steps[0]
+    assert first.ms == expiry["start_ms"] - 45_000 and traced.unknown == ()
+    assert first.text.endswith(
+        "(client bob at /b) sent its last heartbeat at this time or later: its session timeout is 45.0 s"
+    )
+    expiry |= {"silent_ms": None, "session_timeout_ms": None}
+    found = gold(**model.rows)
+    traced = trace(found, find_rebalances(found, "app", 3)[0])
+    assert traced.unknown == ("how long 2 partitions had no reader before a session expired",)
+    assert "heartbeat at this time" not in traced.steps[0].text
+
+
 def test_a_member_keeps_a_warmed_up_task_in_another_role() -> None:
     """It revokes nothing and is assigned nothing, but its role changes."""
     model = Model("app", "streams", {"0": 2, "1": 2})

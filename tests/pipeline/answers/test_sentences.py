@@ -55,6 +55,29 @@ def test_unknown_values_are_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "silence", "expected"),
+    [
+        (causes.SESSION_EXPIRED, {"silent_ms": 135_000, "session_timeout_ms": 45_000},
+         "3 partitions may have had no reader before, for up to 45.0 s: at most 135 partition-seconds."),
+        ("member-left|session-expired", {"silent_ms": 30_000, "session_timeout_ms": 10_000},
+         "if a session expired, 3 partitions may have had no reader before, for up to 10.0 s: at most 30.0 "
+         "partition-seconds."),
+        (causes.SESSION_EXPIRED, {}, "3 partitions may have had no reader before, for an unknown time."),
+    ],
+)  # fmt: skip
+def test_time_before_a_session_expired_is_a_bound_and_never_none(
+    kind: str, silence: dict[str, int], expected: str
+) -> None:
+    """The sentence of a killed member does not claim that no partition was without an owner."""
+    r = row(cause(kind), unavailable_ms=0, duration_ms=0, silent_units=3, **silence)
+    assert sentence(r).endswith(f": completed at once; 2 of 6 partitions moved, 4 stayed; {expected}")
+    assert "no partition was" not in sentence(r)
+    found = document(r)
+    assert (found["silent_units"], found["silent_ms"]) == (3, silence.get("silent_ms"))
+    assert document(row())["silent_units"] == 0 and "reader" not in sentence(row())
+
+
 def test_ambiguous_causes_are_all_named_with_one_caveat() -> None:
     unsure = row(cause("member-left|session-expired"), evidence="inferred")
     assert sentence(unsure).startswith("bob-a334… (client bob at /10.0.0.7) left, or its session expired: ")

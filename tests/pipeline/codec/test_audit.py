@@ -28,7 +28,7 @@ def test_rows_match_the_records() -> None:
     value = RebalanceValue(
         group_type="consumer", epoch=3, state="Stable", started_ms=1, joined_ms=2, ended_ms=9, partition=4,
         base_offset=10, last_offset=11, causes=(cause,), members=(member,), causes_left_out=2,
-        moved=(1, 0, 5),
+        moved=(1, 0, 5), session_timeout_ms=45_000,
     )  # fmt: skip
     pairs = [row("g", value), row("g", None), (b"\0\5what", b"\0\0?"), (row("g", None)[0], b"\0\7later")]
     rows, bad = events(bronze(AUDIT_TOPIC, pairs))
@@ -40,6 +40,7 @@ def test_rows_match_the_records() -> None:
             "group_type": "consumer", "epoch": 3, "state": "Stable", "started_ms": 1, "joined_ms": 2,
             "ended_ms": 9, "partition": 4, "base_offset": 10, "last_offset": 11, "inferred": False,
             "protocol": None, "leader": None, "causes_left_out": 2, "members_left_out": 0, "moved": [1, 0, 5],
+            "session_timeout_ms": 45_000,
             "causes": [
                 {"kind": "member-left", "at_ms": 5, "member_id": "m", "instance_id": None, "client_id": None,
                  "client_host": None, "reason": "bye", "topic": None}

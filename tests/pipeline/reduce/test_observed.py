@@ -33,7 +33,7 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 OF_THE_CAUSE = (
     "evidence", "cause", "causes", "causes_left_out", "reason", "cause_topic", "member_id", "instance_id",
-    "client_id", "client_host", "audit_offset",
+    "client_id", "client_host", "audit_offset", "silent_units", "silent_ms", "session_timeout_ms",
 )  # fmt: skip
 
 
@@ -49,6 +49,7 @@ def test_audit_changes_causes_and_evidence_only(kind: str, seed: int) -> None:
         assert one | dict.fromkeys(OF_THE_CAUSE) == other | dict.fromkeys(OF_THE_CAUSE)
         if one["evidence"] == "observed":
             assert_causes_agree(one["causes"], other["causes"])
+            assert one["silent_units"] <= other["silent_units"], "a session that may have expired counts"
     assert observed["ownership"] == inferred["ownership"]
     assert observed["rebalance_member"] == inferred["rebalance_member"]
     played.rows(audit=True)

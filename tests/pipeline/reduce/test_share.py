@@ -96,6 +96,7 @@ def test_audit_changes_causes_and_evidence_only(seed: int) -> None:
             (c["kind"], c["member_id"]) for c in other["causes"]
         ]
         apart = {"evidence", "cause", "causes", "reason", "cause_topic", "audit_offset"}
+        apart |= {"silent_units", "silent_ms", "session_timeout_ms"}
         assert {k: v for k, v in one.items() if k not in apart} == {
             k: v for k, v in other.items() if k not in apart
         }

@@ -141,6 +141,10 @@ def print_summary(summary: Summary, rebalances: Sequence[Rebalance]) -> None:
     if summary.groups:
         click.echo()
         _echo(_LEGEND, dim=True, indent="")
+    silent = _silence(rebalances)
+    if silent:
+        click.echo()
+        _echo(silent, indent="")
     if summary.advice:
         click.echo()
         click.echo(click.style("Advice", bold=True))
@@ -155,6 +159,24 @@ def print_summary(summary: Summary, rebalances: Sequence[Rebalance]) -> None:
             + " ".join([*caveats(rebalances), "Add the logs of __konvene_audit to the input to use it."]),
             dim=True, indent="",
         )  # fmt: skip
+
+
+def _silence(rebalances: Sequence[Rebalance]) -> str:
+    """Return a sentence on the time before sessions expired, which partition-seconds do not contain."""
+    silent = [each for each in rebalances if each.silent_units]
+    if not silent:
+        return ""
+    known_ms = sum(each.silent_ms or 0 for each in silent)
+    unknown = sum(1 for each in silent if each.silent_ms is None)
+    parts = [f"at most {known_ms / 1000:,.1f}"] if unknown < len(silent) else []
+    parts += (
+        [f"an unknown time for {unknown:,}, whose session timeout the log does not record"] if unknown else []
+    )
+    count = f"{len(silent):,} rebalance{'' if len(silent) == 1 else 's'}"
+    return (
+        f"Partition-seconds before sessions expired are not in the table, since no log records heartbeats: "
+        f"{' and '.join(parts)} ({count})."
+    )
 
 
 _LEGEND = (

@@ -27,6 +27,7 @@ from konvene.groups.modern.log import RecordTypes
 from konvene.groups.modern.rebalance_trace import RebalanceTrace, SoftStateRecord
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.coordinator import Record
+from konvene.shard import causes
 from konvene.shard.contract import Arm, Context, Disarm, Effect, Outcome, Rebalance, Reply, Waiter
 
 __all__ = ["ModernDecision", "rejoin_key", "resync_key", "revocation_key", "session_key"]
@@ -333,5 +334,10 @@ class ModernDecision(ABC, Generic[G, M]):
             causes_left_out=trace.causes_left_out,
             members=tuple(members),
             moved=trace.moved if is_over else (),
+            session_timeout_ms=self.config[self.session_timeout] if _has_expiry(trace) else -1,
         )
         self.rebalances.append(Rebalance(self.group.group_id, value))
+
+
+def _has_expiry(trace: RebalanceTrace) -> bool:
+    return any(cause.kind == causes.SESSION_EXPIRED for cause in trace.causes)

@@ -73,6 +73,10 @@ class Rebalance:
     least_moves: int
     churn_ratio: float | None
     unavailable_ms: int | None
+    silent_units: int
+    silent_ms: int | None
+    """An upper bound."""
+    session_timeout_ms: int | None
     last_member_id: str | None
     log_partition: int
     base_offset: int
@@ -162,7 +166,8 @@ _FIELDS = {"gone": "departed"}
 _COPIED = (
     "state", "reason", "cause_topic", "target_ms", "duration_ms", "converged", "superseded_by", "joined",
     "gone", "units", "kept", "standby_moved", "warmup_moved", "least_moves", "churn_ratio", "unavailable_ms",
-    "last_member_id", "causes_left_out", "log_partition", "base_offset", "last_offset",
+    "silent_units", "silent_ms", "session_timeout_ms", "last_member_id", "causes_left_out", "log_partition",
+    "base_offset", "last_offset",
 )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def title(rebalance: Rebalance) -> str:
 
 def sentence(rebalance: Rebalance, cost: Cost | None = None) -> str:
     """Describe a rebalance in one sentence. Without a `cost` it does not count the unavailable partitions."""
-    parts = [_result(rebalance), _moved(rebalance), _cost(rebalance, cost)]
+    parts = [_result(rebalance), _moved(rebalance), _cost(rebalance, cost), _silence(rebalance)]
     effects = "; ".join(part for part in parts if part)
     cause = cause_text(rebalance)
     return f"{cause[:1].upper() if rebalance.member_id is None else cause[:1]}{cause[1:]}: {effects}."
@@ -244,7 +244,7 @@ def _cost(r: Rebalance, cost: Cost | None) -> str:
     if r.unavailable_ms is None:
         return ""
     if r.unavailable_ms == 0:
-        stopped = (cost is not None and cost.stopped) or r.duration_ms is None
+        stopped = (cost is not None and cost.stopped) or r.duration_ms is None or r.silent_units
         return f"no {r.unit} was without an owner" if (r.kept or r.moved) and not stopped else ""
     parts = [f"{seconds(r.unavailable_ms)} {r.unit}-seconds"]
     if cost is not None and cost.lag_records is not None:
@@ -253,6 +253,24 @@ def _cost(r: Rebalance, cost: Cost | None) -> str:
         return f"{', '.join(parts)} without an owner"
     was = "was" if cost.stopped == 1 else "were"
     return f"{counted(cost.stopped, r.unit)} {was} without an owner: {', '.join(parts)}"
+
+
+def _silence(r: Rebalance) -> str:
+    """Describe how long partitions may have had no reader before a session expired.
+
+    No log records heartbeats: this is an upper bound, or unknown like the session timeout."""
+    if not r.silent_units or r.silent_ms == 0:
+        return ""
+    what = f"{counted(r.silent_units, r.unit)} may have had no reader before, for"
+    if r.silent_ms is None or r.session_timeout_ms is None:
+        return f"{what} an unknown time"
+    condition = (
+        ""
+        if any(cause.kind == causes.SESSION_EXPIRED for cause in r.all_causes)
+        else "if a session expired, "
+    )
+    bound = f"at most {seconds(r.silent_ms)} {r.unit}-seconds"
+    return f"{condition}{what} up to {duration(r.session_timeout_ms)}: {bound}"
 
 
 # the evidence ---------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.pipeline.answers.sentences import (
     ROLES,
     cause_text,
+    member_name,
     note,
     seconds,
     sentence,
@@ -26,6 +27,7 @@ from konvene.pipeline.answers.sentences import (
 )
 from konvene.pipeline.row import Row
 from konvene.plurals import counted
+from konvene.shard import causes
 
 __all__ = ["MemberTrace", "RebalanceSource", "RebalanceTrace", "Step", "find_rebalances", "trace", "units"]
 
@@ -109,6 +111,7 @@ def trace(source: RebalanceSource, rebalance: Rebalance, cost: Cost | None = Non
     lost = _changes(owned, r, "to_ms")
     got = _changes(owned, r, "from_ms")
     steps = [
+        *_silences(r),
         *_causes(r),
         *_start(r),
         *_ownership_steps(_without_role_changes(lost, got), names, "revoked"),
@@ -160,6 +163,22 @@ def _causes(r: Rebalance) -> Iterable[Step]:
         at_ms = cause.at_ms if cause.at_ms >= 0 else r.start_ms
         if at_ms is not None and at_ms >= 0:
             yield Step(at_ms, _one_cause(cause, r))
+
+
+def _silences(r: Rebalance) -> Iterable[Step]:
+    """Yield a step for the earliest time at which a member whose session expired can have stopped."""
+    if not r.silent_ms or r.session_timeout_ms is None:
+        return
+    for cause in r.all_causes:
+        if causes.SESSION_EXPIRED not in cause.kinds or cause.at_ms < 0:
+            continue
+        member = member_name(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
+        condition = "" if len(cause.kinds) == 1 else ", if its session expired"
+        yield Step(
+            cause.at_ms - r.session_timeout_ms,
+            f"{member or 'a member'} sent its last heartbeat at this time or later{condition}: its session "
+            f"timeout is {duration(r.session_timeout_ms)}",
+        )
 
 
 def _one_cause(cause: Cause, r: Rebalance) -> str:
@@ -345,3 +364,5 @@ def _unknown(r: Rebalance, members: Sequence[Row]) -> Iterable[str]:
         yield "how the assignment of each member changed"
     if r.unavailable_ms is None:
         yield f"how long {r.unit}s had no owner"
+    if r.silent_units and r.silent_ms is None:
+        yield f"how long {counted(r.silent_units, r.unit)} had no reader before a session expired"

@@ -15,7 +15,7 @@ The states of a classic group's members are in no record: `states` is empty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from konvene.pipeline.reduce.diagnosis import (
     Audit,
@@ -36,6 +36,7 @@ from konvene.pipeline.reduce.position import (
     Position,
     identity_of,
 )
+from konvene.pipeline.reduce.silence import Held
 from konvene.pipeline.reduce.track import GroupTracker, Put
 from konvene.pipeline.reduce.units import classic_units
 from konvene.records.audit import RebalanceValue
@@ -83,6 +84,7 @@ def apply_generation(
     _apply_assignment(track, now, identities, at, put)
     rebalance.joined, rebalance.departed, track.joined, track.departed = track.joined, track.departed, {}, {}
     _emit_eager_gaps(track, rebalance, previous, owners_before, audit_row, at, put)
+    track.set_silence(rebalance, _held(previous, owners_before, at))
     _forget_gaps(track, now)
     for identity in (*identities.values(), *rebalance.departed.values()):
         rebalance.progress(identity)
@@ -217,6 +219,16 @@ def _emit_eager_gaps(
         )
         put("unavailability", (*row[:-1], OBSERVED))
         rebalance.add_gap(gap, at.ms)
+
+
+def _held(
+    previous: GroupMetadataValue | None, owners_before: Mapping[Unit, Tenure], at: Position
+) -> Iterator[Held]:
+    """Yield the units of the generation before, each with the session timeout of its owner."""
+    timeouts_ms = {m.member_id: m.session_timeout for m in (previous.members if previous is not None else ())}
+    for unit in sorted(owners_before):
+        tenure = owners_before[unit]
+        yield Held(tenure, at.ms, timeouts_ms.get(tenure.identity.member_id, NOT_KNOWN))
 
 
 def _forget_gaps(track: GroupTracker, now: GroupMetadataValue) -> None:

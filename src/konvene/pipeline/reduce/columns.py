@@ -15,8 +15,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "instance_id", "client_id", "client_host", "reason", "cause_topic", "causes", "causes_left_out",
         "evidence", "start_ms", "target_ms", "end_ms", "duration_ms", "converged", "superseded_by", "members",
         "joined", "gone", "units", "kept", "moved", "revoked", "added", "standby_moved", "warmup_moved",
-        "least_moves", "churn_ratio", "unavailable_ms", "last_member_id", "log_partition", "base_offset",
-        "last_offset", "audit_offset",
+        "least_moves", "churn_ratio", "unavailable_ms", "silent_units", "silent_ms", "session_timeout_ms",
+        "last_member_id", "log_partition", "base_offset", "last_offset", "audit_offset",
     ),
     "rebalance_member": (
         "cluster", "group_id", "group_type", "to_epoch", "log_partition", "base_offset", "member_id",

@@ -27,7 +27,7 @@ Neither is assumed to be late by more than its own length.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from konvene.pipeline.reduce.position import INFERRED, MISSING, NOT_KNOWN, OBSERVED
 from konvene.records.audit import Cause, RebalanceValue
@@ -98,6 +98,8 @@ class AuditRow(TypedDict):
     members: list[AuditMember]
     members_left_out: int
     moved: list[int]
+    session_timeout_ms: NotRequired[int]
+    """Absent in the tables of earlier releases."""
 
 
 LEFT, EXPIRED = causes.MEMBER_LEFT, causes.SESSION_EXPIRED
@@ -112,6 +114,8 @@ class Diagnosis(NamedTuple):
     evidence: str
     audit_offset: int = -1
     """Offset of the audit row, if there is one."""
+    session_timeout_ms: int = NOT_KNOWN
+    """Session timeout that the audit row has."""
 
     @property
     def kind(self) -> str:
@@ -123,7 +127,13 @@ UNKNOWN_DIAGNOSIS = Diagnosis((), 0, MISSING)
 
 def observed(row: AuditRow) -> Diagnosis:
     """Return the diagnosis that an audit row contains."""
-    return Diagnosis(tuple(row["causes"]), row["causes_left_out"], OBSERVED, row["audit_offset"])
+    return Diagnosis(
+        tuple(row["causes"]),
+        row["causes_left_out"],
+        OBSERVED,
+        row["audit_offset"],
+        row.get("session_timeout_ms", NOT_KNOWN),
+    )
 
 
 def inferred(row: RebalanceValue, departures: Mapping[str, str]) -> Diagnosis:

@@ -251,7 +251,8 @@ def end_group(track: GroupTracker, at: Position, put: Put) -> None:
 def _release_all(track: GroupTracker, member: Member, names: Names, at: Position, put: Put) -> None:
     lost, _ = changes(member.current, None, names)
     if lost:
-        track.release(identity_of_member(member), lost, at, put)
+        timeout_ms = NOT_KNOWN if member.classic is None else member.classic.session_timeout_ms
+        track.release(identity_of_member(member), lost, at, put, timeout_ms)
     if member.member_id not in track.departure_causes:
         track.departure_causes[member.member_id] = _departure_causes(track, member, at)
 

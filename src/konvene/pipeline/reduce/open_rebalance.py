@@ -13,6 +13,8 @@ The counts of a row, from what changed hands between start and end (`Ownership.c
     churn_ratio    moved / units at the start, including those that had been revoked by then
     unavailable_ms the sum over units of the time between start and end without an owner, not counting units
                    that have none when the group is stable: these are not assigned
+    silent_units, silent_ms
+                   bounds for the time before the start, see `konvene.pipeline.reduce.silence`
 
 Of a shared unit, as many members as lost it count as moved to those that gained it; any more are added.
 
@@ -27,6 +29,7 @@ from typing import NamedTuple
 from konvene.pipeline.reduce.diagnosis import CauseRow, Diagnosis
 from konvene.pipeline.reduce.ownership import READING_ROLES, SHARED, Gap, Ownership, Row, Unit
 from konvene.pipeline.reduce.position import LogPartition, MemberIdentity
+from konvene.pipeline.reduce.silence import NO_SILENCE, UNKNOWN_SILENCE, Silence
 
 __all__ = [
     "Counts",
@@ -73,6 +76,7 @@ class OpenRebalance:
     """Total time without an owner, of the gaps that have ended; None if unknown."""
     is_reported: bool = True
     """Whether it yields a row: not if the log has lost its start."""
+    silence: Silence = NO_SILENCE
     joined: dict[str, MemberIdentity] = field(default_factory=dict)
     departed: dict[str, MemberIdentity] = field(default_factory=dict)
     progress_by_member: dict[str, MemberProgress] = field(default_factory=dict)
@@ -210,7 +214,9 @@ def rebalance_row(
         counts.units,
         counts.units - counts.moved - counts.added, counts.moved, counts.revoked, counts.added,
         counts.standby, counts.warmup, counts.least_moves,
-        counts.moved / counts.before if counts.before else None, rebalance.unavailable_ms, end.last_member_id,
+        counts.moved / counts.before if counts.before else None, rebalance.unavailable_ms,
+        rebalance.silence.units, rebalance.silence.ms, rebalance.silence.session_timeout_ms,
+        end.last_member_id,
         log.partition, rebalance.base_offset, rebalance.last_offset, rebalance.diagnosis.audit_offset,
     )  # fmt: skip
 
@@ -220,7 +226,7 @@ def row_without_records(
 ) -> Row:
     """Return a row of `rebalance` for epochs of which the log has no records: all counts of changes are
     zero."""
-    rebalance.unavailable_ms = None
+    rebalance.unavailable_ms, rebalance.silence = None, UNKNOWN_SILENCE
     rebalance.joined, rebalance.departed = {}, {}
     nothing = Counts(0, 0, 0, 0, 0, 0, 0, 0, {}, {})
     return rebalance_row(log, group_id, rebalance, end, nothing, evidence)

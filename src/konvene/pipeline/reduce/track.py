@@ -31,6 +31,7 @@ from konvene.pipeline.reduce.position import (
     MemberIdentity,
     Position,
 )
+from konvene.pipeline.reduce.silence import Held, silence_of
 
 __all__ = ["GroupTracker"]
 
@@ -73,6 +74,8 @@ class GroupTracker:
     """Number of members when this batch began, or at the last epoch in it."""
     released: list[tuple[Unit, Tenure]] = field(default_factory=list)
     """Units of members that departed in this batch."""
+    held: list[Held] = field(default_factory=list)
+    """Units of members that departed since the last epoch, and that no other member has."""
     seen_ms: dict[str, int] = field(default_factory=dict)
     """By member id, the time of the last record with its assignment."""
     departure_causes: dict[str, str] = field(default_factory=dict)
@@ -120,12 +123,20 @@ class GroupTracker:
         for unit in gained:
             self._gain(unit, identity, at, put)
 
-    def release(self, identity: MemberIdentity, units: Iterable[Unit], at: Position, put: Put) -> None:
-        """Take units from a departing member, and remember them until the batch ends."""
+    def release(
+        self, identity: MemberIdentity, units: Iterable[Unit], at: Position, put: Put,
+        session_timeout_ms: int = NOT_KNOWN,
+    ) -> None:  # fmt: skip
+        """Take units from a departing member, and remember them until the batch ends.
+
+        `session_timeout_ms` is the member's own, if its record has one."""
         for unit in units:
             tenure = self._lose(unit, identity, at, put, named=False)
-            if tenure is not None:
-                self.released.append((unit, tenure))
+            if tenure is None:
+                continue
+            self.released.append((unit, tenure))
+            if unit[2] in READING_ROLES and not self.ownership.has_reader(unit):
+                self.held.append(Held(tenure, at.ms, session_timeout_ms))
 
     def _lose(
         self, unit: Unit, identity: MemberIdentity, at: Position, put: Put, *, named: bool = True
@@ -165,6 +176,7 @@ class GroupTracker:
         versa."""
         self.switched_in_batch = self.batch
         self.released.clear()
+        self.held.clear()
         self.ownership.gaps.clear()
         self.ownership.reset()
 
@@ -186,6 +198,7 @@ class GroupTracker:
         changes until the next epoch are due to it and are not reported. `is_new`: the group has no past."""
         self.is_settled, self.is_first = is_settled, not is_new
         self.ownership.reset()
+        self.held.clear()
         self.joined.clear()
         self.departed.clear()
         self.open = None
@@ -272,6 +285,8 @@ class GroupTracker:
         """Begin a rebalance: changes since the last one belong to it."""
         rebalance.joined, rebalance.departed = self.joined, self.departed
         self.joined, self.departed = {}, {}
+        self.set_silence(rebalance, self.held)
+        self.held.clear()
         if not self.is_settled:
             rebalance.diagnosis = rebalance.diagnosis._replace(evidence=MISSING)
         self.epoch = rebalance.epoch
@@ -284,6 +299,16 @@ class GroupTracker:
         )
         self.size = len(self.present)
         self._attribute_gaps()
+
+    def set_silence(self, rebalance: OpenRebalance, held: Iterable[Held]) -> None:
+        """Set the bounds for the silence of departed members, which owned the units `held` until then."""
+        departed = rebalance.departed
+        rebalance.silence = silence_of(
+            (each for each in held if each.tenure.identity.member_key in departed),
+            rebalance.diagnosis,
+            rebalance.start_ms,
+            classic=rebalance.group_type == "classic",
+        )
 
     def _attribute_gaps(self) -> None:
         """Attribute the gaps in units of members that departed in the batch to the last rebalance."""

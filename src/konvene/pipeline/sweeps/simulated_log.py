@@ -80,6 +80,7 @@ def audit_rows(
             "members": [_member_row(member) for member in story.members],
             "members_left_out": story.members_left_out,
             "moved": list(story.moved),
+            "session_timeout_ms": story.session_timeout_ms,
         }
         for at, ((group_id, story), base, last) in enumerate(explained)
     ]

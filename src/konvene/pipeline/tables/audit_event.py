@@ -63,6 +63,8 @@ TABLE = Table(
         Column("members_left_out", pa.int32(), "Number of members left out."),
         Column("moved", pa.list_(pa.field("element", pa.int32(), nullable=False)),
                "For a streams group: number of moved tasks, by role."),
+        Column("session_timeout_ms", pa.int64(), "Session timeout of a consumer, share or streams group in "
+               "which a session expired; -1 otherwise."),
     ),
     key=("cluster", "audit_partition", "audit_offset"),
 )  # fmt: skip

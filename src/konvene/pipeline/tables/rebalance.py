@@ -61,6 +61,13 @@ TABLE = Table(
                "that had just been revoked.", nullable=True),
         Column("unavailable_ms", pa.int64(), "Total time for which partitions (active tasks) had no owner "
                "because of it.", nullable=True),
+        Column("silent_units", pa.int32(), "Number of partitions (active tasks) whose owner departed because "
+               "its session expired, or may have expired: it may have stopped reading before."),
+        Column("silent_ms", pa.int64(), "At most this long in total they had no reader before the "
+               "rebalance began: for each the session timeout, or the time since it was assigned. A bound, "
+               "since no log records heartbeats; null if the session timeout is unknown.", nullable=True),
+        Column("session_timeout_ms", pa.int64(), "Session timeout of these owners, the longest; null if it "
+               "is unknown, or if there are none.", nullable=True),
         Column("last_member_id", pa.string(), "The member that the group waited for: the last one to reach "
                "its target assignment.",
                nullable=True),
