@@ -12,6 +12,7 @@
 #   make mutants                                 plants bugs one at a time; the simulator has to find them
 #   make docs                                    the generated pages under docs/reference
 #   make site                                    the documentation as a site, in site/
+#   make release                                 builds and checks the sdist and the wheel of a tagged commit, in dist/
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,7 +29,7 @@ SEEDS ?= 0..
 # Tests start hundreds of processes: let them load compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-all test-deep check pytest sim soak bench mutants docs site clean
+.PHONY: serve test test-all test-deep check pytest sim soak bench mutants docs site release clean
 
 serve: $(VENV)/.installed
 	$(BIN)/konvene serve $(ARGS)
@@ -71,6 +72,10 @@ docs: $(VENV)/.installed-dev
 
 site: $(VENV)/.installed-dev
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --quiet docs site
+
+# In virtual environments of its own; ARGS=--untagged tries it on any commit.
+release:
+	$(PYTHON) .ci/release.py $(ARGS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "konvene needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (make PYTHON=... chooses another)")'
