@@ -113,7 +113,7 @@ def smoke(konvene: Sequence[str], version: str, folder: Path) -> None:
         )
     broker = subprocess.Popen(
         [*konvene, "serve", "--port", "0", "--ephemeral", *QUICK],
-        stdout=subprocess.PIPE, text=True, cwd=folder, env=_clean_environment(),
+        stdout=subprocess.PIPE, text=True, cwd=folder, env=_clean_environment() | {"KONVENE_LOG": "error"},
     )  # fmt: skip
     try:
         assert broker.stdout is not None
