@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -409,6 +410,20 @@ def test_names_with_control_characters_cannot_move_the_cursor(monkeypatch: pytes
     assert len(plain) > 20 and all(text.isprintable() for text in plain), [
         t for t in plain if not t.isprintable()
     ]
+
+
+def test_summary_has_the_time_before_sessions_expired() -> None:
+    """As a bound for classic groups, and as unknown for a log of Kafka's without their timeouts."""
+    bounded = run(CLASSIC).out
+    assert re.search(
+        r"PARTITION-SECONDS without the time before a session expired: at most [\d.,]+ in ", bounded
+    )
+    unknown = run(CONSUMER, "--group", "basic")
+    assert (
+        "PARTITION-SECONDS without the time before a session expired: unknown in 4 rebalances, since the log "
+        "does not record the session timeout.\n"
+    ) in unknown.out
+    assert "session expired" not in run(CONSUMER, "--group", "basic", "--until", "2026-11-21T02:17:10").out
 
 
 def test_help_does_not_wait_for_the_pipeline() -> None:

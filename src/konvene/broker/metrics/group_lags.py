@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from konvene.broker.metrics.instruments import OTHER, TopicLabels
 from konvene.codec.errors import CodecError
@@ -36,8 +36,12 @@ from konvene.share_state.shard import ShareStateShard
 from konvene.share_state.state import UNKNOWN_COUNT
 
 if TYPE_CHECKING:
-    from konvene.broker.broker import Broker
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.metrics.instruments import GroupLabels
+    from konvene.broker.shares.state_coordinators import ShareCoordinators
+    from konvene.broker.storage.partitions import Partitions
+    from konvene.runtime.environment import Environment
 
 SLICE_S: Final = 0.002
 PARTITIONS_PER_TOPIC: Final = 8
@@ -48,6 +52,21 @@ CLASSIC: Final = "classic"
 
 PartitionKey = tuple[str, str, int]
 """Group, topic and partition."""
+
+
+class LagSources(Protocol):
+    """The services of a broker from which lags are computed."""
+
+    @property
+    def groups(self) -> GroupCoordinators: ...
+    @property
+    def share_coordinators(self) -> ShareCoordinators: ...
+    @property
+    def catalogue(self) -> ClusterCatalogue: ...
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def environment(self) -> Environment: ...
 
 
 class Position(NamedTuple):
@@ -96,7 +115,7 @@ class GroupLags:
     def __repr__(self) -> str:
         return f"<lags: {self.labels!r}, {len(self._timestamps)} timestamps>"
 
-    async def measure(self, broker: Broker, labels: GroupLabels) -> Lags:
+    async def measure(self, broker: LagSources, labels: GroupLabels) -> Lags:
         """Return the lags of all groups that have a label of their own."""
         scrape = _Scrape(broker, self.labels, self._timestamps)
         began_s = perf_counter()
@@ -112,7 +131,7 @@ class GroupLags:
 
 
 def _positions(
-    broker: Broker, labels: GroupLabels
+    broker: LagSources, labels: GroupLabels
 ) -> Iterator[tuple[str, str, Mapping[str, Mapping[int, Position]]]]:
     """Yield each labelled group with its type and its positions, copied, by topic and partition."""
     for group_id in list(labels):
@@ -135,7 +154,7 @@ def _positions(
         yield group_id, "share", topics
 
 
-def _share_positions(broker: Broker, labels: GroupLabels) -> dict[str, dict[str, dict[int, Position]]]:
+def _share_positions(broker: LagSources, labels: GroupLabels) -> dict[str, dict[str, dict[int, Position]]]:
     found: dict[str, dict[str, dict[int, Position]]] = {}
     names = broker.catalogue.topics.by_id
     for coordinator in broker.share_coordinators.all():
@@ -155,7 +174,10 @@ class _Scrape:
     """The lags of one scrape while they are computed."""
 
     def __init__(
-        self, broker: Broker, labels: TopicLabels, read_before: Mapping[PartitionKey, tuple[int, int | None]]
+        self,
+        broker: LagSources,
+        labels: TopicLabels,
+        read_before: Mapping[PartitionKey, tuple[int, int | None]],
     ) -> None:
         self._partitions = broker.partitions
         self._labels = labels

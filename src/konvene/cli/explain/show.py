@@ -141,10 +141,9 @@ def print_summary(summary: Summary, rebalances: Sequence[Rebalance]) -> None:
     if summary.groups:
         click.echo()
         _echo(_LEGEND, dim=True, indent="")
-    silent = _silence(rebalances)
-    if silent:
-        click.echo()
-        _echo(silent, indent="")
+        silent = _silence(rebalances)
+        if silent:
+            _echo(silent, dim=True, indent="")
     if summary.advice:
         click.echo()
         click.echo(click.style("Advice", bold=True))
@@ -162,21 +161,19 @@ def print_summary(summary: Summary, rebalances: Sequence[Rebalance]) -> None:
 
 
 def _silence(rebalances: Sequence[Rebalance]) -> str:
-    """Return a sentence on the time before sessions expired, which partition-seconds do not contain."""
-    silent = [each for each in rebalances if each.silent_units]
-    if not silent:
-        return ""
-    known_ms = sum(each.silent_ms or 0 for each in silent)
-    unknown = sum(1 for each in silent if each.silent_ms is None)
-    parts = [f"at most {known_ms / 1000:,.1f}"] if unknown < len(silent) else []
-    parts += (
-        [f"an unknown time for {unknown:,}, whose session timeout the log does not record"] if unknown else []
-    )
-    count = f"{len(silent):,} rebalance{'' if len(silent) == 1 else 's'}"
-    return (
-        f"Partition-seconds before sessions expired are not in the table, since no log records heartbeats: "
-        f"{' and '.join(parts)} ({count})."
-    )
+    """Return a sentence on the time before sessions expired, which partition-seconds do not include; empty if
+    no session can have expired."""
+    known = [each.silent_ms for each in rebalances if each.silent_units and each.silent_ms is not None]
+    unknown = sum(1 for each in rebalances if each.silent_units and each.silent_ms is None)
+    parts = [f"at most {sum(known) / 1000:,.1f} in {_rebalances(len(known))}"] if known else []
+    if unknown:
+        parts.append(f"unknown in {_rebalances(unknown)}, since the log does not record the session timeout")
+    found = "; ".join(parts)
+    return f"PARTITION-SECONDS without the time before a session expired: {found}." if parts else ""
+
+
+def _rebalances(count: int) -> str:
+    return f"{count:,} rebalance{'' if count == 1 else 's'}"
 
 
 _LEGEND = (

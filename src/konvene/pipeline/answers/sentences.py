@@ -261,16 +261,12 @@ def _silence(r: Rebalance) -> str:
     No log records heartbeats: this is an upper bound, or unknown like the session timeout."""
     if not r.silent_units or r.silent_ms == 0:
         return ""
-    what = f"{counted(r.silent_units, r.unit)} may have had no reader before, for"
+    is_certain = any(cause.kind == causes.SESSION_EXPIRED for cause in r.all_causes)
+    condition = "" if is_certain else "if a session expired, "
+    what = f"{condition}{counted(r.silent_units, r.unit)} may have had no reader before, for"
     if r.silent_ms is None or r.session_timeout_ms is None:
         return f"{what} an unknown time"
-    condition = (
-        ""
-        if any(cause.kind == causes.SESSION_EXPIRED for cause in r.all_causes)
-        else "if a session expired, "
-    )
-    bound = f"at most {seconds(r.silent_ms)} {r.unit}-seconds"
-    return f"{condition}{what} up to {duration(r.session_timeout_ms)}: {bound}"
+    return f"{what} up to {duration(r.session_timeout_ms)}: at most {seconds(r.silent_ms)} {r.unit}-seconds"
 
 
 # the evidence ---------------------------------------------------------------------------------

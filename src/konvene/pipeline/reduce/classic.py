@@ -84,7 +84,8 @@ def apply_generation(
     _apply_assignment(track, now, identities, at, put)
     rebalance.joined, rebalance.departed, track.joined, track.departed = track.joined, track.departed, {}, {}
     _emit_eager_gaps(track, rebalance, previous, owners_before, audit_row, at, put)
-    track.set_silence(rebalance, _held(previous, owners_before, at))
+    track.set_silence(rebalance, [*track.held, *_held(previous, owners_before, at)])
+    track.held.clear()
     _forget_gaps(track, now)
     for identity in (*identities.values(), *rebalance.departed.values()):
         rebalance.progress(identity)
