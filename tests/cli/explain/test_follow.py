@@ -150,7 +150,7 @@ def test_a_rebalance_that_the_audit_may_explain_is_printed_a_poll_later(
     model.join(Client("bob", "/b"))
     after = gold(**model.rows)
     now = [before]
-    monkeypatch.setattr("konvene.pipeline.answers.Gold", lambda warehouse: now[0])
+    monkeypatch.setattr("konvene.pipeline.answers.Gold", lambda **_: now[0])
     printer = _Printer(Stored(*names), (), as_json=True)  # type: ignore[arg-type]
     printer.poll()
     assert capsys.readouterr() == ("", "Following; 1 rebalance ended before.\n")

@@ -216,6 +216,12 @@ def _why(gold: Gold, group: str, epoch: int, as_json: bool) -> None:
         epochs = sorted({r.to_epoch for r in gold.select(Selection((group,)))})
         hint = f"Known ones: {_few(epochs)}." if epochs else "It did not rebalance in these logs."
         fail(f"{group} has no rebalance to epoch or generation {epoch} in the logs", hint)
+    clusters = sorted({each.cluster or "unnamed" for each in found})
+    if len(clusters) > 1:
+        fail(
+            f"{group} has a rebalance to {epoch} in {len(clusters)} clusters: {', '.join(clusters)}",
+            "--cluster NAME selects one.",
+        )
     if len(found) > 1 and not as_json:
         note(f"{group} reached {epoch} {counted(len(found), 'time')}; this is the last time.")
     rebalance = found[0]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from konvene.cli.explain.show import with_clusters
 from konvene.cli.explain.warehouse import Work, answers_of, logs_argument, require_groups, work_options
 from konvene.cli.options import fail
 from konvene.cli.output import Table, iso, note, print_json_line, print_tables, text_of
@@ -72,7 +73,8 @@ def _partitions(found: list[Delivery]) -> Table:
         "GROUP", "TOPIC", "PARTITION", "START", "DELIVERED", "REDELIVERED", "ACCEPTED", "RELEASED",
         "ARCHIVED", "IN-FLIGHT", "UNKNOWN", "BLOCKED-FOR",
     )  # fmt: skip
-    return Table(heads, [_partition(each) for each in found])
+    rows = [_partition(each) for each in found]
+    return with_clusters(Table(heads, rows), [each.row["cluster"] for each in found])
 
 
 def _partition(each: Delivery) -> tuple[object, ...]:
@@ -95,7 +97,7 @@ def _minutes(worst: list[dict[str, Any]]) -> Table:
         )
         for row in worst
     ]  # fmt: skip
-    return Table(heads, rows)
+    return with_clusters(Table(heads, rows), [row["cluster"] for row in worst])
 
 
 def _print_problems(shown: list[Delivery], problems: Callable[[Delivery], Iterable[str]]) -> None:

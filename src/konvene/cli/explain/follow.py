@@ -129,7 +129,7 @@ def _follow(
     warehouse: Warehouse, paths: Sequence[str], readers: Sequence[_Live], groups: tuple[str, ...],
     work: Work, stop: threading.Event, interval: float, as_json: bool,
 ) -> None:  # fmt: skip
-    printer = _Printer(warehouse, groups, as_json)
+    printer = _Printer(warehouse, groups, as_json, work.cluster)
     while True:
         for reader in readers:
             reader.catch_up()
@@ -145,9 +145,12 @@ class _Printer:
     """Printer of rebalances: each is printed once, when it has ended. Of those that had ended before the
     first poll only the number is printed."""
 
-    def __init__(self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool) -> None:
+    def __init__(
+        self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool, cluster: str = ""
+    ) -> None:
         self.began = False
         self._warehouse, self._groups, self._as_json = warehouse, groups, as_json
+        self._cluster = cluster
         self._printed: set[CostKey] = set()
         self._early: set[CostKey] = set()
         self._caveats: set[str] = set()
@@ -155,7 +158,7 @@ class _Printer:
     def poll(self) -> None:
         from konvene.pipeline.answers import Gold, Selection
 
-        gold = Gold(warehouse=self._warehouse)
+        gold = Gold(warehouse=self._warehouse, cluster=self._cluster or None)
         ended = [each for each in reversed(gold.select(Selection(self._groups))) if _has_ended(each)]
         if self.began:
             self._print(
@@ -187,8 +190,9 @@ class _Printer:
         if self._as_json:
             print_documents(new, costs)
         else:
+            several_clusters = len(gold.clusters) > 1
             for each in new:
-                print_rebalance(each, costs.get(each.key))
+                print_rebalance(each, costs.get(each.key), with_cluster=several_clusters)
             for text in caveats(new):
                 if text not in self._caveats:
                     self._caveats.add(text)

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from konvene.pipeline.answers import Cost, Rebalance, RebalanceTrace, Summary
     from konvene.pipeline.answers.cost import Key as CostKey
 
-__all__ = ["print_documents", "print_rebalance", "print_summary", "print_trace", "trace_document"]
+__all__ = [
+    "print_documents",
+    "print_rebalance",
+    "print_summary",
+    "print_trace",
+    "trace_document",
+    "with_clusters",
+]
 
 MAX_ROWS = 10
 
@@ -147,8 +154,10 @@ def print_summary(summary: Summary, rebalances: Sequence[Rebalance]) -> None:
     if summary.advice:
         click.echo()
         click.echo(click.style("Advice", bold=True))
+        several = len({g.cluster for g in summary.groups}) > 1
         for each in summary.advice[:MAX_ROWS]:
-            _echo(f"{each.group}: {each.text}", indent="  ")
+            where = f", cluster {each.cluster or 'unnamed'}" if several else ""
+            _echo(f"{each.group}{where}: {each.text}", indent="  ")
         _more(len(summary.advice) - MAX_ROWS, "pieces of advice")
     inferred = sum(1 for each in rebalances if each.evidence != "observed")
     if inferred:
@@ -200,22 +209,32 @@ def _tables(summary: Summary) -> Iterable[Table]:
         "GROUP", "TYPE", "#REBALANCES", "#MEMBERS", "MEDIAN", "SLOWEST", "PARTITION-SECONDS", "#MOVED",
         "#STORMS", "CAUSES",
     )  # fmt: skip
-    if len({g.cluster for g in summary.groups}) > 1:
-        heads = ("CLUSTER", *heads)
-        rows = [(g.cluster, *row) for g, row in zip(summary.groups, rows, strict=False)]
-    yield Table(heads, rows)
+    several = len({g.cluster for g in summary.groups}) > 1
+    yield with_clusters(Table(heads, rows), [g.cluster for g in summary.groups], several)
     if summary.storms:
         storms = [
             (s.group_id, iso(s.from_ms), duration(s.to_ms - s.from_ms), s.rebalances)
             for s in summary.storms[:MAX_ROWS]
         ]
-        yield Table(("STORM IN", "BEGAN (UTC)", "LASTED", "#REBALANCES"), storms)
+        table = Table(("STORM IN", "BEGAN (UTC)", "LASTED", "#REBALANCES"), storms)
+        yield with_clusters(table, [s.cluster for s in summary.storms], several)
     if summary.triggering:
         members = [
             (t.name, t.group_id, f"{t.rebalances} of {t.of}", ", ".join(f"{k} {n}" for k, n in t.kinds[:3]))
             for t in summary.triggering[:MAX_ROWS]
         ]
-        yield Table(("CLIENT", "GROUP", "TRIGGERED", "CAUSES"), members)
+        table = Table(("CLIENT", "GROUP", "TRIGGERED", "CAUSES"), members)
+        yield with_clusters(table, [t.cluster for t in summary.triggering], several)
+
+
+def with_clusters(table: Table, clusters: Sequence[str], several: bool | None = None) -> Table:
+    """Return the table with a first column for the cluster of each row, if there are `several`.
+
+    By default there are if the rows have different ones; `clusters` may have more than the table has rows."""
+    if several is False or (several is None and len(set(clusters)) < 2):
+        return table
+    named = [(cluster or "unnamed", *row) for cluster, row in zip(clusters, table.rows, strict=False)]
+    return Table(("CLUSTER", *table.columns), named)
 
 
 def _seconds(ms: int | None) -> str | None:

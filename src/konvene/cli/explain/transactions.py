@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from konvene.cli.explain.show import with_clusters
 from konvene.cli.explain.warehouse import Work, answers_of, logs_argument, require_groups, work_options
 from konvene.cli.options import fail
 from konvene.cli.output import Table, iso, note, print_json_line, print_tables
@@ -79,7 +80,7 @@ def _commits(commits: list[Commit]) -> Table:
     heads = (
         "WRITTEN (UTC)", "GROUP", "TOPIC", "PARTITION", "OFFSET", "PRODUCER", "EPOCH", "OUTCOME", "AFTER",
     )  # fmt: skip
-    return Table(heads, rows)
+    return with_clusters(Table(heads, rows), [each.row["cluster"] for each in commits])
 
 
 def _producers(found: list[Producer]) -> Table:
@@ -91,4 +92,4 @@ def _producers(found: list[Producer]) -> Table:
         for each in found
     ]  # fmt: skip
     heads = ("PRODUCER", "GROUP", "#COMMITS", *(f"#{outcome.upper()}" for outcome in OUTCOMES), "LONGEST")
-    return Table(heads, rows)
+    return with_clusters(Table(heads, rows), [each.cluster for each in found])

@@ -42,6 +42,7 @@ __all__ = [
     "has_logs",
     "ingest_and_build",
     "logs_argument",
+    "note_clusters",
     "open_warehouse",
     "reporting_failures",
     "require_groups",
@@ -54,6 +55,8 @@ F = TypeVar("F", bound=Callable[..., object])
 SPARK_FROM_BYTES = 512 << 20
 """Size of the logs from which `--engine auto` uses Spark: below it, starting Spark takes longer than the
 work."""
+MAX_CLUSTERS = 10
+"""At most so many clusters are listed in a message."""
 PROCESSES_FROM_BYTES = 64 << 20
 """Size of the logs from which all cores are used without Spark."""
 _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5})*")
@@ -61,7 +64,7 @@ _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0
 
 class Work(NamedTuple):
     """Options of all commands that read logs: the warehouse, the engine (`auto`, `local` or `spark`) and its
-    Spark master, the name of the cluster, and whether konvene's audit topic is read."""
+    Spark master, the cluster (empty for all), and whether konvene's audit topic is read."""
 
     warehouse: Path | None
     engine: str
@@ -85,7 +88,7 @@ def work_options(command: F) -> F:
     @click.option("--master", metavar="URL", help="Spark master, such as spark://host:7077; implies "
                   "--engine spark [default: this machine].")  # fmt: skip
     @click.option("--cluster", default="", metavar="NAME",
-                  help="Cluster of the logs, if no meta.properties names it.")  # fmt: skip
+                  help="Only this cluster; also the name of the cluster of logs without meta.properties.")  # fmt: skip
     @click.option("--no-audit", is_flag=True,
                   help="Ignore __konvene_audit: explain from Kafka's own records alone.")  # fmt: skip
     @functools.wraps(command)
@@ -215,7 +218,25 @@ def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
         with open_warehouse(work) as warehouse:
             if logs:
                 ingest_and_build(warehouse, fetched(warehouse, logs), work)
-            yield Gold(warehouse=warehouse)
+            clusters = Gold(warehouse=warehouse).clusters
+            if work.cluster and clusters and work.cluster not in clusters:
+                fail(
+                    f"cluster {work.cluster} not found in the logs",
+                    f"Clusters in the logs: {_listed(clusters)}.",
+                )
+            if not work.cluster and len(clusters) > 1:
+                note_clusters(clusters)
+            yield Gold(warehouse=warehouse, cluster=work.cluster or None)
+
+
+def note_clusters(clusters: Sequence[str]) -> None:
+    """Print a note on standard error that the logs are of these clusters."""
+    note(f"The logs are of {len(clusters)} clusters: {_listed(clusters)}; --cluster NAME selects one.")
+
+
+def _listed(clusters: Sequence[str]) -> str:
+    names = [each or "unnamed" for each in clusters]
+    return ", ".join(names[:MAX_CLUSTERS]) + (", …" if len(names) > MAX_CLUSTERS else "")
 
 
 def brokers_and_paths(logs: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -61,10 +61,12 @@ class Advice:
     """Epochs of the rebalances that it counts."""
     clients: tuple[str, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
+    cluster: str = ""
+    """Cluster of the group, which `summarise` adds."""
 
     def document(self) -> dict[str, object]:
         return {
-            "group": self.group, "rule": self.rule, "text": self.text, "epochs": list(self.epochs),
+            "cluster": self.cluster, "group": self.group, "rule": self.rule, "text": self.text, "epochs": list(self.epochs),
             "clients": list(self.clients), "numbers": dict(self.numbers),
         }  # fmt: skip
 

@@ -27,11 +27,20 @@ __all__ = ["Gold"]
 
 
 class Gold:
-    """Read access to the gold tables, in memory or in a warehouse."""
+    """Read access to the gold tables, in memory or in a warehouse.
 
-    def __init__(self, tables: Mapping[str, pa.Table] | None = None, *, warehouse: Warehouse | None = None):
+    With `cluster` only rows of that cluster are read."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, pa.Table] | None = None,
+        *,
+        warehouse: Warehouse | None = None,
+        cluster: str | None = None,
+    ):
         self._tables = dict(tables or {})
         self._warehouse = warehouse
+        self._cluster = cluster
 
     def __repr__(self) -> str:
         return f"Gold({self._warehouse if self._warehouse is not None else sorted(self._tables)})"
@@ -55,9 +64,17 @@ class Gold:
     @cached_property
     def groups(self) -> list[str]:
         """Sorted ids of all groups that have rebalances, lag, transactional commits or share deliveries."""
+        return self._distinct("group_id")
+
+    @cached_property
+    def clusters(self) -> list[str]:
+        """Sorted ids or names of the clusters of these groups."""
+        return self._distinct("cluster")
+
+    def _distinct(self, column: str) -> list[str]:
         found: set[str] = set()
         for name in ("rebalance", "lag", "transactional_commit", "share_delivery"):
-            for batch in self._batches(name, ["group_id"]):
+            for batch in self._batches(name, [column]):
                 found.update(pc.unique(batch.column(0)).to_pylist())
         return sorted(found)
 
@@ -91,6 +108,9 @@ class Gold:
     def _batches(
         self, table: str, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
     ) -> Iterable[pa.RecordBatch]:
+        if self._cluster is not None:
+            of_cluster = pc.field("cluster") == self._cluster
+            wanted = of_cluster if wanted is None else of_cluster & wanted
         if table in self._tables:
             chosen = self._tables[table]
             chosen = chosen if wanted is None else chosen.filter(wanted)

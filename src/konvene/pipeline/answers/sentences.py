@@ -266,7 +266,8 @@ def _silence(r: Rebalance) -> str:
     what = f"{condition}{counted(r.silent_units, r.unit)} may have had no reader before, for"
     if r.silent_ms is None or r.session_timeout_ms is None:
         return f"{what} an unknown time"
-    return f"{what} up to {duration(r.session_timeout_ms)}: at most {seconds(r.silent_ms)} {r.unit}-seconds"
+    longest = duration(min(r.session_timeout_ms, r.silent_ms))
+    return f"{what} up to {longest}: at most {seconds(r.silent_ms)} {r.unit}-seconds"
 
 
 # the evidence ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from konvene.groups.history import duration
@@ -71,6 +71,7 @@ class Storm:
 class TriggeringClient:
     """A client of one group, with the number and causes of the rebalances that it triggered."""
 
+    cluster: str
     group_id: str
     name: str
     """Its instance id, else its client id, else its member id."""
@@ -191,8 +192,11 @@ def _triggering(groups: Iterable[Sequence[Rebalance]]) -> list[TriggeringClient]
             count = sum(1 for r in rebalances if any(_name(c) == name for c in r.all_causes))
             if count > 1:
                 ranked = tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-                found.append(TriggeringClient(rebalances[-1].group_id, name, count, len(rebalances), ranked))
-    return sorted(found, key=lambda t: (-t.rebalances, t.group_id, t.name))
+                last = rebalances[-1]
+                found.append(
+                    TriggeringClient(last.cluster, last.group_id, name, count, len(rebalances), ranked)
+                )
+    return sorted(found, key=lambda t: (-t.rebalances, t.cluster, t.group_id, t.name))
 
 
 def _name(cause: Cause) -> str:
@@ -209,5 +213,6 @@ def _advice(
     members, gaps = gold.rows_by_group("rebalance_member", names), gold.rows_by_group("unavailability", names)
     for g in worst:
         key = (g.cluster, g.group_id)
-        found += advise(g.group_id, Facts(by_group[key], members[key], gaps[key]))
-    return sorted(found, key=lambda a: (-a.weight_ms, a.group, a.rule))
+        advice = advise(g.group_id, Facts(by_group[key], members[key], gaps[key]))
+        found += [replace(each, cluster=g.cluster) for each in advice]
+    return sorted(found, key=lambda a: (-a.weight_ms, a.cluster, a.group, a.rule))
