@@ -68,7 +68,7 @@ def test_unknown_command_error_lists_the_commands() -> None:
     result = call(None, "topic")
     assert result.code == 2
     assert (
-        "Commands: serve, groups, topics, configs, produce, consume, transactions, log, wire, sim, explain, "
+        "Commands: serve, console, groups, topics, configs, produce, consume, transactions, log, wire, sim, explain, "
         "migrate, completion." in result.err
     )
 
@@ -137,8 +137,8 @@ def test_serve_passes_its_options_to_the_broker(monkeypatch: pytest.MonkeyPatch,
 
     received: list[Any] = []
 
-    def serve(options: app.ServeOptions, progress: Any) -> int:
-        received.append(tuple(options))
+    def serve(options: app.ServeOptions, progress: Any, companion: Any) -> int:
+        received.append((tuple(options), companion is not None))
         progress(1)("orders-0")  # Output is not a terminal, so nothing is printed.
         return 3
 
@@ -148,11 +148,15 @@ def test_serve_passes_its_options_to_the_broker(monkeypatch: pytest.MonkeyPatch,
     config.write_text("a=b")
     args = ["--host", "::1", "--port", "0", "--data-dir", str(tmp_path), "--config", str(config)]
     args += ["--assignor", "mine:assign", "--set", "a=1", "--set", "b = c=d", "--metrics-port", "9100"]
+    args += ["--advertise", "::1:9", "--log-format", "json", "--console-port", "0"]
     assert call(None, "serve", *args).code == 3
     assert received == [
-        (None, None, None, False, None, [], (), None),
-        ("::1", 0, tmp_path, False, config, [("a", "1"), ("b", "c=d")], ("mine:assign",), 9100),
-    ]
+        ((None, None, None, False, None, [], (), None, None, "text"), False),
+        (
+            ("::1", 0, tmp_path, False, config, [("a", "1"), ("b", "c=d")], ("mine:assign",), 9100, "::1:9", "json"),
+            True,
+        ),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_merged_changes_have_the_effect_of_both(first: Sections, second: Section
 
 
 class FakeWatch:
-    """A watch whose logs change when the test says so."""
+    """A watch whose logs change when the test calls `change`."""
 
     def __init__(self) -> None:
         self.changes = 0

@@ -88,7 +88,8 @@ def work_options(command: F) -> F:
     @click.option("--master", metavar="URL", help="Spark master, such as spark://host:7077; implies "
                   "--engine spark [default: this machine].")  # fmt: skip
     @click.option("--cluster", default="", metavar="NAME",
-                  help="Only this cluster; also the name of the cluster of logs without meta.properties.")  # fmt: skip
+                  help="Only this cluster; also names the cluster of logs without "
+                  "meta.properties.")  # fmt: skip
     @click.option("--no-audit", is_flag=True,
                   help="Ignore __konvene_audit: explain from Kafka's own records alone.")  # fmt: skip
     @functools.wraps(command)

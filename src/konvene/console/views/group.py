@@ -1,4 +1,4 @@
-"""One group: its members, who waits for whom, its partitions or tasks, their owners over time, its
+"""One group: its members, which members wait for others, its partitions or tasks, their owners over time, its
 rebalances."""
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def rebalance_row(r: Rebalance) -> Row:
     return {
         "key": key_of(r), "epoch": r.to_epoch, "from_epoch": r.from_epoch, "at_ms": r.at_ms,
         "until_ms": r.end_ms, "duration_ms": r.duration_ms, "cause": r.cause,
-        "who": r.instance_id or r.client_id or r.member_id or "", "members": r.members, "units": r.units,
+        "client": r.instance_id or r.client_id or r.member_id or "", "members": r.members, "units": r.units,
         "moved": r.moved, "kept": r.kept, "unavailable_ms": r.unavailable_ms, "lag_records": None,
         "evidence": r.evidence, "state": r.state, "open": is_open(r), "note": note(r),
     }  # fmt: skip

@@ -17,7 +17,7 @@ Unit = tuple[str, int, str, int]
 
 
 def lanes(owned: Iterable[Row], gaps: Iterable[Row], since_ms: int) -> dict[str, Row]:
-    """Return a lane for each unit, by its name: who owned it from `since_ms` on, and when it had no owner.
+    """Return a lane for each unit, by its name: its owners from `since_ms` on, and when it had no owner.
 
     `owned` and `gaps` are rows of `ownership` and `unavailability` of one group. Copies of a task and shared
     partitions have one lane for each owner at a time."""

@@ -66,7 +66,8 @@ class Advice:
 
     def document(self) -> dict[str, object]:
         return {
-            "cluster": self.cluster, "group": self.group, "rule": self.rule, "text": self.text, "epochs": list(self.epochs),
+            "cluster": self.cluster, "group": self.group, "rule": self.rule, "text": self.text,
+            "epochs": list(self.epochs),
             "clients": list(self.clients), "numbers": dict(self.numbers),
         }  # fmt: skip
 
