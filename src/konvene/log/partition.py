@@ -181,6 +181,11 @@ class PartitionLog:
     def active_segment(self) -> Segment:
         return self._active
 
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """True if the data or indexes of a finished segment are not durable yet (`sync_finished`)."""
+        return bool(self._unsynced)
+
     # appending -------------------------------------------------------------------------------
 
     def append_as_leader(

@@ -68,12 +68,17 @@ def the_partition(broker: Broker) -> Partition:
 
 async def fill(broker: Broker, partition: Partition, rounds: int = 20, keys: int = 50) -> None:
     """Write each key `rounds` times, with timestamps that roll segments, and sync the log."""
+    append(broker, partition, rounds, keys)
+    await partition.sync()
+    await broker.log_maintenance.checkpoint()
+
+
+def append(broker: Broker, partition: Partition, rounds: int = 20, keys: int = 50) -> None:
+    """Write each key `rounds` times, with timestamps that roll segments."""
     now_ms = broker.environment.wall_clock_ms() - 10 * rounds
     for round_ in range(rounds):
         pairs = [(b"key-%d" % key, b"%d" % round_ + bytes(40)) for key in range(keys)]
         partition.append(list(pairs), now_ms + 10 * round_)
-    await partition.sync()
-    await broker.log_maintenance.checkpoint()
 
 
 def found(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:

@@ -16,6 +16,7 @@ from tests.broker.storage.compacted import (
     SLOW,
     T,
     alter,
+    append,
     cleaned,
     create,
     endings,
@@ -74,6 +75,17 @@ def test_the_last_record_of_each_key_is_kept(
         assert latest(partition.log) == kept
 
     run(tmp_path, again, {"log.cleaner.enable": "false"})
+
+
+def test_rolled_segments_are_cleaned_before_the_next_checkpoint(tmp_path: Path) -> None:
+    """`log.cleaner.backoff.ms` alone decides when a log is cleaned for the first time."""
+
+    async def scenario(broker: Broker, partition: Partition) -> None:
+        append(broker, partition)
+        await cleaned(broker, partition)
+        assert len(found(partition.log)) < 20 * 50 / 2
+
+    run(tmp_path, scenario, {"log.flush.offset.checkpoint.interval.ms": "1000000000"})
 
 
 async def commit(broker: Broker, group: str, turn: int) -> None:

@@ -227,7 +227,9 @@ class LogCleaner:
         for number, partition in enumerate(self._compacted()):
             if number % LOGS_PER_SLICE == LOGS_PER_SLICE - 1:
                 await asyncio.sleep(0)
-            if len(partition.log.segments) > 1 and self._is_current(partition):
+            if partition.log.has_unsynced_segments:
+                await self._sync_finished(partition)
+            if len(partition.log.segments) > 1 and partition.online and self._is_current(partition):
                 candidate = self._examine(partition)
                 if candidate is not None and candidate.total_bytes > 0:
                     candidates.append((partition, candidate))
@@ -249,6 +251,16 @@ class LogCleaner:
         if selected is not None:
             cleaner.delay_ms = max(candidate.compaction_delay_ms for _, candidate in candidates)
         return selected
+
+    async def _sync_finished(self, partition: Partition) -> None:
+        """Make the finished segments of a log durable, so that they are cleaned before the next checkpoint.
+
+        Their data was synced when they were rolled; their indexes are written now."""
+        try:
+            await self._in_thread(partition.log.sync_finished)
+        except LogError as error:
+            if self._is_current(partition):
+                log.error("%s: cannot sync the log for cleaning: %s", _name(partition), error)
 
     def _examine(self, partition: Partition) -> LogToClean | None:
         """Return what could be cleaned in a log; None if its files cannot be read."""
