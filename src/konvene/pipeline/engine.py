@@ -7,15 +7,15 @@ task that runs twice writes the same bytes under the same name, and all engines 
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from konvene.runtime.signals import sigint_blocked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ class Processes:
         count = min(self._count, len(tasks))
         with ProcessPoolExecutor(count, get_context("spawn"), _end_with_parent) as pool:
             try:
-                with _sigint_blocked():  # All processes are started here, and inherit the mask.
+                with sigint_blocked():  # All processes are started here, and inherit the mask.
                     futures = [pool.submit(work, task) for task in tasks]
                 for future in as_completed(futures):
                     yield future.result()
@@ -85,15 +85,6 @@ class Processes:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-
-
-@contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,8 @@ import pytest
 from tests.cli.commands import call
 
 import konvene.sim.runs.run
+from konvene.sim.model_check.kernel import BreadthFirstSearch
+from konvene.sim.runs.parallel import run_job
 from konvene.sim.world.event import Event, Invariant
 
 SHORT_RUN = ("--steps", "300")
@@ -270,6 +275,49 @@ def test_small_model_with_coordinator_side_assignment_is_checked_completely(
 
 SCENARIO = """join ann protocols=range:orders
 """
+
+
+@pytest.mark.parametrize(("group_type", "explored"), [("classic", 40), ("consumer", 40), ("streams", 40)])
+def test_interrupted_model_check_reports_the_explored_states(
+    monkeypatch: pytest.MonkeyPatch, group_type: str, explored: int
+) -> None:
+    """The output is that of a search with a limit, and the exit code is 130."""
+    args = ("sim", "model-check", "--groups", group_type)
+    limited = call(None, *args, "--limit", str(explored))
+    run = BreadthFirstSearch.run
+
+    def interrupting(self: Any, expand: Any, **options: Any) -> None:
+        def expand_and_interrupt(number: int, state: Any) -> None:
+            expand(number, state)
+            if number == explored - 1:
+                signal.raise_signal(signal.SIGINT)
+
+        run(self, expand_and_interrupt, **options)
+
+    monkeypatch.setattr(BreadthFirstSearch, "run", interrupting)
+    result = call(None, *args)
+    assert (limited.code, result.code) == (0, 130)
+    assert without_times(result.out) == without_times(limited.out)
+    assert "states were found and not expanded" in result.out
+    assert result.err.startswith("interrupted: ")
+
+
+def without_times(output: str) -> str:
+    return re.sub(r"[\d.]+ s, .*/s", "", output)
+
+
+def test_interrupted_run_of_many_seeds_prints_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(jobs: Any, workers: int) -> Iterator[Any]:
+        for n, job in enumerate(jobs):
+            if n == 2:
+                raise KeyboardInterrupt
+            yield job, run_job(job)
+
+    monkeypatch.setattr("konvene.sim.runs.parallel.run_many", interrupted)
+    result = call(None, "sim", "run", "--seeds", "0..9", *SHORT_RUN)
+    assert result.code == 130
+    assert "2 runs in " in result.out
+    assert result.err.startswith("interrupted")
 
 
 def test_written_scenario_plays_without_difference(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ end.
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from konvene.cli.explain.warehouse import (
 )
 from konvene.cli.output import note
 from konvene.plurals import counted
+from konvene.runtime.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Gold, Rebalance
@@ -63,7 +63,7 @@ def follow(
     konvene explain follow /var/kafka --warehouse tables --group orders-app --json
     """
     stop = threading.Event()
-    with reporting_failures(logs, audit=work.audit), _until(stop), open_warehouse(work) as warehouse:
+    with reporting_failures(logs, audit=work.audit), stop_on_signal(stop), open_warehouse(work) as warehouse:
         brokers, paths = brokers_and_paths(logs)
         with contextlib.ExitStack() as stack:
             readers = [_live(stack, warehouse, broker) for broker in brokers]
@@ -106,23 +106,6 @@ def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> _Li
 
     directory = spool_of(warehouse, broker)
     return _Live(stack.enter_context(LiveReader(broker, directory)), broker, directory)
-
-
-@contextlib.contextmanager
-def _until(stop: threading.Event) -> Iterator[None]:
-    """During the block set `stop` at the first SIGINT or SIGTERM; a second one raises KeyboardInterrupt."""
-
-    def on_signal(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _follow(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from konvene.cli.options import fail, json_option
-from konvene.cli.output import Progress, Table, print_json, print_tables
+from konvene.cli.output import Progress, Table, note, print_json, print_tables
 from konvene.cli.sim.model_check import model_check
 from konvene.cli.sim.options import INTERRUPTED, RunPlan, Seeds, jobs_option, run_options, seeds_of
 from konvene.cli.sim.scenario import scenario
@@ -130,16 +130,20 @@ def _many(plan: RunPlan, seeds: Seeds, workers: int, until_violation: bool, as_j
     totals: dict[str, Totals] = {job.groups: Totals() for job in plan.jobs([seeds.first])}
     failed: list[tuple[Job, Result | Lost]] = []
     workers, began = workers or processors(), time.monotonic()
-    with _progress(plan, seeds) as step:
-        for job, result in run_many(plan.jobs(seeds), workers=workers):
-            totals[job.groups].add(result)
-            step(job)
-            if isinstance(result, Lost) or result.violation is not None:
-                failed.append((job, result))
-                if not as_json:
-                    _print_lines(failure_line(job, result))
-                if until_violation:
-                    break
+    interrupted = False
+    try:
+        with _progress(plan, seeds) as step:
+            for job, result in run_many(plan.jobs(seeds), workers=workers):
+                totals[job.groups].add(result)
+                step(job)
+                if isinstance(result, Lost) or result.violation is not None:
+                    failed.append((job, result))
+                    if not as_json:
+                        _print_lines(failure_line(job, result))
+                    if until_violation:
+                        break
+    except KeyboardInterrupt:
+        interrupted = True
     failed.sort(key=lambda pair: (pair[0].run.seed, pair[0].groups))
     if as_json:
         print_json(_document(totals, failed))
@@ -149,6 +153,9 @@ def _many(plan: RunPlan, seeds: Seeds, workers: int, until_violation: bool, as_j
             _print_lines(["", *violation_lines(failed[0][1].violation or {})])
     if failed:
         raise click.exceptions.Exit(VIOLATED)
+    if interrupted:
+        note("interrupted; `konvene sim soak` stores which seeds have been run")
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 def _print_lines(lines: list[str]) -> None:

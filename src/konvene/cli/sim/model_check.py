@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,9 @@ import click
 
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, note, print_json
+from konvene.cli.sim.options import INTERRUPTED
 from konvene.plurals import counted
+from konvene.runtime.signals import stop_on_signal
 
 VIOLATED = 1
 CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
@@ -54,6 +57,8 @@ def model_check(
 ) -> None:  # fmt: skip
     """Explore every reachable state of a small group on the coordinator's own code, and check all invariants.
 
+    Ctrl-C ends the search as --limit does, with the result for the states explored so far.
+
     \b
     konvene sim model-check
     konvene sim model-check --members 3 --faults 2 --limit 1000000
@@ -75,14 +80,15 @@ def model_check(
     if kind == CLASSIC and depth is not None:
         raise click.UsageError("--depth is not supported for classic groups; use --limit")
     size = Bounds(**bounds)
+    stop = threading.Event()
     progress = Progress(limit or 0, unit="states", beside_output=True)
 
     def report_progress(explored: int, found: int, depth: int) -> None:
         progress.total = max(found, progress.total)
-        progress.add(explored - progress.done, f"depth {depth}")
+        progress.add(explored - progress.done, f"{found - explored} found and not explored, depth {depth}")
 
     try:
-        with quiet():
+        with quiet(), stop_on_signal(stop):
             report: ModelCheckReport | SearchReport
             if kind != CLASSIC:
                 models: dict[str, type[ConsumerGroupModel | StreamsGroupModel | ShareGroupModel]] = {
@@ -93,11 +99,12 @@ def model_check(
                 model = models[kind](
                     size.members, size.partitions, size.faults, static=size.static, joins=size.starts
                 )
-                report = model.search(limit, depth=depth, progress=report_progress)
+                report = model.search(limit, depth=depth, stop=stop.is_set, progress=report_progress)
             else:
                 report = check_model(
                     size.members, size.partitions, size.faults, size.static,
-                    starts=size.starts, records=size.records, limit=limit, progress=report_progress,
+                    starts=size.starts, records=size.records, limit=limit, stop=stop.is_set,
+                    progress=report_progress,
                 )  # fmt: skip
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -117,3 +124,6 @@ def model_check(
             click.echo(line)
     if report.violation is not None:
         raise click.exceptions.Exit(VIOLATED)
+    if stop.is_set() and report.left:
+        note("interrupted: the states are kept in memory only, so another search begins anew")
+        raise click.exceptions.Exit(INTERRUPTED)

@@ -21,7 +21,7 @@ from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.groups.shard import GroupShard
-from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress
+from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress, Stop
 from konvene.sim.model_check.report import SearchReport
 from konvene.sim.world.event import InvariantViolation
 
@@ -148,21 +148,25 @@ class GroupModel(Generic[S, C]):
     # --- searching ---
 
     def search(
-        self, limit: int | None = 1_000_000, *, depth: int | None = None, progress: Progress | None = None
-    ) -> SearchReport:
-        """Search all states, and stop at the first violation. At most `limit` states are expanded, and only
-        those that are reached by fewer than `depth` transitions."""
+        self, limit: int | None = 1_000_000, *, depth: int | None = None, stop: Stop | None = None,
+        progress: Progress | None = None,
+    ) -> SearchReport:  # fmt: skip
+        """Search all states until the first violation, or until `stop` returns True.
+
+        At most `limit` states are expanded, and only those that are reached by fewer than `depth`
+        transitions."""
         report = SearchReport(dict(self.bounds), tuple(invariant.__name__ for invariant in self.invariants))
         began_s = time.perf_counter()
         try:
-            self._search(report, limit, depth, progress)
+            self._search(report, limit, depth, stop, progress)
         finally:
             report.seconds = time.perf_counter() - began_s
         return report
 
     def _search(
-        self, report: SearchReport, limit: int | None, depth: int | None, progress: Progress | None
-    ) -> None:
+        self, report: SearchReport, limit: int | None, depth: int | None, stop: Stop | None,
+        progress: Progress | None,
+    ) -> None:  # fmt: skip
         found = BreadthFirstSearch(self.begin, self.key(self.begin))
         labels = [""]
         settled: list[int] = []
@@ -185,7 +189,7 @@ class GroupModel(Generic[S, C]):
             return tuple(labels[number] for number in found.path_to(number)[1:])
 
         try:
-            found.run(expand, limit=limit, depth=depth, progress=progress)
+            found.run(expand, limit=limit, depth=depth, stop=stop, progress=progress)
         except InvariantViolation as violation:
             report.violated, report.path = violation, path(found.expanded - 1)
             return

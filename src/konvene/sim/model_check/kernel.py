@@ -17,6 +17,9 @@ S = TypeVar("S")
 Progress = Callable[[int, int, int], None]
 """Called with the number of states expanded, the number found, and the current depth."""
 
+Stop = Callable[[], bool]
+"""Called before each state; returns True to end the search there, as at its limit."""
+
 
 class BreadthFirstSearch(Generic[S]):
     """A breadth-first search from one state. `expanded` is how many states were expanded, `left` how many
@@ -43,15 +46,16 @@ class BreadthFirstSearch(Generic[S]):
         *,
         limit: int | None = None,
         depth: int | None = None,
+        stop: Stop | None = None,
         progress: Progress | None = None,
         progress_interval: int = 2_000,
     ) -> None:
         """Call `expand(number, state)` for each state in the order of discovery, until none is left, `limit`
-        states are expanded, or the next state is at `depth`."""
+        states are expanded, the next state is at `depth`, or `stop` returns True."""
         queue = self._queue
         while queue:
             number = self.expanded
-            if number == limit or self.depths[number] == depth:
+            if number == limit or self.depths[number] == depth or (stop is not None and stop()):
                 break
             state = queue.popleft()
             self.expanded += 1

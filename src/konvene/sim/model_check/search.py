@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from konvene.sim.model_check.core import StepCache, ViolatingStep
-from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress
+from konvene.sim.model_check.kernel import BreadthFirstSearch, Progress, Stop
 from konvene.sim.model_check.model import RECEIVES, RESPONSE_LOST, Model, Move, check, is_stable, is_timer
 from konvene.sim.model_check.report import EVERYONE_SETTLES
 from konvene.sim.model_check.scenario import scenario
@@ -172,13 +172,14 @@ def check_model(
     starts: int = 1,
     records: int = 1,
     limit: int | None = None,
+    stop: Stop | None = None,
     progress: Progress | None = None,
 ) -> ModelCheckReport:
     """Check all reachable states of a classic group of `members` clients, of which `static` are static.
 
     A client is started at most `starts` times, plus once if it is static and once per fault that killed it.
-    Each partition is consumed and committed up to offset `records`. At most `limit` states are expanded.
-    Raises ValueError for impossible bounds.
+    Each partition is consumed and committed up to offset `records`. At most `limit` states are expanded,
+    and none after `stop` has returned True. Raises ValueError for impossible bounds.
     """
     bounds = {
         "members": members, "partitions": partitions, "faults": faults, "static": static, "starts": starts,
@@ -191,7 +192,7 @@ def check_model(
     search = report.search = _Search(model, report)
     began_s = time.perf_counter()
     try:
-        search.run(limit, progress)
+        search.run(limit, stop, progress)
     except _ViolationFound as error:
         report.violation = error.violation
     report.seconds = time.perf_counter() - began_s
@@ -217,10 +218,12 @@ class _Search:
         self.states = [first]
         self.graph = BreadthFirstSearch(first, first)
 
-    def run(self, limit: int | None, progress: Progress | None) -> None:
+    def run(self, limit: int | None, stop: Stop | None, progress: Progress | None) -> None:
         """Expand every state, then check that each can settle. Raises `_Found`."""
         graph = self.graph
-        graph.run(self._expand, limit=limit, progress=progress, progress_interval=PROGRESS_INTERVAL)
+        graph.run(
+            self._expand, limit=limit, stop=stop, progress=progress, progress_interval=PROGRESS_INTERVAL
+        )
         self.report.left = graph.left
         self.report.depth = graph.depths[-1]
         self._settle()

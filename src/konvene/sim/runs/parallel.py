@@ -25,6 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from konvene.client.consumer.assignors import ASSIGNORS
 from konvene.configs import BrokerConfig
+from konvene.runtime.signals import sigint_blocked
 from konvene.sim.members import kinds, shares, transacts
 from konvene.sim.runs.run import Report, Run, simulate
 
@@ -134,7 +135,8 @@ class _Pool(Generic[J, R]):
     def _start_worker(self) -> _Worker[J]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._work), daemon=True)
-        process.start()
+        with sigint_blocked():
+            process.start()
         theirs.close()
         worker: _Worker[J] = _Worker(process, ours)
         self._workers.append(worker)
@@ -185,7 +187,6 @@ def _exit_reason(code: int | None) -> str:
 def _serve(pipe: Connection, work: Callable[[J], R]) -> None:
     """Main function of a worker process: run the jobs that arrive in the pipe, and send back each result,
     until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with quiet():
         while True:
             try:
