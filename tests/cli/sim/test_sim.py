@@ -343,6 +343,33 @@ def test_unplayable_scenario_is_reported(tmp_path: Path) -> None:
     assert "is not a UTF-8 text file" in call(None, "sim", "scenario", str(file)).err
 
 
+def test_directories_stand_for_their_scenarios(tmp_path: Path) -> None:
+    """All files are played; the exit code is 1 if one is different or not playable."""
+    folder = tmp_path / "scenarios"
+    (folder / "classic").mkdir(parents=True)
+    for name in ("b.txt", "classic/a.txt"):
+        (folder / name).write_text(SCENARIO)
+    (folder / "notes.md").write_text("no scenario")
+    assert call(None, "sim", "scenario", str(folder)).out.endswith("2 played, 2 different.\n")
+    result = call(None, "sim", "scenario", "--write", str(folder))
+    assert result.code == 0 and result.out.endswith("2 played, 2 different and written.\n")
+    result = call(None, "sim", "scenario", str(folder), str(folder / "b.txt"))
+    assert (result.code, result.out) == (0, "3 played, 0 different.\n")
+
+    (folder / "wrong.txt").write_text("dance ann\n")
+    result = call(None, "sim", "scenario", str(folder))
+    assert (result.code, result.out) == (1, "2 played, 0 different, 1 not playable.\n")
+    assert f"konvene: {folder / 'wrong.txt'}: line 1" in result.err
+    rows = call(None, "sim", "scenario", str(folder), "--json").json
+    assert [Path(row["file"]).name for row in rows] == ["b.txt", "a.txt", "wrong.txt"]
+    assert "line 1" in rows[2]["error"] and rows[2]["different"] is False
+
+
+def test_directory_without_scenarios_is_a_usage_error(tmp_path: Path) -> None:
+    result = call(None, "sim", "scenario", str(tmp_path))
+    assert result.code == 2 and "has no scenario files (*.txt)" in result.err
+
+
 # faults, invariants ---------------------------------------------------------------------------------
 
 

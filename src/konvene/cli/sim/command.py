@@ -250,7 +250,12 @@ def _step_of(line: str) -> int:
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Show the values that this seed draws.")
 @json_option
 def faults(seed: int | None, as_json: bool) -> None:
-    """Print the fault model: parameters that a run draws, and the weights of its faults."""
+    """Print the fault model: parameters that a run draws, and the weights of its faults.
+
+    \b
+    konvene sim faults
+    konvene sim faults --seed 7
+    """
     from konvene.sim.runs.run import Run
     from konvene.sim.world.faults import FAULTS, PARAMETERS, Options
 
@@ -279,7 +284,12 @@ def faults(seed: int | None, as_json: bool) -> None:
 @click.option("--groups", default="", metavar="KIND[,KIND]", help="Only invariants of these group types.")
 @json_option
 def invariants(groups: str, as_json: bool) -> None:
-    """Print the invariants that are checked after every event."""
+    """Print the invariants that are checked after every event.
+
+    \b
+    konvene sim invariants
+    konvene sim invariants --groups streams
+    """
     from konvene.sim.reference import invariant_rows
 
     try:

@@ -22,7 +22,7 @@ def shrink(seed: int, plan: RunPlan, output: Path | None, as_json: bool) -> None
     """Shrink a run with a violation to fewer steps and faults, and write a scenario file if possible.
 
     \b
-    konvene sim shrink 7 -o tests/scenarios/lost-commit.txt
+    konvene sim shrink 7 -o lost-commit.txt
     """
     from konvene.sim.runs.parallel import quiet
     from konvene.sim.runs.shrink import NothingToShrink
@@ -30,7 +30,7 @@ def shrink(seed: int, plan: RunPlan, output: Path | None, as_json: bool) -> None
 
     job = plan.only(seed)
     if job.level != 1:
-        raise click.UsageError("--level 2: only runs of level 1 can be shrink_run.")
+        raise click.UsageError("--level 2: only runs of level 1 can be shrunk.")
     try:
         with quiet():
             found = shrink_run(job.run, note if sys.stderr.isatty() else lambda line: None)
