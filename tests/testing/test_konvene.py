@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from tests.testing.wire import RawMember, committed, talk
 
-from konvene.client import Connection, KafkaError
+from konvene.client import Cluster, Connection, Consumer, KafkaError
+from konvene.client.admin.groups import CommittedOffset
 from konvene.client.membership.state_machine import MembershipSettings
 from konvene.client.streams.membership import StreamsMembership
 from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
 from konvene.errors import Errors
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from konvene.testing import Konvene, TasksView, broker
+from konvene.testing import Konvene, Record, TasksView, broker
 
 
 def test_broker_context_manager_starts_and_stops() -> None:
@@ -53,6 +54,60 @@ def test_produce_records_and_consume(konvene: Konvene) -> None:
     assert error.value.code == Errors.TOPIC_ALREADY_EXISTS
     konvene.delete_topic("orders")
     assert konvene.topics() == {}
+
+
+def test_produce_writes_keys_headers_timestamps_and_partitions(konvene: Konvene) -> None:
+    """Those of a record override those of the call; a pair is a key and a value."""
+    konvene.create_topic("orders", partitions=3)
+    headers = {"trace": "7", "raw": b"\x00", "none": None}
+    made = konvene.produce(
+        "orders",
+        [
+            "plain",
+            ("k", "pair"),
+            Record("full", key=b"own", headers=headers, timestamp_ms=1_700_000_000_000, partition=0),
+            Record(None, headers=[("twice", "1"), ("twice", "2")]),
+        ],
+        key="default",
+        partition=2,
+    )
+    assert [each.partition for each in made] == [2, 2, 0, 2]
+    full, plain, pair, last = konvene.records("orders")
+    assert (full.key, full.value, full.timestamp) == (b"own", b"full", 1_700_000_000_000)
+    assert full.headers == (("trace", b"7"), ("raw", b"\x00"), ("none", None))
+    assert [(r.key, r.value) for r in (plain, pair)] == [(b"default", b"plain"), (b"k", b"pair")]
+    assert (last.key, last.value) == (b"default", None)
+    assert last.headers == (("twice", b"1"), ("twice", b"2"))
+    assert len({each.partition for each in konvene.produce("orders", ["a", Record("b"), "c"])}) == 3
+    with pytest.raises(TypeError, match="pairs of key and value"):
+        konvene.produce("orders", [("a", "b", "c")])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="for one record"):
+        konvene.produce("orders", Record("a"))  # type: ignore[arg-type]
+
+
+@pytest.mark.konvene(topics={"orders": 2})
+def test_commit_creates_an_empty_group(konvene: Konvene) -> None:
+    """A consumer of the group continues at the committed offsets; later commits are rejected."""
+    konvene.produce("orders", ["a", "b", "c"], partition=0)
+    konvene.commit("readers", {("orders", 0): 2, ("orders", 1): CommittedOffset(0, -1, "by a test")})
+    group = konvene.group("readers")
+    assert (group.state, group.members) == ("Empty", ())
+    assert group.offsets == {"orders": {0: 2, 1: 0}}
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        konvene.commit("readers", {("letters", 0): 1})
+
+    async def read() -> None:
+        async with Cluster(konvene.bootstrap) as cluster, Consumer(cluster, "readers") as consumer:
+            consumer.subscribe(["orders"])
+            read: list[bytes | None] = []
+            while not read:
+                read += [record.value for record in await consumer.poll()]
+            assert read == [b"c"]
+            with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+                await asyncio.to_thread(konvene.commit, "readers", {("orders", 0): 0})
+
+    asyncio.run(read())
+    assert konvene.group("readers").offsets["orders"][0] == 3
 
 
 @pytest.mark.konvene(topics={"orders": 1})

@@ -61,6 +61,86 @@ def test_shared_broker_is_cleaned_between_tests(run) -> None:  # type: ignore[no
     result.assert_outcomes(passed=3)
 
 
+def test_module_broker_has_the_settings_of_its_module(run) -> None:  # type: ignore[no-untyped-def]
+    """All tests of the module use it, it keeps what they create, and failed tests report its log."""
+    result = run("""
+        import pytest
+
+        pytestmark = pytest.mark.konvene(settings={"num.partitions": 7}, topics={"letters": 1}, folder=True)
+        ports = set()
+
+        @pytest.fixture(scope="module")
+        def orders(konvene_module):
+            konvene_module.create_topic("orders", partitions=2)
+            return konvene_module.produce("orders", ["a"])
+
+        def test_one(konvene_module, orders):
+            ports.add(konvene_module.port)
+            assert konvene_module.topics() == {"letters": 1, "orders": 2}
+            assert konvene_module.with_broker(lambda broker: broker.settings.config["num.partitions"]) == 7
+            konvene_module.create_topic("more")
+
+        def test_two(konvene_module, orders, tmp_path_factory):
+            assert ports == {konvene_module.port}
+            assert set(konvene_module.topics()) == {"letters", "orders", "more"}
+            assert list(tmp_path_factory.getbasetemp().glob("konvene*/orders-0/*.log"))
+
+        @pytest.mark.konvene(topics={"own": 1})
+        def test_other_broker(konvene, konvene_module):
+            assert konvene.topics() == {"letters": 1, "own": 1}
+            assert konvene.port != konvene_module.port
+
+        def test_failing(konvene_module):
+            konvene_module.faults.run("the coordinator of group readers loads for 1 ms")
+            assert False
+
+        @pytest.mark.konvene(topics={"own": 1})
+        def test_rejected(konvene_module):
+            pass
+    """)
+    result.assert_outcomes(passed=3, failed=1, errors=1)
+    result.stdout.fnmatch_lines(["*konvene faults*", "*the coordinator of group readers loads for 1 ms*"])
+    result.stdout.fnmatch_lines(["*::test_rejected: konvene_module takes the marker of the module*"])
+
+
+def test_factory_starts_brokers_for_tests_and_fixtures(run) -> None:  # type: ignore[no-untyped-def]
+    """They stop at the end of their block, when they are closed, or at the end of the session."""
+    result = run("""
+        import socket
+
+        import pytest
+
+        open_brokers = []
+
+        @pytest.fixture(scope="class")
+        def source(konvene_factory):
+            return konvene_factory({"num.partitions": 3}, {"orders": 2})
+
+        class TestMirror:
+            def test_two(self, source, konvene_factory):
+                with konvene_factory(folder=True) as target:
+                    assert target.port != source.port
+                    target.produce("orders", ["a"])
+                assert not target.running
+                with konvene_factory(topics={"letters": 1}) as target:
+                    assert target.topics() == {"letters": 1}
+
+            def test_again(self, source, konvene_factory, tmp_path):
+                open_brokers.append(source)
+                assert source.running and source.topics() == {"orders": 2}
+                closed = konvene_factory(folder=tmp_path / "data")
+                closed.close()
+                assert (tmp_path / "data" / "meta.properties").exists()
+
+        @pytest.fixture(scope="session", autouse=True)
+        def check(request):
+            yield
+            # The factory was set up later, so that its brokers are stopped already.
+            assert [broker.running for broker in open_brokers] == [False]
+    """)
+    result.assert_outcomes(passed=2)
+
+
 def test_failed_test_reports_rebalances_faults_and_log(run) -> None:  # type: ignore[no-untyped-def]
     """The report of a failed test has these sections; that of a passed test has none."""
     text = """

@@ -8,7 +8,7 @@ import pytest
 
 from konvene.client import Admin, ClientError, Consumer, MemberSettings
 from konvene.shard import causes
-from konvene.testing import VirtualKonvene, virtual
+from konvene.testing import Record, VirtualKonvene, virtual
 
 pytestmark = pytest.mark.konvene(topics={"orders": 4})
 
@@ -144,6 +144,30 @@ def test_same_seed_gives_the_same_run() -> None:
 
     assert once(1) == once(1)
     assert once(1) != once(2)
+
+
+def test_records_and_committed_offsets_are_seeded(virtual_konvene: VirtualKonvene) -> None:
+    """As in real time; timestamps are virtual by default."""
+
+    async def main() -> None:
+        await asyncio.sleep(60)
+        began_ms = virtual_konvene.clock_ms()
+        (made, _) = await virtual_konvene.produce(
+            "orders", ["a", Record("b", headers={"n": "1"}, timestamp_ms=5)], key="k", partition=1
+        )
+        assert made.partition == 1
+        assert began_ms <= made.timestamp <= virtual_konvene.clock_ms()
+        first, second = await virtual_konvene.records("orders")
+        assert (first.key, first.timestamp) == (b"k", made.timestamp)
+        assert (second.headers, second.timestamp) == ((("n", b"1"),), 5)
+        await virtual_konvene.commit("readers", {("orders", 1): 1})
+        group = virtual_konvene.group("readers")
+        assert (group.state, group.offsets) == ("Empty", {"orders": {1: 1}})
+        got: list[bytes] = []
+        virtual_konvene.spawn("ann", read(virtual_konvene, "ann", got))
+        await virtual_konvene.until(lambda: got == [b"b"])
+
+    virtual_konvene.run(main)
 
 
 def test_reserved_host_names_are_rejected(virtual_konvene: VirtualKonvene) -> None:

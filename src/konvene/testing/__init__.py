@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from konvene.testing.faults import Faults
     from konvene.testing.group import GroupView, MemberView, RebalanceView, TasksView
     from konvene.testing.konvene import Konvene, broker
+    from konvene.testing.records import Record
     from konvene.testing.script import FaultScriptError
     from konvene.testing.virtual_konvene import VirtualKonvene, virtual
 
@@ -33,6 +34,7 @@ __all__ = [
     "Konvene",
     "MemberView",
     "RebalanceView",
+    "Record",
     "TasksView",
     "VirtualKonvene",
     "broker",
@@ -42,6 +44,7 @@ __all__ = [
 _FILES = {
     "Fault": "fault", "FaultScriptError": "script", "Faults": "faults", "GroupView": "group",
     "FaultEvent": "fault", "Konvene": "konvene", "MemberView": "group", "RebalanceView": "group",
+    "Record": "records",
     "TasksView": "group", "VirtualKonvene": "virtual_konvene", "broker": "konvene",
     "virtual": "virtual_konvene",
 }  # fmt: skip

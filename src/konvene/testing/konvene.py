@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from konvene.client import Admin, ClientSettings, Cluster, Producer, TopicPartition
-from konvene.client.admin.groups import GroupListing
+from konvene.client.admin.groups import CommittedOffset, GroupListing
 from konvene.client.consumer.consumer import Consumed
 from konvene.client.consumer.fetch import read_partition
 from konvene.client.producer.producer import Produced
@@ -32,7 +32,8 @@ from konvene.plurals import counted
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
-from konvene.testing.node import HOST, Node, check_values, settings_text
+from konvene.testing.node import HOST, Node, settings_text
+from konvene.testing.records import Writable, check_values, send_all
 from konvene.testing.request_header import OWN_CLIENT
 from konvene.testing.thread import LoopThread
 
@@ -212,24 +213,21 @@ class Konvene:
         return {name: found[name] for name in sorted(found) if not name.startswith(INTERNAL)}
 
     def produce(
-        self, topic: str, values: Iterable[str | bytes | None], *, key: str | bytes | None = None,
+        self, topic: str, values: Iterable[Writable], *, key: str | bytes | None = None,
         partition: int | None = None,
     ) -> list[Produced]:  # fmt: skip
-        """Write a record for each value, in order, and return the partition and offset of each.
+        """Write a record for each value, in order, and return the partition, offset and timestamp of each.
 
-        All have the same `key`. The key or `partition` selects the partition; otherwise it is round-robin.
+        A value is text or bytes, a pair of key and value, or a `Record` with headers, timestamp and
+        partition. `key` and `partition` apply to values without their own. The key or partition selects the
+        partition; otherwise it is round-robin.
+
         Raises TypeError if `values` is one value instead of a list."""
         check_values(values)
 
         async def work(cluster: Cluster) -> list[Produced]:
             async with Producer(cluster) as producer:
-                sent = []
-                for value in values:
-                    made = await producer.send(topic, _bytes(value), key=_bytes(key), partition=partition)
-                    sent.append(made)
-                    if key is None and partition is None:
-                        await made  # One batch per record, so that each goes to the next partition.
-                return [await each for each in sent]
+                return await send_all(producer, topic, values, key=key, partition=partition)
 
         return self._with_client(work)
 
@@ -272,6 +270,12 @@ class Konvene:
         return sum(log.end_offset - log.start_offset for log in logs if log is not None)
 
     # --- groups ---
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
+        """Commit offsets, by (topic, partition), for a group without members; create the group if it does not
+        exist. Raises `konvene.client.KafkaError`, such as UNKNOWN_MEMBER_ID if the group has members."""
+        rows = {TopicPartition(*where): at for where, at in offsets.items()}
+        self._with_client(lambda c: Admin(c).alter_offsets(group, rows))
 
     def group(self, name: str) -> GroupView:
         """Return the current state of a group."""
@@ -368,10 +372,6 @@ async def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
             return False
         await asyncio.sleep(POLL_INTERVAL_S)
     return True
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
 
 
 __all__ = ["Konvene", "broker"]

@@ -68,13 +68,6 @@ def broker_config(settings: Mapping[str, str]) -> BrokerConfig:
     return BrokerConfig.load(overrides=list((DEFAULTS | dict(settings)).items()))[0]
 
 
-def check_values(values: object) -> None:
-    """Raise TypeError if `values` is a single text or bytes, which would be written as one record per
-    character."""
-    if isinstance(values, str | bytes):
-        raise TypeError(f"produce() writes a list of values; for one record: [{values!r}]")
-
-
 class Node:
     """One run of a broker with its listener, from its start to its stop or crash."""
 

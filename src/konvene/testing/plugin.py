@@ -1,20 +1,24 @@
 """Pytest plugin: broker fixtures, a marker for their settings, and a section in the reports of failed tests.
 
     konvene           a broker for this test alone
+    konvene_module    a broker for the tests of a module, with the settings of the module's marker
     konvene_shared    the broker of the session; what a test creates is removed after it
     konvene_session   the broker of the session, never cleaned, for fixtures of a wider scope
+    konvene_factory   a function that starts more brokers, for tests and for fixtures of any scope
     virtual_konvene   a broker in virtual time, for code that uses `konvene.client`
 
 The marker `konvene` takes `settings` (Kafka's names), `topics` (partition counts by name) and `folder` (True
-keeps the data in the test's `tmp_path` instead of memory). The markers of module, class and test are merged.
-konvene is not imported before the first test that uses a broker.
+keeps the data in a temporary directory of pytest instead of memory). The markers of module, class and test
+are merged. konvene is not imported before the first test that uses a broker.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -109,6 +113,55 @@ def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def konvene_module(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Konvene]:
+    """Yield a Kafka broker for all tests of this module; it is not cleaned between tests.
+
+    It has the settings and topics of the module's marker (`pytestmark`)."""
+    from konvene.testing.konvene import broker
+
+    options = MarkerSettings(request)
+    folder = tmp_path_factory.mktemp("konvene") if options.folder else None
+    with broker(options.settings, options.topics, folder) as started:
+        yield started
+
+
+class KonveneFactory:
+    """Starts brokers for tests and fixtures. Those that are still open are stopped at the end of the
+    session."""
+
+    def __init__(self, tmp_path_factory: pytest.TempPathFactory, stack: ExitStack) -> None:
+        self._tmp_path_factory = tmp_path_factory
+        self._stack = stack
+
+    def __repr__(self) -> str:
+        return "<konvene factory>"
+
+    def __call__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        topics: Mapping[str, int] | None = None,
+        folder: Path | str | bool = False,
+    ) -> Konvene:
+        """Start a broker and return it. Use it as a context manager, or call `close`, to stop it earlier.
+
+        `settings` has Kafka's broker configs, `topics` the partition counts of topics to create by name.
+        `folder` is the directory of its data, or True for a temporary one; by default it is in memory."""
+        from konvene.testing.konvene import broker
+
+        path = self._tmp_path_factory.mktemp("konvene") if folder is True else folder or None
+        return self._stack.enter_context(broker(settings, topics, path))
+
+
+@pytest.fixture(scope="session")
+def konvene_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KonveneFactory]:
+    """Yield a function that starts a Kafka broker: `konvene_factory(settings, topics, folder)`."""
+    with ExitStack() as stack:
+        yield KonveneFactory(tmp_path_factory, stack)
+
+
 @pytest.fixture(scope="session")
 def konvene_session() -> Iterator[Konvene]:
     """Yield one broker for the whole session; it is not cleaned between tests."""
@@ -150,13 +203,27 @@ def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
         yield made
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Reject a marker on a test or class if the test only has the broker of its module."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "konvene_module" not in fixtures or fixtures & {"konvene", "konvene_shared", "virtual_konvene"}:
+        return
+    for node, _ in item.iter_markers_with_node("konvene"):
+        if isinstance(node, pytest.Class | pytest.Function):
+            pytest.fail(
+                f"{item.nodeid}: konvene_module takes the marker of the module (pytestmark), not of a test;"
+                " use the fixture konvene for other settings",
+                pytrace=False,
+            )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the broker's rebalances, faults and last log lines to the report of a failed test."""
     report = yield
-    started = item.stash.get(BROKER, None)
+    started = item.stash.get(BROKER, None) or getattr(item, "funcargs", {}).get("konvene_module")
     if report.failed and started is not None and call.when == "call":
         report.sections += _sections(started)
     return report

@@ -18,8 +18,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from konvene.client import Admin, ClientSettings, Cluster, Producer, TopicPartition
+from konvene.client.admin.groups import CommittedOffset
 from konvene.client.consumer.consumer import Consumed
 from konvene.client.consumer.fetch import read_partition
+from konvene.client.producer.producer import Produced
 from konvene.groups.classic.group import State
 from konvene.log.disk.files import Disk
 from konvene.log.disk.memory import MemoryDisk
@@ -29,7 +31,8 @@ from konvene.sim.machine.loop import SimLoop
 from konvene.testing import captured_logs
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
-from konvene.testing.node import Node, check_values, settings_text
+from konvene.testing.node import Node, settings_text
+from konvene.testing.records import Writable, check_values, send_all
 from konvene.testing.request_header import OWN_CLIENT
 
 if TYPE_CHECKING:
@@ -190,19 +193,16 @@ class VirtualKonvene:
             await Admin(cluster).create_topic(name, partitions=partitions, configs=texts)
 
     async def produce(
-        self, topic: str, values: Iterable[str | bytes], *, partition: int | None = None
-    ) -> None:
-        """Write a record without a key for each value, in order, to `partition` or else round-robin.
-
-        Raises TypeError if `values` is one value instead of a list."""
+        self, topic: str, values: Iterable[Writable], *, key: str | bytes | None = None,
+        partition: int | None = None,
+    ) -> list[Produced]:  # fmt: skip
+        """Write a record for each value, as `Konvene.produce` does, by default with virtual timestamps."""
         check_values(values)
         async with (
             self.cluster(OWN_CLIENT) as cluster,
             Producer(cluster, clock_ms=self.clock_ms) as producer,
         ):
-            for value in values:
-                data = value.encode() if isinstance(value, str) else value
-                await (await producer.send(topic, data, partition=partition))
+            return await send_all(producer, topic, values, key=key, partition=partition)
 
     async def records(self, topic: str) -> list[Consumed]:
         """Return all records of a topic, ordered by partition and offset."""
@@ -216,6 +216,13 @@ class VirtualKonvene:
         return found
 
     # --- groups ---
+
+    async def commit(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
+        """Commit offsets, by (topic, partition), for a group without members; create the group if it does not
+        exist. Raises `konvene.client.KafkaError`, such as UNKNOWN_MEMBER_ID if the group has members."""
+        async with self.cluster(OWN_CLIENT) as cluster:
+            rows = {TopicPartition(*where): at for where, at in offsets.items()}
+            await Admin(cluster).alter_offsets(group, rows)
 
     def group(self, name: str) -> GroupView:
         """Return the current state of a group."""
