@@ -341,7 +341,6 @@ var konvene = konvene || {};
         line.index = i;
         line.style.top = `${i * this.rowHeight}px`;
         line.setAttribute("aria-rowindex", i + 2);
-        line.classList.toggle("even", i % 2 === 1);
       }
       for (let j = 0; j < this.shown.length; j++) {
         const column = this.shown[j], text = column.text(row);

@@ -116,7 +116,8 @@ var konvene = konvene || {};
       this.buttons = h("div", { class: "actions", hidden: true });
       this.facts = konvene.facts([
         ["members", "Members"], ["lag", "Lag"], ["epoch", "Epoch"], ["assignment_epoch", "Assignment epoch"],
-        ["assignor", "Assignor"], ["protocol_type", "Protocol type"], ["coordinator", "Coordinator"]]);
+        ["assignor", "Assignor"], ["protocol_type", "Protocol type"], ["heartbeat_policy", "Heartbeat policy"],
+        ["dead_letters", "Dead letters"], ["coordinator", "Coordinator"]]);
       this.now = h("section", { class: "now", "aria-label": "Now" });
       this.members = konvene.grid("members", MEMBERS, {
         label: "Members", noun: "member", sort: "name", query: "members", empty: "The group has no members.",
@@ -129,13 +130,16 @@ var konvene = konvene || {};
         passes: (row) => this.cause.passes(row), href: (row) => konvene.path("groups", id, "rebalances", row.key),
       });
       this.inFlight = konvene.grid("in-flight", IN_FLIGHT, {
-        label: "Records in flight", noun: "batch", sort: "partition", query: "in-flight", empty: "No records are in flight.",
+        label: "Records in flight", noun: "range", sort: "partition", query: "in-flight", empty: "No records are in flight.",
         words: (row) => `${row.partition} ${row.state} ${row.member_name}`,
       });
+      this.owner = konvene.query.get("owner");
+      this.ownerChip = h("button", { type: "button", class: "chip", onclick: () => this.setOwner(null) });
+      this.drawOwner();
       this.newUnits("partition");
       this.topology = konvene.topology();
       this.chartPlace = h("div", {}, h("p", { class: "soft" }, "Reading …"));
-      this.unitPanel = h("section", {}, h("div", { class: "bar" }, this.units.count), this.units.node);
+      this.unitPanel = h("section", {}, h("div", { class: "bar" }, this.ownerChip, this.units.count), this.units.node);
       this.tabs = konvene.tabs("Parts of the group", [
         { id: "timeline", label: "Timeline", panel: h("section", {}, this.chartPlace), shown: () => { this.isChartStale = true; this.drawChart(); this.refilter(); } },
         { id: "members", label: "Members", panel: this.panel(this.members, h("span", { class: "soft small" }, "A row opens the partitions or tasks of the member.")), shown: () => this.refilter() },
@@ -160,10 +164,31 @@ var konvene = konvene || {};
       this.units = konvene.grid("units", unitColumns(unit), {
         label: unit === "task" ? "Tasks" : "Partitions", noun: unit, sort: "name", query: "units", empty: `The group has no ${unit}s.`,
         words: (row) => `${row.name} ${row.owner_name || "none"} ${list(row.standbys)} ${list(row.warmups)}`,
+        passes: (row) => this.isOf(row, this.owner),
       });
       if (!former) return;
       former.close();
-      this.unitPanel.replaceChildren(h("div", { class: "bar" }, this.units.count), this.units.node);
+      this.unitPanel.replaceChildren(h("div", { class: "bar" }, this.ownerChip, this.units.count), this.units.node);
+    }
+
+    // Returns whether a member has a partition or task, as its owner or with a copy; true for no name.
+    isOf(row, name) {
+      if (!name) return true;
+      const shared = (row.owner_name || "").split(", "); // A share partition may have several.
+      return row.owner_name === name || [...shared, ...(row.standbys || []), ...(row.warmups || [])].includes(name);
+    }
+
+    setOwner(name) {
+      this.owner = name;
+      konvene.query.set({ owner: name });
+      this.drawOwner();
+      this.units.refilter();
+    }
+
+    drawOwner() {
+      this.ownerChip.hidden = !this.owner;
+      this.ownerChip.textContent = `Member ${this.owner} ✕`;
+      this.ownerChip.setAttribute("aria-label", `Show all, not only those of ${this.owner}`);
     }
 
     grid() {
@@ -186,7 +211,8 @@ var konvene = konvene || {};
     }
 
     showUnitsOf(member) {
-      konvene.query.set({ q: member.name });
+      konvene.query.set({ q: null });
+      this.setOwner(member.name);
       this.tabs.choose("units", true);
     }
 
@@ -216,15 +242,18 @@ var konvene = konvene || {};
       const exists = fact("exists");
       this.facts.set("members", number(fact("members")));
       this.drawLag();
-      for (const name of ["epoch", "assignment_epoch", "assignor", "protocol_type", "coordinator"]) {
+      const deadLetters = fact("dead_letter_topic") === null ? null : `${number(fact("dead_letters"))} in ${fact("dead_letter_topic")}`;
+      this.facts.set("dead_letters", deadLetters);
+      this.facts.node.hidden = exists === false;
+      for (const name of ["epoch", "assignment_epoch", "assignor", "protocol_type", "heartbeat_policy", "coordinator"]) {
         const isApplicable = name === "epoch" || name === "coordinator" || fact(name) !== null;
         this.facts.set(name, isApplicable ? known(fact(name)) : null);
       }
       const signature = JSON.stringify(["type", "state", "evidence", "exists", "allow_changes"].map(fact));
       if (signature !== this.signature) {
         this.signature = signature;
-        this.tags.replaceChildren(...[fact("type") ? konvene.tag(fact("type")) : null,
-          exists === false ? null : h("span", { class: "state" }, konvene.state(fact("state"))), konvene.evidence(fact("evidence"))].filter(Boolean));
+        konvene.replace(this.tags, fact("type") ? konvene.tag(fact("type")) : null,
+          exists === false ? null : h("span", { class: "state" }, konvene.state(fact("state"))), konvene.evidence(fact("evidence")));
         this.buttons.hidden = !fact("allow_changes") || exists === false;
         this.buttons.replaceChildren(...konvene.groupActions(this.id, view));
         this.tabs.hide("topology", fact("type") !== "streams");
@@ -233,6 +262,8 @@ var konvene = konvene || {};
       this.newUnits(fact("unit") || "partition");
       this.drawNow();
       this.drawTabs();
+      if (this.drawnAt === undefined) this.isChartStale = true; // Draw it even without owners and rebalances.
+      this.drawChart();
     }
 
     sampleLag(lag) {
@@ -334,6 +365,10 @@ var konvene = konvene || {};
       this.drawnAt = now;
       this.isChartStale = this.isLagStale = false;
       const detail = this.detail();
+      if (!this.chart && !detail.lanes.length && !detail.rebalances.length && !detail.lag.length) {
+        this.chartPlace.replaceChildren(h("p", { class: "soft" }, "Neither owners nor rebalances of this group are known."));
+        return;
+      }
       if (!this.chart) this.newChart(detail);
       else this.chart.update(detail);
       const left = this.lanesLeftOut;
@@ -354,9 +389,9 @@ var konvene = konvene || {};
     }
 
     showPicked(row) {
-      this.picked.replaceChildren(
+      konvene.replace(this.picked,
         h("b", {}, `${konvene.iso(row.at_ms)} UTC · ${konvene.epochs(row)}`), konvene.progress(row.open), konvene.evidence(row.evidence),
-        h("div", {}, row.sentence), row.note ? h("p", { class: "note" }, row.note) : "",
+        h("div", {}, row.sentence), row.note ? h("p", { class: "note" }, row.note) : null,
         h("p", {}, h("a", { href: konvene.path("groups", this.id, "rebalances", row.key) }, "Why it happened, step by step")));
     }
 

@@ -7,7 +7,7 @@ var konvene = konvene || {};
   const LANE = 20, RULER = 22, LEFT = 190, NARROW_LEFT = 110, COUNTS = 74, EDGE = 14, MOST = 200; // px; lanes
   const UNKNOWN_AFTER = "–";
 
-  const after = (ms) => (isUnknown(ms) ? UNKNOWN_AFTER : `+${duration(ms)}`);
+  const after = (ms) => (isUnknown(ms) ? UNKNOWN_AFTER : `${ms < 0 ? "−" : "+"}${duration(Math.abs(ms))}`);
   const names = (list) => (list || []).join(", ") || UNKNOWN_AFTER;
   const PARTS = { gone: "departed" };
   const partOf = (row) => PARTS[row.part] || row.part || konvene.UNKNOWN;
@@ -16,9 +16,9 @@ var konvene = konvene || {};
 
   const MEMBERS = [
     { id: "name", head: "Member", least: 180, grow: 2, text: (row) => row.name },
-    { id: "part", head: "Part", least: 96, text: partOf },
+    { id: "part", head: "Change", least: 96, text: partOf },
     figure("before", "Before"), figure("after", "After"), figure("revoked", "Revoked"), figure("added", "Added"),
-    ms("joined_ms", "Joined"), ms("revoked_ms", "Revoked after"), ms("acknowledged_ms", "Converged after"), ms("departed_ms", "Departed"),
+    ms("joined_ms", "Joined"), ms("revoked_ms", "Revoked after"), { ...ms("acknowledged_ms", "Reached its target"), least: 128 }, ms("departed_ms", "Departed"),
     { id: "waited_for", head: "Waited for", least: 160, grow: 1, text: (row) => names(row.waited_for), optional: (row) => (row.waited_for || []).length > 0 },
     { ...words("states", "States", 220, { grow: 2 }), text: (row) => names((row.states || []).map(String)), optional: (row) => (row.states || []).length > 0 },
   ];
@@ -136,7 +136,7 @@ var konvene = konvene || {};
       const signature = JSON.stringify(["open", "evidence", "previous", "next", "left_out"].map(fact));
       if (signature === this.signature) return;
       this.signature = signature;
-      this.tags.replaceChildren(...[konvene.progress(fact("open")), konvene.evidence(fact("evidence"))].filter(Boolean));
+      konvene.replace(this.tags, konvene.progress(fact("open")), konvene.evidence(fact("evidence")));
       const link = (key, text, rel) => (isUnknown(key) ? h("span", { class: "soft" }, text) : h("a", { href: konvene.path("groups", this.group, "rebalances", key), rel }, text));
       this.around.replaceChildren(link(fact("previous"), "← Previous", "prev"), link(fact("next"), "Next →", "next"));
       this.leftOut.hidden = !fact("left_out");
@@ -182,7 +182,7 @@ var konvene = konvene || {};
     drawUnknown() {
       const texts = [...this.view.section("unknown").values()];
       this.unknown.hidden = !texts.length;
-      this.unknown.replaceChildren(h("h2", {}, "Not known"), h("ul", {}, texts.map((text) => h("li", {}, text))));
+      this.unknown.replaceChildren(h("h2", {}, "What the log does not record"), h("ul", {}, texts.map((text) => h("li", {}, text))));
     }
 
     tick() {

@@ -34,6 +34,12 @@ var konvene = konvene || {};
     optional: more && more.always ? null : (row) => !isUnknown(row[id]), ...more,
   });
 
+  // Replaces the children of a node; leaves out those that are null.
+  function replace(node, ...children) {
+    node.replaceChildren();
+    return konvene.fill(node, {}, ...children);
+  }
+
   // --- tags ---
 
   const INFERRED = "Inferred: Kafka's log does not record this, konvene derived it from the records.";
@@ -192,7 +198,7 @@ var konvene = konvene || {};
         const message = await submit();
         fields.hidden = button.hidden = true;
         if (typed) typed.parentNode.hidden = true;
-        outcome.replaceChildren(...[message].flat().map((each) => (each.nodeType ? each : h("p", {}, each))));
+        replace(outcome, [message].flat().map((each) => (each.nodeType ? each : h("p", {}, each))));
         close.textContent = "Close";
         close.focus();
       } catch (error) {
@@ -223,7 +229,7 @@ var konvene = konvene || {};
   const time = (ms) => h("time", { datetime: isUnknown(ms) || ms < 0 ? null : new Date(ms).toISOString(), title: `${iso(ms)} UTC` }, iso(ms));
 
   Object.assign(konvene, {
-    ago, known, dash, words, amount, tag, evidence, progress, causeDot, state, facts, tabs, choice, dialog, problem,
+    ago, known, dash, replace, words, amount, tag, evidence, progress, causeDot, state, facts, tabs, choice, dialog, problem,
     field, options, time,
   });
 })();
