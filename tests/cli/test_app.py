@@ -68,8 +68,8 @@ def test_unknown_command_error_lists_the_commands() -> None:
     result = call(None, "topic")
     assert result.code == 2
     assert (
-        "Commands: serve, console, groups, topics, configs, produce, consume, transactions, log, wire, sim, explain, "
-        "migrate, completion." in result.err
+        "Commands: serve, console, groups, topics, configs, produce, consume, transactions, log, wire, sim, "
+        "explain, migrate, completion." in result.err
     )
 
 
@@ -153,7 +153,8 @@ def test_serve_passes_its_options_to_the_broker(monkeypatch: pytest.MonkeyPatch,
     assert received == [
         ((None, None, None, False, None, [], (), None, None, "text"), False),
         (
-            ("::1", 0, tmp_path, False, config, [("a", "1"), ("b", "c=d")], ("mine:assign",), 9100, "::1:9", "json"),
+            ("::1", 0, tmp_path, False, config, [("a", "1"), ("b", "c=d")], ("mine:assign",), 9100,
+             "::1:9", "json"),
             True,
         ),
     ]  # fmt: skip

@@ -11,6 +11,8 @@ from importlib import import_module
 import click
 
 from konvene import __version__
+from konvene.cli.name_completion import complete_profiles
+from konvene.cli.profiles import BadConfig, load_defaults, require_known_keys
 
 COMMANDS = {
     "serve": ("serve", "Run a broker."),
@@ -71,13 +73,34 @@ class LateGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
             known = ", ".join(COMMANDS)
             raise click.UsageError(f"{error.format_message()} Commands: {known}.", ctx) from None
+        if name is not None and command is not None:
+            try:
+                ctx.default_map = {name: self._defaults(ctx, command)}
+            except BadConfig:
+                if not ctx.resilient_parsing:  # Completion works without defaults.
+                    raise
+        return name, command, rest
+
+    def _defaults(self, ctx: click.Context, command: click.Command) -> dict[str, object]:
+        """Return the defaults of a command's options in the configuration file."""
+        defaults = load_defaults(ctx.params.get("profile"))
+        require_known_keys(defaults, command, self)
+        return defaults.for_command(command, ctx)
 
 
 @click.command(cls=LateGroup, epilog=COMPLETION, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--profile",
+    metavar="NAME",
+    envvar="KONVENE_PROFILE",
+    show_envvar=True,
+    shell_complete=complete_profiles,
+    help="Take defaults of options from [profiles.NAME] of ~/.config/konvene/config.toml.",
+)
 def konvene(**_: object) -> None:
     """Kafka's group coordination in Python: a broker, and tools for any Kafka cluster."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from konvene.cli.name_completion import complete_entities
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import print_json, text_of
 
@@ -56,7 +57,13 @@ _entity_type = click.option(
 @cluster_options
 @json_option
 @_entity_type
-@click.option("--entity-name", "name", metavar="NAME", help="Topic, broker id or group [default: all].")
+@click.option(
+    "--entity-name",
+    "name",
+    metavar="NAME",
+    shell_complete=complete_entities,
+    help="Topic, broker id or group [default: all].",
+)
 @click.option("--entity-default", "default", is_flag=True, help="The default for all brokers.")
 @click.option(
     "--all", "everything", is_flag=True, help="Show all settings with their sources, also inherited ones."
@@ -93,7 +100,13 @@ def describe(
 @cluster_options
 @json_option
 @_entity_type
-@click.option("--entity-name", "name", metavar="NAME", help="Topic, broker id or group.")
+@click.option(
+    "--entity-name",
+    "name",
+    metavar="NAME",
+    shell_complete=complete_entities,
+    help="Topic, broker id or group.",
+)
 @click.option("--entity-default", "default", is_flag=True, help="The default for all brokers.")
 @click.option(
     "--add-config",

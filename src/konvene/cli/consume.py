@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from konvene.cli.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
+from konvene.cli.name_completion import complete_groups, complete_share_groups, complete_topics
 from konvene.cli.options import Connect, cluster_options, fail, run
+from konvene.cli.positional import one_name
 from konvene.cli.printer_options import printer_options
 from konvene.cli.share_consume import consume_share
 
@@ -30,10 +32,14 @@ _POLL_MS = 500
 @click.command()
 @cluster_options
 @printer_options
-@click.option("--topic", metavar="NAME", help="The topic to consume.")
+@one_name("topic", complete_topics, required=False)
 @click.option("--include", metavar="REGEX", help="Consume all topics whose whole names match.")
-@click.option("--group", metavar="GROUP", help="Join this group and commit offsets.")
-@click.option("--share-group", metavar="GROUP", help="Join this share group.")
+@click.option(
+    "--group", metavar="GROUP", shell_complete=complete_groups, help="Join this group and commit offsets."
+)
+@click.option(
+    "--share-group", metavar="GROUP", shell_complete=complete_share_groups, help="Join this share group."
+)
 @click.option(
     "--acknowledge",
     type=click.Choice(["accept", "release", "reject"]),
@@ -82,7 +88,7 @@ def consume(connect: Connect, printer: Printer, settings: tuple[str, ...], **giv
     """Read records from topics and print them.
 
     \b
-    konvene consume --topic greetings --from-beginning --timeout-ms 2000
+    konvene consume greetings --from-beginning --timeout-ms 2000
     konvene consume --topic greetings --group readers --property print.key=true
     konvene consume --include 'greet.*' --group readers --consumer-property group.protocol=consumer
     konvene consume --topic greetings --from-beginning -f '%p:%o %k=%v\\n'
@@ -122,7 +128,7 @@ def _one(option: str, given: str | None, name: str, setting: str | None) -> str 
 
 def _check_topics(options: ConsumeOptions) -> None:
     if (options.topic is None) == (options.include is None):
-        raise click.UsageError("Give --topic NAME or --include REGEX.")
+        raise click.UsageError("Give TOPIC (or --topic TOPIC) or --include REGEX.")
 
 
 def _check(options: ConsumeOptions, chosen: ConsumerSettings) -> None:

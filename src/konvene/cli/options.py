@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from konvene.cli.output import note
+
 if TYPE_CHECKING:
     from konvene.client.net.cluster import Cluster
 
-__all__ = ["Failure", "cluster_options", "fail", "fail_all", "failure_of", "json_option", "run"]
+__all__ = [
+    "Failure", "cluster_options", "fail", "fail_all", "failure_of", "json_option", "open_cluster", "run",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 
 DEFAULT_SERVER = "localhost:9092"
+SERVER_VARIABLE = "KONVENE_BOOTSTRAP_SERVER"
 
 
 class Failure(click.ClickException):
@@ -62,7 +67,7 @@ def cluster_options(command: F) -> F:
         default=DEFAULT_SERVER,
         show_default=True,
         metavar="HOST:PORT[,HOST:PORT]",
-        envvar="KONVENE_BOOTSTRAP_SERVER",
+        envvar=SERVER_VARIABLE,
         show_envvar=True,
         help="Servers to connect to.",
     )
@@ -86,24 +91,47 @@ def cluster_options(command: F) -> F:
         timeout: int | None,
         **kwargs: object,
     ) -> object:
-        def connect(client_id: str = "") -> Cluster:
-            from konvene.client.net.cluster import Cluster
-            from konvene.client.net.settings import ClientSettings, load_command_config
+        _note_overridden_server(bootstrap_server)
 
-            settings = load_command_config(command_config) if command_config else ClientSettings()
-            if client_id and settings.client_id == ClientSettings().client_id:
-                settings = settings._replace(client_id=client_id)
-            if timeout is not None:
-                settings = settings._replace(
-                    default_api_timeout_ms=timeout,
-                    request_timeout_ms=min(settings.request_timeout_ms, timeout),
-                    connect_timeout_ms=min(settings.connect_timeout_ms, timeout),
-                )
-            return Cluster(bootstrap_server, settings)
+        def connect(client_id: str = "") -> Cluster:
+            return open_cluster(bootstrap_server, command_config, timeout, client_id)
 
         return command(*args, connect=connect, **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def open_cluster(
+    bootstrap_server: str, command_config: Path | None, timeout_ms: int | None, client_id: str = ""
+) -> Cluster:
+    """Return a client of a cluster with the settings of a properties file; the timeout, if given, limits each
+    call, request and connection attempt. Raises `ClientError` for invalid settings."""
+    from konvene.client.net.cluster import Cluster
+    from konvene.client.net.settings import ClientSettings, load_command_config
+
+    settings = load_command_config(command_config) if command_config else ClientSettings()
+    if client_id and settings.client_id == ClientSettings().client_id:
+        settings = settings._replace(client_id=client_id)
+    if timeout_ms is not None:
+        settings = settings._replace(
+            default_api_timeout_ms=timeout_ms,
+            request_timeout_ms=min(settings.request_timeout_ms, timeout_ms),
+            connect_timeout_ms=min(settings.connect_timeout_ms, timeout_ms),
+        )
+    return Cluster(bootstrap_server, settings)
+
+
+def _note_overridden_server(server: str) -> None:
+    """Print a note if the environment names another server than the profile in use."""
+    context = click.get_current_context()
+    of_profile = context.lookup_default("bootstrap_server")
+    if (
+        context.find_root().params.get("profile")
+        and context.get_parameter_source("bootstrap_server") is click.core.ParameterSource.ENVIRONMENT
+        and isinstance(of_profile, str)
+        and of_profile != server
+    ):
+        note(f"{SERVER_VARIABLE}={server} overrides bootstrap-server = {of_profile} of the profile.")
 
 
 def json_option(command: F) -> F:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
+from konvene.cli.name_completion import complete_topics
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import note, print_json
+from konvene.cli.positional import one_name
 from konvene.cli.standard_input import StandardInput
 from konvene.plurals import counted
 
@@ -54,7 +56,7 @@ class ProducerOptions(NamedTuple):
 @click.command()
 @cluster_options
 @json_option
-@click.option("--topic", required=True, metavar="NAME", help="The topic to produce to.")
+@one_name("topic", complete_topics)
 @click.option("--partition", type=click.IntRange(0), help="Write to this partition.")
 @click.option(
     "--key-separator",
@@ -107,7 +109,7 @@ def produce(
     the records in flight and exits with code 130.
 
     \b
-    echo hello | konvene produce --topic greetings
+    echo hello | konvene produce greetings
     echo "ann=hello" | konvene produce --topic greetings --key-separator =
     seq 1000 | konvene produce --topic numbers --transactional-id counter
     """

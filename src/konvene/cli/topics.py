@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from konvene.cli.name_completion import complete_topics
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import note, print_json
+from konvene.cli.positional import explicit, one_name
 from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.client.admin.admin import ConfigEntry
     from konvene.client.net.cluster import Topic
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
 @click.group()
@@ -22,13 +27,74 @@ def topics() -> None:
     """List, create, describe, alter and delete topics."""
 
 
-_PATTERN_HELP = "Regular expression for whole topic names; commas separate alternatives."
+_pattern = click.option(
+    "--topic",
+    "pattern",
+    metavar="REGEX",
+    shell_complete=complete_topics,
+    help="Regular expression for whole topic names; commas separate alternatives.",
+)
+
+
+class Selection(NamedTuple):
+    """The topics that the command line selects: those in `names`, those that match `pattern`, or all."""
+
+    names: tuple[str, ...]
+    pattern: str | None
+
+    def of(
+        self, found: Sequence[Topic], exclude_internal: bool = False, *, if_exists: bool | None = None
+    ) -> list[Topic]:
+        """Return the selected ones of the topics that were found.
+
+        Fails for a missing one, and if none matches the pattern, unless `if_exists`. None: an empty result is
+        no failure."""
+        existing = {t.name for t in found}
+        for name in self.names:
+            if name not in existing and not if_exists:
+                fail(f"there is no topic {name}", _SEE_LIST)
+        try:
+            wanted = re.compile((self.pattern or "").strip("\"'").replace(",", "|"))
+        except re.error as error:
+            raise click.UsageError(f"--topic {self.pattern} is not a regular expression: {error}.") from None
+        selected = [
+            t
+            for t in found
+            if (t.name in self.names if self.names else self.pattern is None or wanted.fullmatch(t.name))
+            and not (exclude_internal and t.is_internal)
+        ]
+        if not selected and self.pattern is not None and if_exists is False:
+            fail(f"no topic matches {self.pattern}", _SEE_LIST)
+        return selected
+
+
+_SEE_LIST = "`konvene topics list` shows the existing topics."
+
+
+def _topics_selection(required: bool = False) -> Callable[[F], F]:
+    """Return a decorator that adds TOPIC... and --topic REGEX to a command, passed as the parameter
+    `selection`."""
+
+    def decorate(command: F) -> F:
+        @click.argument("words", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topics)
+        @_pattern
+        @functools.wraps(command)
+        def wrapped(*args: object, words: tuple[str, ...], pattern: str | None, **kwargs: object) -> object:
+            if words and not explicit("pattern"):
+                pattern = None  # That of a profile.
+            if (words and pattern is not None) or (required and not words and pattern is None):
+                raise click.UsageError("Give TOPIC... or --topic REGEX.")
+            return command(*args, selection=Selection(words, pattern), **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
 
 
 @topics.command("list")
 @cluster_options
 @json_option
-@click.option("--topic", "pattern", metavar="REGEX", help=_PATTERN_HELP)
+@_pattern
 @click.option("--exclude-internal", is_flag=True, help="Exclude internal topics.")
 def list_(connect: Connect, as_json: bool, pattern: str | None, exclude_internal: bool) -> None:
     """List topics."""
@@ -37,7 +103,7 @@ def list_(connect: Connect, as_json: bool, pattern: str | None, exclude_internal
         from konvene.client.admin.admin import Admin
 
         async with connect() as cluster:
-            found = _matching(await Admin(cluster).list_topics(), pattern, exclude_internal)
+            found = Selection((), pattern).of(await Admin(cluster).list_topics(), exclude_internal)
         if as_json:
             print_json([_summary(t) for t in found])
         else:
@@ -50,7 +116,7 @@ def list_(connect: Connect, as_json: bool, pattern: str | None, exclude_internal
 @topics.command()
 @cluster_options
 @json_option
-@click.option("--topic", required=True, metavar="NAME", help="The topic to create.")
+@one_name("topic", complete_topics)
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions [default: the broker's].")
 @click.option("--replication-factor", type=click.IntRange(1), help="Number of replicas.")
 @click.option(
@@ -97,11 +163,11 @@ def create(
 @topics.command()
 @cluster_options
 @json_option
-@click.option("--topic", "pattern", metavar="REGEX", help=_PATTERN_HELP)
+@_topics_selection()
 @click.option("--exclude-internal", is_flag=True, help="Exclude internal topics.")
 @click.option("--if-exists", is_flag=True, help="Do not fail if no topic matches.")
 def describe(
-    connect: Connect, as_json: bool, pattern: str | None, exclude_internal: bool, if_exists: bool
+    connect: Connect, as_json: bool, selection: Selection, exclude_internal: bool, if_exists: bool
 ) -> None:
     """Show the partitions, leaders, replicas and settings of topics."""
 
@@ -110,9 +176,7 @@ def describe(
 
         async with connect() as cluster:
             admin = Admin(cluster)
-            found = _matching(await admin.list_topics(), pattern, exclude_internal)
-            if not found and pattern is not None and not if_exists:
-                _none(pattern)
+            found = selection.of(await admin.list_topics(), exclude_internal, if_exists=if_exists)
             settings = {t.name: await admin.describe_configs(TOPIC, t.name) for t in found}
         if as_json:
             print_json([_described(t, settings[t.name]) for t in found])
@@ -126,12 +190,12 @@ def describe(
 @topics.command()
 @cluster_options
 @json_option
-@click.option("--topic", "pattern", required=True, metavar="REGEX", help=_PATTERN_HELP)
+@_topics_selection(required=True)
 @click.option(
     "--partitions", type=click.IntRange(1), required=True, help="The new, larger number of partitions."
 )
 @click.option("--if-exists", is_flag=True, help="Do not fail if no topic matches.")
-def alter(connect: Connect, as_json: bool, pattern: str, partitions: int, if_exists: bool) -> None:
+def alter(connect: Connect, as_json: bool, selection: Selection, partitions: int, if_exists: bool) -> None:
     """Increase the number of partitions of topics. Keys may map to other partitions afterwards."""
 
     async def job() -> None:
@@ -139,9 +203,8 @@ def alter(connect: Connect, as_json: bool, pattern: str, partitions: int, if_exi
 
         async with connect() as cluster:
             admin = Admin(cluster)
-            names = [t.name for t in _matching(await admin.list_topics(), pattern, False)]
-            if not names and not if_exists:
-                _none(pattern)
+            found = selection.of(await admin.list_topics(), if_exists=if_exists)
+            names = [t.name for t in found]
             for name in names:
                 await admin.create_partitions(name, partitions)
         if as_json:
@@ -156,9 +219,9 @@ def alter(connect: Connect, as_json: bool, pattern: str, partitions: int, if_exi
 @topics.command()
 @cluster_options
 @json_option
-@click.option("--topic", "pattern", required=True, metavar="REGEX", help=_PATTERN_HELP)
+@_topics_selection(required=True)
 @click.option("--if-exists", is_flag=True, help="Do not fail if no topic matches.")
-def delete(connect: Connect, as_json: bool, pattern: str, if_exists: bool) -> None:
+def delete(connect: Connect, as_json: bool, selection: Selection, if_exists: bool) -> None:
     """Delete topics with all their records."""
 
     async def job() -> None:
@@ -166,9 +229,8 @@ def delete(connect: Connect, as_json: bool, pattern: str, if_exists: bool) -> No
 
         async with connect() as cluster:
             admin = Admin(cluster)
-            names = [t.name for t in _matching(await admin.list_topics(), pattern, False)]
-            if not names and not if_exists:
-                _none(pattern)
+            found = selection.of(await admin.list_topics(), if_exists=if_exists)
+            names = [t.name for t in found]
             if names:
                 await admin.delete_topics(names)
         if as_json:
@@ -178,22 +240,6 @@ def delete(connect: Connect, as_json: bool, pattern: str, if_exists: bool) -> No
                 click.echo(f"Deleted topic {name}.")
 
     run(job)
-
-
-def _matching(found: Sequence[Topic], pattern: str | None, exclude_internal: bool) -> list[Topic]:
-    try:
-        wanted = None if pattern is None else re.compile(pattern.strip("\"'").replace(",", "|"))
-    except re.error as error:
-        raise click.UsageError(f"--topic {pattern} is not a regular expression: {error}.") from None
-    return [
-        t
-        for t in found
-        if (wanted is None or wanted.fullmatch(t.name)) and not (exclude_internal and t.is_internal)
-    ]
-
-
-def _none(pattern: str) -> None:
-    fail(f"no topic matches {pattern}", "`konvene topics list` shows the existing topics.")
 
 
 def _summary(t: Topic) -> dict[str, object]:

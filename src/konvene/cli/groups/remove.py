@@ -20,6 +20,7 @@ from konvene.cli.groups.topic_scope import (
     scope_options,
     split_list,
 )
+from konvene.cli.name_completion import complete_topics
 from konvene.cli.options import (
     Connect,
     Failure,
@@ -49,7 +50,7 @@ SUCCESSFUL = "Successful"
     help="Also delete all internal topics of a streams group.",
 )  # fmt: skip
 @click.option(
-    "--internal-topics", "lists", multiple=True, metavar="TOPIC,TOPIC",
+    "--internal-topics", "lists", multiple=True, metavar="TOPIC,TOPIC", shell_complete=complete_topics,
     help="Also delete these internal topics of a streams group.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")

@@ -18,6 +18,7 @@ import click
 
 from konvene.cli.groups.selection import GroupSelection, several_groups
 from konvene.cli.groups.topic_scope import Scope, delete_topics, internal_topics, scope_options
+from konvene.cli.name_completion import complete_topics
 from konvene.cli.options import (
     Connect,
     Failure,
@@ -70,7 +71,7 @@ DRY_RUN_HINT = "  Use --dry-run to show the plan without this warning."
 @click.option("--execute", is_flag=True, help="Commit the new offsets.")
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV for --from-file.")
 @click.option(
-    "--delete-internal-topic", "internal", multiple=True, metavar="TOPIC",
+    "--delete-internal-topic", "internal", multiple=True, metavar="TOPIC", shell_complete=complete_topics,
     help="With --execute: also delete this internal topic of a streams group; may be repeated.",
 )  # fmt: skip
 @click.option(

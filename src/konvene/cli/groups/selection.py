@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from konvene.cli.name_completion import complete_groups
 from konvene.cli.options import fail
+from konvene.cli.positional import explicit, one_name, several_names
 
 if TYPE_CHECKING:
     from konvene.client.admin.admin import Admin
@@ -74,25 +76,19 @@ def several_groups(verb: str) -> Callable[[F], F]:
     passed as the parameter `groups`, a `GroupSelection`. `verb` begins the help of --all-groups."""
 
     def decorate(command: F) -> F:
-        @click.argument("words", nargs=-1, metavar="[GROUP]...")
-        @click.option(
-            "--group",
-            "options",
-            multiple=True,
-            metavar="GROUP",
-            help="Alternative to GROUP; may be repeated.",
-        )
+        @several_names("group", complete_groups)
         @click.option("--all-groups", is_flag=True, help=f"{verb} all classic and consumer groups.")
         @click.option("--streams", is_flag=True, help="With --all-groups: all streams groups.")
         @click.option("--share", is_flag=True, help="Only share groups; with --all-groups: all share groups.")
         @functools.wraps(command)
         def wrapped(
-            *args: object, words: tuple[str, ...], options: tuple[str, ...], all_groups: bool, streams: bool,
-            share: bool, **kwargs: object,
+            *args: object, names: tuple[str, ...], all_groups: bool, streams: bool, share: bool,
+            **kwargs: object,
         ) -> object:  # fmt: skip
             if streams and share:
                 raise click.UsageError("--streams and --share cannot be used together.")
-            names = tuple(dict.fromkeys((*words, *options)))
+            if all_groups and not explicit("words") and not explicit("options"):
+                names = ()  # Those of a profile.
             if bool(names) == all_groups:
                 raise click.UsageError("Give GROUP... (or --group GROUP) or --all-groups.")
             return command(*args, groups=GroupSelection(names, streams, share), **kwargs)
@@ -102,16 +98,5 @@ def several_groups(verb: str) -> Callable[[F], F]:
     return decorate
 
 
-def one_group(command: F) -> F:
-    """Add GROUP and --group to a command, passed as the parameter `group`."""
-
-    @click.argument("word", required=False, metavar="GROUP")
-    @click.option("--group", "option", metavar="GROUP", help="Alternative to GROUP.")
-    @functools.wraps(command)
-    def wrapped(*args: object, word: str | None, option: str | None, **kwargs: object) -> object:
-        names = {each for each in (word, option) if each is not None}
-        if len(names) != 1:
-            raise click.UsageError("Give one GROUP (or --group GROUP).")
-        return command(*args, group=names.pop(), **kwargs)
-
-    return wrapped  # type: ignore[return-value]
+one_group = one_name("group", complete_groups)
+"""Adds GROUP and --group to a command, passed as the parameter `group`."""

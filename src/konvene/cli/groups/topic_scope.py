@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from konvene.cli.name_completion import complete_topics
 from konvene.cli.options import Failure, failure_of
 from konvene.cli.output import note
 
@@ -52,6 +53,7 @@ def scope_options(command: F) -> F:
         "topics",
         multiple=True,
         metavar="TOPIC[:0,1]",
+        shell_complete=complete_topics,
         help="A topic, or some of its partitions; may be repeated.",
     )
     @click.option(
@@ -59,6 +61,7 @@ def scope_options(command: F) -> F:
         "inputs",
         multiple=True,
         metavar="TOPIC[:0,1]",
+        shell_complete=complete_topics,
         help="An input topic of a streams group, or some of its partitions; may be repeated.",
     )
     @click.option(
@@ -66,6 +69,7 @@ def scope_options(command: F) -> F:
         "lists",
         multiple=True,
         metavar="TOPIC,TOPIC",
+        shell_complete=complete_topics,
         help="Input topics of a streams group; reset to the earliest offset by default.",
     )
     @click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")

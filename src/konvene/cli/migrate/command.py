@@ -24,8 +24,10 @@ from konvene.cli.migrate.show import (
     members_table,
     table,
 )
+from konvene.cli.name_completion import complete_groups
 from konvene.cli.options import Connect, cluster_options, json_option, run
 from konvene.cli.output import note, print_json, print_tables
+from konvene.cli.positional import several_names
 from konvene.cli.sim.options import pairs_of
 from konvene.plurals import counted
 
@@ -227,10 +229,10 @@ def _exit(results: Sequence[DryRun], *, damaged: bool = False) -> None:
 
 
 @migrate.command()
-@click.argument("groups", nargs=-1, required=True)
+@several_names("group", complete_groups)
 @_shared_options
 @cluster_options
-def check(connect: Connect, groups: tuple[str, ...], **common: Any) -> None:
+def check(connect: Connect, names: tuple[str, ...], **common: Any) -> None:
     """Check whether groups of a running cluster can migrate, and what would move.
 
     Reads members, topics and settings from the cluster; --config replaces a setting. Changes nothing. The
@@ -246,6 +248,8 @@ def check(connect: Connect, groups: tuple[str, ...], **common: Any) -> None:
     from konvene.cli.migrate.topology import read_file
     from konvene.groups.migration.dry_run import dry_run_migration
 
+    if not names:
+        raise click.UsageError("Give GROUP... (or --group GROUP).")
     options = Options(**common)
     topology, owner = read_file(options.file) if options.file is not None else (None, None)
     overrides = pairs_of("--config", options.settings)
@@ -253,7 +257,7 @@ def check(connect: Connect, groups: tuple[str, ...], **common: Any) -> None:
     async def job() -> list[DryRun]:
         found = []
         async with connect() as cluster:
-            for name in dict.fromkeys(groups):
+            for name in names:
                 state = await read_group(cluster, name)
                 target = _target({name: state.group}, name, options.to)
                 context = context_of(state.topics, [name], [*state.settings, *overrides], state.now_ms)

@@ -7,15 +7,16 @@ This module has `list`, `describe`, `describe-producers` and `force-terminate`, 
 from __future__ import annotations
 
 import copy
-import functools
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import click
 
+from konvene.cli.name_completion import complete_topics, complete_transactional_ids
 from konvene.cli.options import Connect, cluster_options, json_option, run
 from konvene.cli.output import Table, print_json, print_tables
+from konvene.cli.positional import one_name
 from konvene.cli.transactions.hanging import abort, find_hanging
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -27,26 +28,10 @@ STATES = (
 """States of transactions."""
 
 
-def one_transactional_id(command: F) -> F:
-    """Add TRANSACTIONAL-ID and --transactional-id to a command, passed as the parameter
-    `transactional_id`."""
-
-    @click.argument("word", required=False, metavar="TRANSACTIONAL-ID")
-    @click.option(
-        "--transactional-id",
-        "--transactionalId",
-        "option",
-        metavar="ID",
-        help="Alternative to TRANSACTIONAL-ID.",
-    )
-    @functools.wraps(command)
-    def wrapped(*args: object, word: str | None, option: str | None, **kwargs: object) -> object:
-        names = {each for each in (word, option) if each is not None}
-        if len(names) != 1:
-            raise click.UsageError("Give one TRANSACTIONAL-ID (or --transactional-id ID).")
-        return command(*args, transactional_id=names.pop(), **kwargs)
-
-    return wrapped  # type: ignore[return-value]
+one_transactional_id = one_name(
+    "transactional_id", complete_transactional_ids, aliases=("--transactionalId",)
+)
+"""Adds TRANSACTIONAL-ID and --transactional-id to a command, passed as the parameter `transactional_id`."""
 
 
 @click.group()
@@ -132,7 +117,7 @@ def describe(connect: Connect, as_json: bool, transactional_id: str) -> None:
 
 
 @transactions.command("describe-producers")
-@click.option("--topic", required=True, metavar="NAME", help="The topic.")
+@one_name("topic", complete_topics)
 @click.option("--partition", required=True, type=click.IntRange(0), help="The partition.")
 @click.option("--broker-id", type=int, help="Use the replica on this broker instead of the leader.")
 @cluster_options

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from konvene.cli.name_completion import complete_topics
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import Table, note, print_json, print_tables
+from konvene.cli.positional import one_name
 
 if TYPE_CHECKING:
     from konvene.client.admin.admin import Admin
@@ -31,7 +33,7 @@ _MINUTE_MS = 60_000
     "--max-transaction-timeout", "minutes", type=click.IntRange(0), default=15, show_default=True,
     metavar="MINUTES", help="Maximum transaction timeout; only older transactions are reported.",
 )  # fmt: skip
-@click.option("--topic", metavar="NAME", help="Search this topic.")
+@click.option("--topic", metavar="TOPIC", shell_complete=complete_topics, help="Search this topic.")
 @click.option("--partition", type=click.IntRange(0), help="Search only this partition of --topic.")
 @cluster_options
 @json_option
@@ -116,7 +118,7 @@ class Marker(NamedTuple):
 
 
 @click.command()
-@click.option("--topic", required=True, metavar="NAME", help="The topic.")
+@one_name("topic", complete_topics)
 @click.option("--partition", required=True, type=click.IntRange(0), help="The partition.")
 @click.option(
     "--start-offset", type=click.IntRange(0), metavar="OFFSET",

@@ -72,6 +72,7 @@ def last_rebalance(rebalance: Rebalance | None) -> Row | None:
         return None
     return {
         "key": key_of(rebalance), "at_ms": rebalance.at_ms, "epoch": rebalance.to_epoch,
-        "cause": rebalance.cause, "client": rebalance.instance_id or rebalance.client_id or rebalance.member_id,
+        "cause": rebalance.cause,
+        "client": rebalance.instance_id or rebalance.client_id or rebalance.member_id,
         "sentence": sentence(rebalance), "evidence": rebalance.evidence, "open": is_open(rebalance),
     }  # fmt: skip
