@@ -30,7 +30,7 @@ from konvene.cli.output import Progress
     "--set",
     "overrides",
     multiple=True,
-    metavar="KEY=VALUE",
+    metavar="NAME=VALUE",
     help="A broker setting; may be repeated; overrides the file.",
 )
 @click.option(
@@ -81,7 +81,7 @@ def serve(
     for text in overrides:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            raise click.UsageError(f"--set {text}: write KEY=VALUE.")
+            raise click.UsageError(f"--set {text}: write NAME=VALUE.")
         pairs.append((key.strip(), value.strip()))
     try:
         from konvene.broker.app import ServeOptions

@@ -16,9 +16,11 @@ from typing import Any
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from tests.cli.commands import CommandResult, call
 from tests.pipeline.answers.sample import Client, Model, together
 
+from konvene.cli.app import konvene
 from konvene.cli.explain.command import explain
 from konvene.cli.explain.warehouse import brokers_and_paths, engine_of
 
@@ -463,3 +465,25 @@ def test_help_does_not_wait_for_the_pipeline() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# help -----------------------------------------------------------------------------------------------
+
+
+def test_help_has_one_usage_and_the_options_of_a_call_with_logs() -> None:
+    """`konvene explain LOGS` is a call of `konvene explain logs`, so its options are shown as well."""
+    shown = run("--help").out
+    assert re.findall(r"(?m)^Usage: .*", shown) == ["Usage: konvene explain [OPTIONS] LOGS... | COMMAND"]
+    logs = explain.commands["logs"]
+    for option in (each for each in logs.params if isinstance(each, click.Option)):
+        assert f"  {option.opts[0]}" in shown
+    assert shown.count("--help") == 1
+    for command in explain.commands:
+        assert re.search(rf"(?m)^  {command} ", shown)
+
+
+def test_options_of_a_call_with_logs_are_completed() -> None:
+    shell = ShellComplete(konvene, {}, "konvene", "_KONVENE_COMPLETE")
+    assert [item.value for item in shell.get_completions(["explain"], "--wa")] == ["--warehouse"]
+    assert [item.value for item in shell.get_completions(["explain", "data"], "--wa")] == ["--warehouse"]
+    assert "follow" in [item.value for item in shell.get_completions(["explain"], "fo")]

@@ -159,7 +159,7 @@ def test_level_2_runs_a_whole_broker() -> None:
         (("--set", "colour=red"), "unknown simulator parameter colour"),
         (("--set", "members=few"), "not a number"),
         (("--config", "group.max.size=none"), "group.max.size"),
-        (("--level", "2", "--set", "members=3"), "need --level 1"),
+        (("--level", "2", "--set", "members=3"), "needs --level 1"),
     ],
 )
 def test_invalid_run_options_are_usage_errors(args: tuple[str, ...], message: str) -> None:
@@ -404,7 +404,7 @@ PLAN = (
     "--minutes",
     "5",
     "--seeds",
-    "2",
+    "0..1",
     "--jobs",
     "1",
 )

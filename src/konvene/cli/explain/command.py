@@ -45,6 +45,8 @@ from konvene.cli.output import note, print_json
 from konvene.plurals import counted
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from konvene.pipeline.answers import Gold, Selection
 
 LOGS = "logs"
@@ -77,9 +79,19 @@ class ExplainGroup(click.Group):
             if before is not None:
                 signal.signal(signal.SIGTERM, before)
 
-    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write_usage(ctx.command_path, "LOGS... [OPTIONS]")
-        formatter.write_usage(ctx.command_path, "COMMAND [OPTIONS] LOGS...")
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS] LOGS... | COMMAND"]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of a call with logs, and the commands."""
+        self.commands[LOGS].format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = super().shell_complete(ctx, incomplete)
+        known = {item.value for item in found}
+        options = self.commands[LOGS].shell_complete(ctx, incomplete)
+        return [*found, *(item for item in options if item.value not in known)]
 
 
 @click.group(cls=ExplainGroup)
@@ -87,7 +99,7 @@ def explain() -> None:
     """Explain from logs why groups rebalanced, what it cost, and how to avoid it.
 
     LOGS are data directories, partition directories or segments of konvene or Apache Kafka, or host:port of
-    a live broker. `konvene explain logs --help` lists the options.
+    a live broker.
 
     \b
     konvene explain /var/kafka

@@ -51,7 +51,7 @@ log.add_command(repair)
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="Print at most N records.")
 @click.option("--no-records", is_flag=True, help="Print batches only; --max counts batches then.")
 @click.option(
-    "--topic", metavar="NAME", help="Topic of the records, if the directory name does not contain it."
+    "--topic", metavar="TOPIC", help="Topic of the records, if the directory name does not contain it."
 )
 def dump(
     path: str, as_json: bool, offsets_from: int | None, most: int | None, no_records: bool, topic: str | None

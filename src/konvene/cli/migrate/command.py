@@ -56,7 +56,7 @@ def _shared_options(command: F) -> F:
     for option in (
         click.option("--explain", is_flag=True, help="Show what to do about each blocker and note."),
         click.option("--members", "verbose", is_flag=True, help="Show the members of each group as well."),
-        click.option("--config", "settings", multiple=True, metavar="NAME=VALUE",
+        click.option("--set", "--config", "settings", multiple=True, metavar="NAME=VALUE",
                      help="A broker or group setting to assume; may be repeated."),
         click.option("--topology", "file", metavar="FILE",
                      type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -111,7 +111,7 @@ def dry_run(
     \b
     konvene migrate dry-run data
     konvene migrate dry-run /var/kafka --group orders-app --members --explain
-    konvene migrate dry-run data --group words --topology words.json --config konvene.streams.mode=kip
+    konvene migrate dry-run data --group words --topology words.json --set konvene.streams.mode=kip
     """
     from konvene.cli.migrate.load import context_of, load
     from konvene.cli.migrate.topology import read_file, topology_of_group
@@ -122,7 +122,7 @@ def dry_run(
         raise click.UsageError("--topology and --topology-of cannot be used together.")
     loaded = load(logs, at_ms)
     counts = dict(loaded.topics) | _counts(topics)
-    overrides = pairs_of("--config", options.settings)
+    overrides = pairs_of("--set", options.settings)
     context = context_of(counts, loaded.groups, overrides, max(loaded.newest_ms, 1))
     topology, owner = read_file(options.file) if options.file is not None else (None, topology_of)
     if topology_of is not None:
@@ -235,7 +235,7 @@ def _exit(results: Sequence[DryRun], *, damaged: bool = False) -> None:
 def check(connect: Connect, names: tuple[str, ...], **common: Any) -> None:
     """Check whether groups of a running cluster can migrate, and what would move.
 
-    Reads members, topics and settings from the cluster; --config replaces a setting. Changes nothing. The
+    Reads members, topics and settings from the cluster; --set replaces a setting. Changes nothing. The
     exit code is 0 if all groups can migrate, else 1.
 
     \b
@@ -252,7 +252,7 @@ def check(connect: Connect, names: tuple[str, ...], **common: Any) -> None:
         raise click.UsageError("Give GROUP... (or --group GROUP).")
     options = Options(**common)
     topology, owner = read_file(options.file) if options.file is not None else (None, None)
-    overrides = pairs_of("--config", options.settings)
+    overrides = pairs_of("--set", options.settings)
 
     async def job() -> list[DryRun]:
         found = []

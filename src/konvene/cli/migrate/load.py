@@ -189,10 +189,10 @@ def context_of(
         config, _ = BrokerConfig.load(overrides=[(n, v) for n, v in pairs if n not in GROUP])
         assignors, task_assignors = load_assignors(config[SETTING]), offered_task_assignors(config)
     except ConfigError as error:
-        raise click.UsageError(f"--config: {error}") from None
+        raise click.UsageError(f"--set: {error}") from None
     group_configs = GroupConfigs(config, dict.fromkeys(groups, group_settings) if group_settings else None)
     if group_configs.warnings:
-        raise click.UsageError(f"--config: {group_configs.warnings[0]}.")
+        raise click.UsageError(f"--set: {group_configs.warnings[0]}.")
     rows = [
         Topic(name, Uuid(number.to_bytes(16, "big")), count)
         for number, (name, count) in enumerate(sorted(topics.items()), 1)

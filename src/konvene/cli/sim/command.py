@@ -21,7 +21,7 @@ import click
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
 from konvene.cli.sim.model_check import model_check
-from konvene.cli.sim.options import INTERRUPTED, RunPlan, Seeds, jobs_option, run_options, seeds_of
+from konvene.cli.sim.options import INTERRUPTED, RunPlan, Seeds, jobs_option, run_options, seeds_option
 from konvene.cli.sim.scenario import scenario
 from konvene.cli.sim.show import failure_line, print_one, print_totals, violation_lines
 from konvene.cli.sim.shrink import shrink
@@ -59,7 +59,7 @@ for _command in (soak, shrink, model_check, scenario, what_if, sweep):
 
 @sim.command()
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Run this seed [default: 0].")
-@click.option("--seeds", metavar="A..B", help="Run all seeds from A to B, both included.")
+@seeds_option(None)
 @run_options
 @jobs_option
 @click.option(
@@ -71,7 +71,7 @@ for _command in (soak, shrink, model_check, scenario, what_if, sweep):
               help="Write a line for each event to this file; for a single seed.")  # fmt: skip
 @json_option
 def run(
-    seed: int | None, seeds: str | None, plan: RunPlan, workers: int, until_violation: bool,
+    seed: int | None, seeds: Seeds | None, plan: RunPlan, workers: int, until_violation: bool,
     trace: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run seeds, and check every invariant after every event.
@@ -83,7 +83,7 @@ def run(
     """
     if seed is not None and seeds is not None:
         raise click.UsageError("--seed and --seeds cannot be used together.")
-    seed_range = seeds_of(seeds) if seeds is not None else Seeds(seed or 0, seed or 0)
+    seed_range = seeds if seeds is not None else Seeds(seed or 0, seed or 0)
     if until_violation and seeds is None:
         seed_range = Seeds(seed or 0, None)
     if seed_range.last is None and not until_violation:

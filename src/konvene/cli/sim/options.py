@@ -11,14 +11,19 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+
+from konvene.plurals import counted
 
 if TYPE_CHECKING:
     from konvene.sim.runs.parallel import Job
 
-__all__ = ["INTERRUPTED", "RunPlan", "Seeds", "jobs_option", "pairs_of", "run_options", "seeds_of"]
+__all__ = [
+    "INTERRUPTED", "RunPlan", "SeedRange", "Seeds", "jobs_option", "last_seed", "pairs_of", "run_options",
+    "seeds_option",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -45,16 +50,48 @@ class Seeds:
         return None if self.last is None else self.last - self.first + 1
 
 
-def seeds_of(text: str) -> Seeds:
-    """Parse `7`, `0..99` or `100..`. Raises UsageError."""
-    found = re.fullmatch(r"(\d+)(?:(\.\.)(\d*))?", text.strip())
-    if found is None:
-        raise click.UsageError(f"--seeds {text}: write A..B (both included) or A.. (no end).")
-    first = int(found[1])
-    last = first if not found[2] else int(found[3]) if found[3] else None
-    if last is not None and last < first:
-        raise click.UsageError(f"--seeds {text}: the last seed is smaller than the first.")
-    return Seeds(first, last)
+class SeedRange(click.ParamType[Seeds]):
+    """Converts `7`, `0..99` or `100..` to `Seeds`; one number is an error if it has meant a count."""
+
+    name = "seeds"
+
+    def __init__(self, *, number_was_count: bool = False) -> None:
+        self._number_was_count = number_was_count
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Seeds:
+        if isinstance(value, Seeds):
+            return value
+        found = re.fullmatch(r"(\d+)(?:(\.\.)(\d*))?", str(value).strip())
+        if found is None:
+            self.fail(f"{value}: write A..B (both included) or A.. (no end).", param, ctx)
+        first = int(found[1])
+        if self._number_was_count and not found[2]:
+            range_of_count = f"0..{max(first - 1, 0)}"
+            self.fail(f"{value}: write {range_of_count} for {counted(first, 'seed')}.", param, ctx)
+        last = first if not found[2] else int(found[3]) if found[3] else None
+        if last is not None and last < first:
+            self.fail(f"{value}: the last seed is smaller than the first.", param, ctx)
+        return Seeds(first, last)
+
+
+def seeds_option(default: str | None, *, number_was_count: bool = False) -> Callable[[F], F]:
+    """Return a decorator that adds --seeds to a command, passed as `seeds`: `Seeds`, or None without a
+    default."""
+    return click.option(
+        "--seeds",
+        type=SeedRange(number_was_count=number_was_count),
+        default=default,
+        show_default=True,
+        metavar="A..B",
+        help="Seeds from A to B, both included; A.. has no end.",
+    )
+
+
+def last_seed(seeds: Seeds, command: str) -> int:
+    """Return the last seed. Raises UsageError if the range has no end."""
+    if seeds.last is None:
+        raise click.UsageError(f"--seeds {seeds.first}..: a {command} needs a last seed.")
+    return seeds.last
 
 
 def pairs_of(option: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -95,7 +132,7 @@ class RunPlan(NamedTuple):
 
 
 def run_options(command: F) -> F:
-    """Add --level, --groups, --steps, --set and --config to a command, passed as the parameter `plan`."""
+    """Add --level, --groups, --steps and --set to a command, passed as the parameter `plan`."""
 
     @click.option("--groups", default="classic", show_default=True, metavar="KIND[,KIND]",
                   help="Group types, each in a run of its own: classic, static, consumer,"
@@ -107,28 +144,32 @@ def run_options(command: F) -> F:
                   help="Approximate number of steps [default: 5000; 20000 at level 2].")  # fmt: skip
     @click.option("--level", type=click.IntRange(1, 2), default=1, show_default=True,
                   help="1: coordinators and members; 2: a broker with sockets and files.")  # fmt: skip
-    @click.option("--set", "sets", multiple=True, metavar="PARAMETER=VALUE",
-                  help="Fix a parameter that the seed would draw; fault.NAME=WEIGHT for a fault. May be"
-                       " repeated. `konvene sim faults` lists them.")  # fmt: skip
-    @click.option("--config", "settings", multiple=True, metavar="NAME=VALUE",
-                  help="A broker setting; may be repeated.")  # fmt: skip
+    @click.option("--set", "--config", "sets", multiple=True, metavar="NAME=VALUE",
+                  help="A broker setting, or a parameter that the seed would draw (`konvene sim faults`); may"
+                       " be repeated.")  # fmt: skip
     @functools.wraps(command)
     def wrapped(
-        *args: object, groups: str, steps: int | None, level: int, sets: tuple[str, ...],
-        settings: tuple[str, ...],
-        **kwargs: object,
+        *args: object, groups: str, steps: int | None, level: int, sets: tuple[str, ...], **kwargs: object
     ) -> object:  # fmt: skip
+        pairs = pairs_of("--set", sets)
         plan = RunPlan(
             level,
             _kinds(groups) if level == 1 else _client_types(groups),
             steps or STEPS[level],
-            pairs_of("--set", sets),
-            pairs_of("--config", settings),
+            tuple(pair for pair in pairs if _is_parameter(pair[0])),
+            tuple(pair for pair in pairs if not _is_parameter(pair[0])),
         )
         _check(plan)
         return command(*args, plan=plan, **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def _is_parameter(name: str) -> bool:
+    """Return True for a parameter of the simulator or a fault, False for a broker setting."""
+    from konvene.sim.world.faults import ALL_PARAMETERS
+
+    return "." not in name or name.startswith("fault.") or any(name == each.name for each in ALL_PARAMETERS)
 
 
 def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
@@ -156,9 +197,7 @@ def _check(plan: RunPlan) -> None:
 
     if plan.level == 2:
         if plan.sets or plan.settings:
-            raise click.UsageError(
-                "--set and --config need --level 1; at level 2 the seed draws all parameters."
-            )
+            raise click.UsageError("--set needs --level 1; at level 2 the seed draws all parameters.")
         return
     for job in plan.jobs([0]):
         try:

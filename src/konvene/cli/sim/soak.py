@@ -11,7 +11,7 @@ import click
 
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import note, print_json
-from konvene.cli.sim.options import RunPlan, jobs_option, run_options, seeds_of
+from konvene.cli.sim.options import RunPlan, Seeds, jobs_option, run_options, seeds_option
 from konvene.cli.sim.show import failure_line, lasting
 from konvene.plurals import counted
 
@@ -19,16 +19,16 @@ REPORT_INTERVAL_S = 60.0
 
 
 @click.command()
-@click.option(
-    "--seeds", default="0..", show_default=True, metavar="A..[B]", help="Seeds from A, up to B if given."
-)
+@seeds_option("0..")
 @run_options
 @jobs_option
 @click.option("--minutes", type=click.FloatRange(min=0), metavar="M", help="Stop after M minutes.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=Path(".soak"),
               show_default=True, help="Directory for the results.")  # fmt: skip
 @json_option
-def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder: Path, as_json: bool) -> None:
+def soak(
+    seeds: Seeds, plan: RunPlan, workers: int, minutes: float | None, folder: Path, as_json: bool
+) -> None:
     """Run many seeds and store which have been run; a second call resumes.
 
     Violations are printed as they are found. Stored results are only valid for the same code: after a change
@@ -41,7 +41,6 @@ def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder:
     from konvene.sim.runs.parallel import run_many
     from konvene.sim.runs.soak import CompletedRuns
 
-    seed_range = seeds_of(seeds)
     try:
         done = CompletedRuns(folder)
     except (OSError, ValueError, KeyError) as error:
@@ -52,7 +51,7 @@ def soak(seeds: str, plan: RunPlan, workers: int, minutes: float | None, folder:
     began = reported = time.monotonic()
     runs, exit_code = 0, 0
     end = began + minutes * 60 if minutes is not None else None
-    jobs = done.remaining(plan.jobs(seed_range))
+    jobs = done.remaining(plan.jobs(seeds))
     in_time = jobs if end is None else itertools.takewhile(lambda job: time.monotonic() < end, jobs)
     try:
         for job, result in run_many(in_time, workers=workers):

@@ -22,7 +22,7 @@ import click
 
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
-from konvene.cli.sim.options import INTERRUPTED, jobs_option, pairs_of, seeds_of
+from konvene.cli.sim.options import INTERRUPTED, Seeds, jobs_option, last_seed, pairs_of, seeds_option
 from konvene.cli.sim.plan import can_plot, plan_options
 from konvene.plurals import counted
 
@@ -45,9 +45,7 @@ DEFAULT_MASTER = "local[*]"
     metavar="NAME=V1,V2,…",
     help="An option or broker setting and its values; may be repeated: all combinations are simulated.",
 )
-@click.option(
-    "--seeds", "text", default="0..99", show_default=True, metavar="A..B", help="Seeds, both included."
-)
+@seeds_option("0..99")
 @click.option(
     "--out",
     "folder",
@@ -74,7 +72,7 @@ DEFAULT_MASTER = "local[*]"
 )
 @json_option
 def sweep(
-    plan: Plan, vary: tuple[str, ...], text: str, folder: Path, engine: str | None, master: str | None,
+    plan: Plan, vary: tuple[str, ...], seeds: Seeds, folder: Path, engine: str | None, master: str | None,
     workers: int, picture: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate all combinations of plans with many seeds, and write the results as tables.
@@ -97,16 +95,13 @@ def sweep(
         raise click.UsageError(str(error)) from None
     if picture is not None:
         can_plot(picture)
-    seeds = seeds_of(text)
-    if seeds.last is None:
-        raise click.UsageError(f"--seeds {text}: a sweep needs a last seed.")
     if engine is None:
         engine = LOCAL if master is None else SPARK
     if engine == LOCAL and master is not None:
         raise click.UsageError("--master needs --engine spark.")
     if engine == SPARK and workers:
         raise click.UsageError("--jobs needs --engine local; --master 'local[N]' sets the number for Spark.")
-    seed_range = range(seeds.first, seeds.last + 1)
+    seed_range = range(seeds.first, last_seed(seeds, "sweep") + 1)
     try:
         with _engine(engine, master or DEFAULT_MASTER, workers) as (runner, slots):
             played = _play(folder, plans, seed_range, runner, slots)

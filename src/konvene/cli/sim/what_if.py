@@ -14,7 +14,7 @@ import click
 
 from konvene.cli.options import fail, json_option
 from konvene.cli.output import Progress, Table, note, print_json, print_tables
-from konvene.cli.sim.options import jobs_option, pairs_of
+from konvene.cli.sim.options import Seeds, jobs_option, last_seed, pairs_of, seeds_option
 from konvene.cli.sim.plan import can_plot, plan_options
 from konvene.cli.sim.show import lasting
 from konvene.plurals import counted
@@ -37,20 +37,13 @@ EVENTS = (
 @plan_options
 @click.option("--compare", multiple=True, metavar="NAME=VALUE",
               help="Simulate also with this option or broker setting changed; may be repeated.")  # fmt: skip
-@click.option(
-    "--seeds",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Number of runs.",
-)
+@seeds_option("0..19", number_was_count=True)
 @click.option("--plot", "picture", type=click.Path(path_type=Path, dir_okay=False, writable=True),
               metavar="FILE.svg|.png", help="Plot the first run; needs konvene[plot].")  # fmt: skip
 @jobs_option
 @json_option
 def what_if(
-    plan: Plan, compare: tuple[str, ...], seeds: int, picture: Path | None, workers: int, as_json: bool
+    plan: Plan, compare: tuple[str, ...], seeds: Seeds, picture: Path | None, workers: int, as_json: bool
 ) -> None:
     """Simulate a plan many times and show the rebalances and their cost.
 
@@ -59,10 +52,11 @@ def what_if(
     konvene sim what-if --kill-rate 1/min --compare session-timeout-ms=10000
     konvene sim what-if --kill-rate 1/min --compare assignor=cooperative-sticky --plot kills.svg
     """
+    last = last_seed(seeds, "comparison")
     plans = _plans(plan, compare)
     if picture is not None:
         can_plot(picture)
-    results = {title: _play(plan, seeds, workers) for title, plan in plans.items()}
+    results = {title: _play(plan, range(seeds.first, last + 1), workers) for title, plan in plans.items()}
     if picture is not None:
         _plot(picture, [(title, plans[title], outcomes[0]) for title, outcomes in results.items()])
     if as_json:
@@ -90,17 +84,17 @@ def _plans(plan: Plan, compare: Sequence[str]) -> dict[str, Plan]:
     return plans
 
 
-def _play(plan: Plan, seeds: int, workers: int) -> list[Outcome]:
-    """Simulate the plan with the seeds 0 to `seeds` - 1; return the outcomes in the order of the seeds."""
+def _play(plan: Plan, seeds: range, workers: int) -> list[Outcome]:
+    """Simulate the plan with these seeds; return the outcomes in the order of the seeds."""
     from konvene.sim.runs.parallel import Lost, run_parallel
     from konvene.sim.runs.what_if import PlanRun, run_job
 
-    progress = Progress(seeds, unit="runs", beside_output=True)
-    turns = [PlanRun(plan, seed, with_timeline=seed == 0) for seed in range(seeds)]
+    progress = Progress(len(seeds), unit="runs", beside_output=True)
+    turns = [PlanRun(plan, seed, with_timeline=seed == seeds[0]) for seed in seeds]
     outcomes = {}
     try:
         for turn, outcome in run_parallel(
-            run_job, turns, workers=min(workers, seeds) if workers else 0, longest_s=3_600
+            run_job, turns, workers=min(workers, len(seeds)) if workers else 0, longest_s=3_600
         ):
             if isinstance(outcome, Lost):
                 fail(f"seed {turn.seed}: {outcome.why.splitlines()[-1]}")
@@ -204,4 +198,4 @@ def _plot(picture: Path, shown: list[tuple[str, Plan, Outcome]]) -> None:
         plot(picture, shown)
     except OSError as error:
         fail(f"{picture}: {error.strerror}")
-    note(f"wrote {picture} (seed 0)")
+    note(f"wrote {picture} (seed {shown[0][2].seed})")

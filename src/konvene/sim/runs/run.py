@@ -55,10 +55,8 @@ class Run:
         """Return the `konvene sim run` command line that reproduces the run."""
         words = ["konvene", "sim", "run", "--seed", str(self.seed), "--steps", str(self.steps)]
         words += ["--groups", "+".join(self.kinds)]
-        for name, value in self.sets:
+        for name, value in (*self.sets, *self.settings):
             words += ["--set", f"{name}={value}"]
-        for name, value in self.settings:
-            words += ["--config", f"{name}={value}"]
         return shlex.join(words)
 
 
