@@ -16,7 +16,7 @@ from konvene.pipeline.answers import report
 from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.report import SEVERAL, collect, page
-from konvene.pipeline.answers.report_traces import rebalance_key
+from konvene.pipeline.answers.report_traces import MEMBER_COLUMNS, rebalance_key
 from konvene.pipeline.answers.trace import trace
 
 
@@ -190,19 +190,22 @@ def test_rebalances_have_their_traces() -> None:
     keys = [row[report.COLUMNS.index("key")] for row in found["rebalances"]]
     assert keys == ["2-3-20", "1-3-10"] == list(found["traces"])
     traced = found["traces"]["2-3-20"]
-    assert [step["after_ms"] for step in traced["steps"]] == [0, 0, 1_500, 3_000, 3_000, 3_000, 3_000, 3_000]
-    assert traced["steps"][-1]["text"] == "completed: the group is Stable, 2 members"
-    joined = traced["members"][0]
+    assert [after_ms for after_ms, _ in traced["steps"]] == [0, 0, 1_500, 3_000, 3_000, 3_000, 3_000, 3_000]
+    assert traced["steps"][-1][1] == "completed: the group is Stable, 2 members"
+    joined = dict(zip(MEMBER_COLUMNS, traced["members"][0], strict=True))
     assert (joined["part"], joined["before"], joined["after"], joined["added"]) == ("joined", 0, 2, 2)
     assert joined["waited_for"][0].startswith("ann-") and joined["acknowledged_ms"] == 3_000
     assert (traced["left_out"], traced["unknown"], traced["converged"]) == (0, (), True)
 
 
-def test_traces_are_limited_by_size_the_newest_of_each_group_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "TRACE_BYTES", 12_000)
-    traces = {each["id"]: list(each["traces"]) for each in collect(day(), Selection())["details"]}
-    newest = {name: [int(key.partition("-")[0]) for key in keys] for name, keys in traces.items()}
-    assert newest == {"orders-app": [66, 65], "invoices": [10, 9], "wordcount": [3, 2], "payments": [3, 2]}
+def test_the_newest_rebalances_of_each_group_have_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "TRACE_BYTES", 20_000)
+    details = collect(day(), Selection())["details"]
+    counts = [len(each["traces"]) for each in details]
+    assert 3 < counts[1] <= counts[0] <= counts[1] + 1 and counts[2:] == [3, 3], "all that the others have"
+    for each, count in zip(details, counts, strict=True):
+        assert list(each["traces"]) == [row[0] for row in each["rebalances"][:count]]
+    assert 17_000 < len(as_json([each["traces"] for each in details]).encode()) < 20_100
 
 
 def test_long_logs_leave_less_room_for_traces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +224,7 @@ def test_names_in_traces_are_escaped(name: str) -> None:
     model.join(Client(name, name, instance_id=name))
     made = page(together(model), Selection())
     (traced,) = data_of(made)["details"][0]["traces"].values()
-    assert traced["members"][0]["name"] == name and any(name in step["text"] for step in traced["steps"])
+    assert traced["members"][0][0] == name and any(name in text for _, text in traced["steps"])
     assert made.count("</script>") == page(day(), Selection()).count("</script>")
 
 
@@ -249,6 +252,6 @@ def test_traces_of_the_page_are_those_of_explain_why() -> None:
         for rebalance in found.select(Selection((each["id"],))):
             whole = trace(found, rebalance)
             shown = each["traces"][rebalance_key(rebalance)]
-            assert [step["text"] for step in shown["steps"]] == [step.text for step in whole.steps]
-            assert [row["name"] for row in shown["members"]] == [f.name for f in whole.followers]
+            assert [text for _, text in shown["steps"]] == [step.text for step in whole.steps]
+            assert [values[0] for values in shown["members"]] == [f.name for f in whole.followers]
             assert shown["unknown"] == whole.unknown

@@ -26,7 +26,13 @@ from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, p
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
-from konvene.pipeline.answers.report_traces import DrawnGroup, RowIndex, add_traces, rebalance_key
+from konvene.pipeline.answers.report_traces import (
+    MEMBER_COLUMNS,
+    DrawnGroup,
+    RowIndex,
+    add_traces,
+    rebalance_key,
+)
 from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
 from konvene.pipeline.answers.summary import Group, Summary, summarise
 from konvene.pipeline.row import Row
@@ -102,6 +108,7 @@ def collect(gold: Gold, wanted: Selection) -> dict[str, object]:
         "advice": [[a.group, a.rule, a.text] for a in summary.advice[:100]],
         "caveats": caveats(rebalances),
         "columns": COLUMNS,
+        "member_columns": MEMBER_COLUMNS,
         "details": [group.detail for group in drawn],
         "deliveries": _deliveries(deliveries(gold, wanted.groups)),
         "minutes": [_minute(row) for row in minutes(gold, wanted.groups)[:MAX_MINUTES]],

@@ -19,7 +19,12 @@ from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.answers.trace import RebalanceSource, RebalanceTrace, trace
 from konvene.pipeline.row import Row
 
-__all__ = ["DrawnGroup", "RowIndex", "add_traces", "rebalance_key"]
+__all__ = ["MEMBER_COLUMNS", "DrawnGroup", "RowIndex", "add_traces", "rebalance_key"]
+
+MEMBER_COLUMNS = (
+    "name", "part", "before", "after", "revoked", "added", "acknowledged_ms", "states", "waited_for",
+)  # fmt: skip
+"""The fields of `MemberTrace` that the page has."""
 
 RebalanceKey = tuple[str, str, int, int, int]
 
@@ -60,24 +65,17 @@ def _in_turns(groups: Iterable[DrawnGroup]) -> Iterator[tuple[DrawnGroup, Rebala
 
 
 def _document(traced: RebalanceTrace) -> dict[str, object]:
-    """Return a trace as `trace.js` reads it."""
+    """Return a trace as `report.js` reads it: steps and members are arrays."""
     r = traced.rebalance
     first_ms = traced.steps[0].ms if traced.steps else 0
     began_ms = r.start_ms if r.start_ms is not None else first_ms
     return {
         "converged": r.converged,
-        "steps": [{"after_ms": step.ms - began_ms, "text": step.text} for step in traced.steps],
-        "members": [
-            {
-                "name": each.name, "part": each.part, "before": each.before, "after": each.after,
-                "revoked": each.revoked, "added": each.added, "acknowledged_ms": each.acknowledged_ms,
-                "states": each.states, "waited_for": each.waited_for,
-            }
-            for each in traced.followers
-        ],
+        "steps": [[step.ms - began_ms, step.text] for step in traced.steps],
+        "members": [[getattr(each, name) for name in MEMBER_COLUMNS] for each in traced.followers],
         "left_out": traced.left_out,
         "unknown": traced.unknown,
-    }  # fmt: skip
+    }
 
 
 # the rows of a rebalance ----------------------------------------------------------------------

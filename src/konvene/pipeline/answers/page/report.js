@@ -19,8 +19,7 @@ var konvene = konvene || {};
 
   // Gives a detail the form that `konvene.chart` takes: the JSON has arrays, to be short.
   function unpack(detail) {
-    detail.rebalances = detail.rebalances.map((values) =>
-      Object.fromEntries(data.columns.map((name, i) => [name, values[i]])));
+    detail.rebalances = detail.rebalances.map((values) => named(data.columns, values));
     detail.lanes = detail.lanes.map(([name, spans, gaps]) => ({
       name,
       spans: groupsOf(3, spans).map(([from, to, i]) => [from, to, i < 0 ? null : detail.names[i]]),
@@ -29,6 +28,18 @@ var konvene = konvene || {};
     detail.storms = data.storms
       .filter(([cluster, id]) => id === detail.id && cluster === detail.cluster)
       .map(([, , from, to]) => [from, to]);
+  }
+
+  // Gives a trace the form that `konvene.trace` takes.
+  const unpackedTrace = (packed) => ({
+    ...packed,
+    steps: packed.steps.map(([after, text]) => ({ after_ms: after, text })),
+    members: packed.members.map((values) => named(data.member_columns, values)),
+  });
+
+  // Returns an object with these keys and values.
+  function named(columns, values) {
+    return Object.fromEntries(columns.map((name, i) => [name, values[i]]));
   }
 
   function groupsOf(size, values) {
@@ -70,8 +81,8 @@ var konvene = konvene || {};
 
   // Returns what the address names: a group's row, its detail, the key of a rebalance, and what is missing.
   function linked() {
-    const named = new URLSearchParams(location.hash.slice(1));
-    const [id, cluster, rebalance] = ["group", "cluster", "rebalance"].map((name) => named.get(name));
+    const address = new URLSearchParams(location.hash.slice(1));
+    const [id, cluster, rebalance] = ["group", "cluster", "rebalance"].map((name) => address.get(name));
     if (id === null) return { row: null, key: null, missing: null };
     const row = data.groups.find((each) => each.id === id && (!cluster || each.cluster === cluster));
     if (!row) return { row: null, key: null, missing: `This report has no group ${id}.` };
@@ -164,7 +175,7 @@ var konvene = konvene || {};
     return h("div", { class: "detail" },
       h("p", { class: "bar" }, h("b", {}, `${iso(rebalance.at_ms)} UTC · ${noun} ${epochs(rebalance)}`),
         linkTo(detail, rebalance.key, "Link to this rebalance")),
-      found ? trace(found) : h("p", { class: "note" },
+      found ? trace(unpackedTrace(found)) : h("p", { class: "note" },
         "The steps of this rebalance did not fit into this file. This command prints them: ",
         h("code", {}, command)),
       rebalance.note ? h("p", { class: "note" }, rebalance.note) : null);
@@ -361,18 +372,18 @@ var konvene = konvene || {};
     }
     // Opens what the address names; without a group, the first one.
     function follow() {
-      const named = linked();
-      missing.textContent = named.missing || "";
-      missing.hidden = !named.missing;
-      const row = named.row || first;
+      const link = linked();
+      missing.textContent = link.missing || "";
+      missing.hidden = !link.missing;
+      const row = link.row || first;
       if (!row) return;
       const isNew = choose(row);
-      if (!isNew && section.shown() === named.key) return;
-      const line = section.show(named.key);
+      if (!isNew && section.shown() === link.key) return;
+      const line = section.show(link.key);
       if (line) {
         line.scrollIntoView({ block: "center" });
         line.querySelector("button.toggle").focus({ preventScroll: true });
-      } else if (named.row && isNew) {
+      } else if (link.row && isNew) {
         section.node.scrollIntoView();
       }
     }
