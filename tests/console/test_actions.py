@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,15 @@ from konvene.client.admin.admin import TOPIC, Admin
 from konvene.client.errors import KafkaError
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.client.share.consumer import ShareConsumer
-from konvene.console.actions import delete_group, preview_reset, remove_members, reset_offsets, set_config
-from konvene.console.messages import RequestFailed
+from konvene.console.actions import (
+    ACTIONS,
+    delete_group,
+    preview_reset,
+    remove_members,
+    reset_offsets,
+    set_config,
+)
+from konvene.console.failure import Failure
 
 Action = Callable[[Admin, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -37,8 +45,8 @@ def perform(broker: RunningBroker, action: Action, **body: Any) -> dict[str, Any
     return asyncio.run(job())
 
 
-def refused(broker: RunningBroker, action: Action, **body: Any) -> RequestFailed:
-    with pytest.raises(RequestFailed) as caught:
+def refused(broker: RunningBroker, action: Action, **body: Any) -> Failure:
+    with pytest.raises(Failure) as caught:
         perform(broker, action, **body)
     return caught.value
 
@@ -65,7 +73,7 @@ def test_preview_shows_the_plan_and_commits_nothing(
     assert result == {
         "plan": [
             {
-                "topic": "orders", "partition": partition, "current": current, "new": new, "end": end,
+                "partition": f"orders:{partition}", "current": current, "new": new, "end": end,
                 "lag_after": end - new,
             }
             for partition, current, new, end in zip((0, 1), (4, 5), expected, (10, 6), strict=True)
@@ -78,9 +86,9 @@ def test_preview_shows_the_plan_and_commits_nothing(
 def test_preview_reports_problems_and_partitions_without_an_offset(broker: RunningBroker) -> None:
     broker.commit("partly", "orders", p0=4)
     result = perform(broker, preview_reset, group="partly", topics=["orders:1", "payments"], to="offset:5")
-    assert [(r["topic"], r["partition"], r["current"], r["new"]) for r in result["plan"]] == [
-        ("orders", 1, None, 5),
-        ("payments", 0, None, 2),
+    assert [(r["partition"], r["current"], r["new"]) for r in result["plan"]] == [
+        ("orders:1", None, 5),
+        ("payments:0", None, 2),
     ]
     assert result["problems"] == [
         "New offset (5) is higher than latest offset for topic partition payments-0. Value will be set to 2."
@@ -92,7 +100,7 @@ def test_reset_commits_what_the_preview_shows(broker: RunningBroker) -> None:
     body = {"group": "reset", "topics": ["orders:0"], "to": "earliest"}
     result = perform(broker, reset_offsets, **body, confirm="reset")
     assert result == {
-        "done": [{"topic": "orders", "partition": 0, "offset": 0}],
+        "done": [{"partition": "orders:0", "offset": 0}],
         "failed": [],
         "problems": [],
     }
@@ -118,7 +126,7 @@ def test_start_offsets_of_a_share_group_are_reset(broker: RunningBroker) -> None
     asyncio.run(join())
     body = {"group": "shared", "topics": ["payments"], "to": "earliest", "confirm": "shared"}
     result = perform(broker, reset_offsets, **body)
-    assert result["done"] == [{"topic": "payments", "partition": 0, "offset": 0}]
+    assert result["done"] == [{"partition": "payments:0", "offset": 0}]
     (row,) = perform(broker, preview_reset, group="shared", topics=None, to="latest")["plan"]
     assert (row["current"], row["new"], row["lag_after"]) == (0, 2, 0)
 
@@ -137,8 +145,8 @@ def test_group_with_members_cannot_be_reset(broker: RunningBroker) -> None:
         ({"group": "nope", "to": "latest"}, 404, "There is no group nope."),
         ({"group": "bad", "to": "soon"}, 400, "to=soon is not a target."),
         ({"group": "bad", "to": "offset:-1"}, 400, "to=offset:-1 is not a target."),
-        ({"group": "bad"}, 400, "to is missing or is not text."),
-        ({"to": "latest"}, 400, "group is missing or is not text."),
+        ({"group": "bad"}, 400, "to is missing."),
+        ({"to": "latest"}, 400, "group is missing."),
         ({"group": "bad", "to": "latest", "topics": "orders"}, 400, "topics is not a list of names."),
         (
             {"group": "bad", "to": "latest", "topics": ["orders:x"]},
@@ -181,6 +189,34 @@ def test_every_change_needs_its_confirmation(
     failed = refused(broker, action, **body, confirm=confirm)
     assert (failed.status, failed.error) == (400, "The change is not confirmed.")
     assert broker.committed("kept") == {"orders-0": 4}
+
+
+def test_actions_have_the_paths_of_the_page(broker: RunningBroker) -> None:
+    """Each path runs its function with the clients of the watch."""
+
+    async def job() -> list[dict[str, Any]]:
+        async with Cluster(broker.address) as cluster:
+            watch: Any = SimpleNamespace(cluster=cluster, admin=Admin(cluster))
+            reset = {"group": "paths", "topics": None, "to": "latest", "confirm": "paths"}
+            setting = {"resource": "topic", "name": "routed", "key": "retention.ms", "value": "-1"}
+            bodies: dict[str, dict[str, Any]] = {
+                "produce": {"topic": "routed", "value": "x"},
+                "actions/reset-offsets/preview": reset,
+                "actions/reset-offsets": reset,
+                "actions/remove-members": {"group": "paths", "members": ["m"], "confirm": "paths"},
+                "actions/delete-group": {"group": "paths", "confirm": "paths"},
+                "actions/set-config": setting | {"confirm": "routed"},
+            }
+            assert bodies.keys() == ACTIONS.keys()
+            return [await ACTIONS[path](watch, body) for path, body in bodies.items()]
+
+    broker.create("routed", 0)
+    broker.commit("paths", "routed", p0=0)
+    written, preview, done, removed, deleted, changed = asyncio.run(job())
+    assert (written["partition"], written["offset"]) == (0, 0)
+    assert [row["partition"] for row in (*preview["plan"], *done["done"])] == ["routed:0", "routed:0"]
+    assert [each["member"] for each in removed["failed"]] == ["m"]
+    assert (deleted["done"], changed["done"]) == (["paths"], ["retention.ms"])
 
 
 # groups and settings --------------------------------------------------------------------------
@@ -237,7 +273,7 @@ def test_settings_are_set_and_reset(broker: RunningBroker) -> None:
     ("body", "status", "error"),
     [
         ({"resource": "cluster", "name": "x"}, 400, "cluster is not topic, group or broker."),
-        ({"resource": ["topic"], "name": "x"}, 400, "resource is missing or is not text."),
+        ({"resource": ["topic"], "name": "x"}, 400, "resource is not text."),
         ({"resource": "broker", "name": "one"}, 400, "one is not the id of a broker."),
         ({"resource": "broker", "name": "77"}, 404, "There is no broker 77."),
         ({"resource": "topic", "name": "orders", "value": 5}, 400, "value is neither text nor null."),
