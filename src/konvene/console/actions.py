@@ -1,14 +1,14 @@
 """Changes that a user of the console may request: offset resets, removal of members and groups, settings.
 
 Each change needs `confirm`, the name of the group or resource as the user typed it again. The functions take
-the JSON body of the request and raise `RequestFailed` for everything that a user or a cluster can cause.
+the JSON body of the request and raise `Failure` for everything that a user or a cluster can cause.
 Whether changes are allowed at all is not checked here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from konvene.client.admin.admin import BROKER, GROUP_CONFIG, TOPIC, Admin
@@ -24,12 +24,14 @@ from konvene.client.admin.reset_plan import BadInput, Goal, Plan, read_topics
 from konvene.client.consumer.fetch import LATEST
 from konvene.client.errors import ClientError
 from konvene.client.hints import HINTS
-from konvene.console.messages import RequestFailed, request_failed
+from konvene.console.failure import Failure
+from konvene.console.messages import failure_of, is_text, produce, required_text
 
 if TYPE_CHECKING:
     from konvene.client.admin.any_group import AnyGroup
+    from konvene.console.watch import ClusterWatch
 
-__all__ = ["delete_group", "preview_reset", "remove_members", "reset_offsets", "set_config"]
+__all__ = ["ACTIONS", "delete_group", "preview_reset", "remove_members", "reset_offsets", "set_config"]
 
 T = TypeVar("T")
 Body = Mapping[str, Any]
@@ -63,8 +65,7 @@ async def _preview(admin: Admin, body: Body) -> dict[str, Any]:
     ends = await admin.list_offsets(dict.fromkeys(offsets, LATEST)) if offsets else {}
     rows = [
         {
-            "topic": tp.topic,
-            "partition": tp.partition,
+            "partition": f"{tp.topic}:{tp.partition}",
             "current": current.get(tp),
             "new": new,
             "end": ends[tp].offset,
@@ -77,7 +78,7 @@ async def _preview(admin: Admin, body: Body) -> dict[str, Any]:
 
 async def reset_offsets(admin: Admin, body: Body) -> dict[str, Any]:
     """Commit the offsets that `preview_reset` shows; the group must have no members."""
-    _check_confirmation(body, _text(body, "group"))
+    _check_confirmation(body, required_text(body, "group"))
     return await _answered(_reset(admin, body))
 
 
@@ -85,7 +86,7 @@ async def _reset(admin: Admin, body: Body) -> dict[str, Any]:
     reset = await _plan_reset(admin, body)
     errors = await commit_offsets(admin, reset.group, reset.planned.offsets, is_share=reset.is_share)
     rows = [
-        ({"topic": tp.topic, "partition": tp.partition, "offset": new}, errors[tp])
+        ({"partition": f"{tp.topic}:{tp.partition}", "offset": new}, errors[tp])
         for tp, new in reset.planned.offsets.items()
     ]
     return {
@@ -96,10 +97,10 @@ async def _reset(admin: Admin, body: Body) -> dict[str, Any]:
 
 
 async def _plan_reset(admin: Admin, body: Body) -> _Reset:
-    name, goal = _text(body, "group"), _goal(_text(body, "to"))
+    name, goal = required_text(body, "group"), _goal(required_text(body, "to"))
     topics = body.get("topics")
     if topics is not None and not _are_texts(topics):
-        raise RequestFailed(400, "topics is not a list of names.", "Write null for all topics of the group.")
+        raise Failure(400, "topics is not a list of names.", "Write null for all topics of the group.")
     group = await _existing_group(admin, name)
     is_share = group.type == "share"
     try:
@@ -107,9 +108,9 @@ async def _plan_reset(admin: Admin, body: Body) -> _Reset:
         check_inactive(name, group)
         planned = await plan_offsets(admin, name, group, goal, scope, is_share=is_share)
     except BadInput as error:
-        raise RequestFailed(400, f"{error}.") from None
+        raise Failure(400, f"{error}.") from None
     except CannotReset as error:
-        raise RequestFailed(409, str(error), error.hint) from None
+        raise Failure(409, str(error), error.hint) from None
     return _Reset(name, is_share, planned)
 
 
@@ -119,7 +120,7 @@ def _goal(text: str) -> Goal:
     kind, _, number = text.partition(":")
     if kind in _GOALS and re.fullmatch(r"[0-9]{1,18}" if kind != "shift" else r"[+-]?[0-9]{1,18}", number):
         return Goal(_GOALS[kind], int(number))
-    raise RequestFailed(
+    raise Failure(
         400, f"to={text[:80]} is not a target.", "Use earliest, latest, offset:N, time:MS or shift:N."
     )
 
@@ -129,10 +130,10 @@ def _goal(text: str) -> Goal:
 
 async def remove_members(admin: Admin, body: Body) -> dict[str, Any]:
     """Remove members from a group. A member that is still running joins again."""
-    name = _text(body, "group")
+    name = required_text(body, "group")
     members = body.get("members")
     if not _are_texts(members) or not members:
-        raise RequestFailed(400, "members is not a list of member ids.")
+        raise Failure(400, "members is not a list of member ids.")
     _check_confirmation(body, name)
     removals = await _answered(admin.remove_members(name, member_ids=members, reason=_REASON))
     return {
@@ -147,7 +148,7 @@ async def remove_members(admin: Admin, body: Body) -> dict[str, Any]:
 
 async def delete_group(admin: Admin, body: Body) -> dict[str, Any]:
     """Delete a group without members, and its offsets."""
-    name = _text(body, "group")
+    name = required_text(body, "group")
     _check_confirmation(body, name)
     await _answered(admin.delete_groups([name]))
     return {"done": [name], "failed": []}
@@ -156,15 +157,15 @@ async def delete_group(admin: Admin, body: Body) -> dict[str, Any]:
 async def set_config(admin: Admin, body: Body) -> dict[str, Any]:
     """Set a setting of a topic, a group or a broker (by id); the value null resets it to its default."""
     resource, name, key, value = (
-        *(_text(body, each) for each in ("resource", "name", "key")),
+        *(required_text(body, each) for each in ("resource", "name", "key")),
         body.get("value"),
     )
     if resource not in _RESOURCES:
-        raise RequestFailed(400, f"{resource[:80]} is not topic, group or broker.")
+        raise Failure(400, f"{resource[:80]} is not topic, group or broker.")
     if resource == "broker" and not re.fullmatch(r"[0-9]{1,10}", name):
-        raise RequestFailed(400, f"{name[:80]} is not the id of a broker.")
+        raise Failure(400, f"{name[:80]} is not the id of a broker.")
     if value is not None and not isinstance(value, str):
-        raise RequestFailed(400, "value is neither text nor null.")
+        raise Failure(400, "value is neither text nor null.")
     _check_confirmation(body, name)
     await _answered(_alter(admin, resource, name, {key: value}))
     return {"done": [key], "failed": []}
@@ -173,7 +174,7 @@ async def set_config(admin: Admin, body: Body) -> dict[str, Any]:
 async def _alter(admin: Admin, resource: str, name: str, changes: Mapping[str, str | None]) -> None:
     await admin.cluster.refresh([])  # The address of a broker is needed for its settings.
     if resource == "broker" and int(name) not in admin.cluster.metadata.nodes:
-        raise RequestFailed(404, f"There is no broker {name}.")
+        raise Failure(404, f"There is no broker {name}.")
     await admin.alter_configs(_RESOURCES[resource], name, changes)
 
 
@@ -183,30 +184,40 @@ async def _alter(admin: Admin, resource: str, name: str, changes: Mapping[str, s
 async def _existing_group(admin: Admin, name: str) -> AnyGroup:
     found = await any_group(admin, name)
     if found is None:
-        raise RequestFailed(404, f"There is no group {name}.", HINTS["GROUP_ID_NOT_FOUND"])
+        raise Failure(404, f"There is no group {name}.", HINTS["GROUP_ID_NOT_FOUND"])
     return found
 
 
 def _check_confirmation(body: Body, name: str) -> None:
     if body.get("confirm") != name:
-        raise RequestFailed(400, "The change is not confirmed.", f"confirm must be the name {name}.")
-
-
-def _text(body: Body, name: str) -> str:
-    """Return a field that must be text and not empty."""
-    found = body.get(name)
-    if not isinstance(found, str) or not found:
-        raise RequestFailed(400, f"{name} is missing or is not text.")
-    return found
+        raise Failure(400, "The change is not confirmed.", f"confirm must be the name {name}.")
 
 
 def _are_texts(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(each, str) for each in found)
+    return isinstance(found, list) and all(map(is_text, found))
 
 
 async def _answered(request: Awaitable[T]) -> T:
-    """Await requests to the cluster. Raises `RequestFailed` for an error of the client."""
+    """Await requests to the cluster. Raises `Failure` for an error of the client."""
     try:
         return await request
     except ClientError as error:
-        raise request_failed(error) from error
+        raise failure_of(error) from error
+
+
+Run = Callable[["ClusterWatch", Body], Awaitable[dict[str, Any]]]
+
+
+def _with_admin(run: Callable[[Admin, Body], Awaitable[dict[str, Any]]]) -> Run:
+    return lambda watch, body: run(watch.admin, body)
+
+
+ACTIONS: Mapping[str, Run] = {
+    "produce": lambda watch, body: produce(watch.cluster, body),
+    "actions/reset-offsets/preview": _with_admin(preview_reset),
+    "actions/reset-offsets": _with_admin(reset_offsets),
+    "actions/remove-members": _with_admin(remove_members),
+    "actions/delete-group": _with_admin(delete_group),
+    "actions/set-config": _with_admin(set_config),
+}
+"""The changes by their paths below `/api/`."""

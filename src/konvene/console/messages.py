@@ -6,7 +6,7 @@ records first and continues backwards; all others return the oldest first and co
 several partitions are merged by timestamp. Control records are skipped; records of open and aborted
 transactions are shown. No request creates a topic.
 
-The functions raise `RequestFailed` for everything that a user or a cluster can cause.
+The functions raise `Failure` for everything that a user or a cluster can cause.
 """
 
 from __future__ import annotations
@@ -31,8 +31,18 @@ from konvene.client.formats import Decoded, FormatError, RecordFormat, record_fo
 from konvene.client.hints import HINTS, hint_for
 from konvene.client.net.cluster import Cluster, Topic, TopicPartition
 from konvene.client.producer.producer import Producer
+from konvene.console.failure import Failure
 
-__all__ = ["Query", "RequestFailed", "browse", "parse_query", "produce", "request_failed"]
+__all__ = [
+    "Query",
+    "browse",
+    "failure_of",
+    "is_text",
+    "optional_text",
+    "parse_query",
+    "produce",
+    "required_text",
+]
 
 MOST_RECORDS = 500
 """Upper bound of `limit`."""
@@ -50,24 +60,6 @@ _MOST_OFFSET = 2**63 - 1
 _YIELD_EVERY = 100
 
 
-class RequestFailed(Exception):
-    """A request that cannot be fulfilled: an HTTP status, one sentence, and what to do about it."""
-
-    def __init__(self, status: int, error: str, hint: str | None = None) -> None:
-        super().__init__(error)
-        self.status = status
-        self.error = error
-        self.hint = hint or None
-
-    def __repr__(self) -> str:
-        return f"RequestFailed({self.status}, {self.error!r})"
-
-    @property
-    def document(self) -> dict[str, str | None]:
-        """The body of the response."""
-        return {"error": self.error, "hint": self.hint}
-
-
 _STATUSES = {
     "UNKNOWN_TOPIC_OR_PARTITION": 404, "UNKNOWN_TOPIC_ID": 404, "GROUP_ID_NOT_FOUND": 404,
     "UNKNOWN_MEMBER_ID": 404, "NON_EMPTY_GROUP": 409, "GROUP_SUBSCRIBED_TO_TOPIC": 409,
@@ -75,7 +67,7 @@ _STATUSES = {
 }  # fmt: skip
 
 
-def request_failed(error: ClientError) -> RequestFailed:
+def failure_of(error: ClientError) -> Failure:
     """Convert an error of the client."""
     status = 502
     if isinstance(error, KafkaError):
@@ -95,7 +87,7 @@ def request_failed(error: ClientError) -> RequestFailed:
         status = 503
     elif isinstance(error, UnsupportedVersion):
         status = 501
-    return RequestFailed(status, str(error), hint_for(error))
+    return Failure(status, str(error), hint_for(error) or None)
 
 
 # queries --------------------------------------------------------------------------------------
@@ -135,18 +127,19 @@ class Query(NamedTuple):
 
 
 def parse_query(fields: Mapping[str, Any]) -> Query:
-    """Parse the fields of a query string, or of a JSON body. Raises `RequestFailed` with status 400.
+    """Parse the fields of a query string, or of a JSON body. Raises `Failure` with status 400.
 
     `cursor` is the `next` of a former response, as an object or as JSON text."""
-    start, at = _start(_text(fields, "from") or "latest")
+    start, at = _start(optional_text(fields, "from") or "latest")
     partition = _whole(fields, "partition", 2**31 - 1)
     limit = _whole(fields, "limit", 2**31 - 1)
     if limit == 0:
-        raise RequestFailed(400, "limit is 0.", f"Write a number between 1 and {MOST_RECORDS}.")
+        raise Failure(400, "limit is 0.", f"Write a number between 1 and {MOST_RECORDS}.")
     return Query(
-        _required(fields, "topic"), partition, start, at,
+        required_text(fields, "topic"), partition, start, at,
         min(DEFAULT_RECORDS if limit is None else limit, MOST_RECORDS), *_formats(fields),
-        _text(fields, "key_filter"), _text(fields, "value_filter"), _cursor(fields.get("cursor")),
+        optional_text(fields, "key_filter"), optional_text(fields, "value_filter"),
+        _cursor(fields.get("cursor")),
     )  # fmt: skip
 
 
@@ -156,19 +149,17 @@ def _start(text: str) -> tuple[str, int]:
         return text, 0
     if kind in ("offset", "time") and number.isascii() and number.isdigit() and len(number) < 20:
         return kind, min(int(number), _MOST_OFFSET)
-    raise RequestFailed(
-        400, f"from={text[:80]} is not a position.", "Use earliest, latest, offset:N or time:MS."
-    )
+    raise Failure(400, f"from={text[:80]} is not a position.", "Use earliest, latest, offset:N or time:MS.")
 
 
 def _formats(fields: Mapping[str, Any]) -> tuple[RecordFormat, RecordFormat]:
-    schema = _text(fields, "schema") or None
-    key_schema = _text(fields, "key_schema") or schema
+    schema = optional_text(fields, "schema") or None
+    key_schema = optional_text(fields, "key_schema") or schema
     try:
-        key = record_format(_text(fields, "key_format") or "text", key_schema)
-        return key, record_format(_text(fields, "value_format") or "text", schema)
+        key = record_format(optional_text(fields, "key_format") or "text", key_schema)
+        return key, record_format(optional_text(fields, "value_format") or "text", schema)
     except FormatError as error:
-        raise RequestFailed(400, str(error)) from None
+        raise Failure(400, str(error)) from None
 
 
 def _cursor(given: Any) -> Cursor | None:
@@ -181,22 +172,31 @@ def _cursor(given: Any) -> Cursor | None:
             raise ValueError
         return Cursor(found["newest_first"] is True, positions)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise RequestFailed(400, "The cursor is not valid.", "Send `next` of the former response.") from None
+        raise Failure(400, "The cursor is not valid.", "Send `next` of the former response.") from None
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    """Return a field that is text; empty if it is missing or null."""
+def optional_text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a field that is text; empty if it is missing or null. Raises `Failure`."""
     found = fields.get(name)
-    if found is not None and not isinstance(found, str):
-        raise RequestFailed(400, f"{name} is not text.")
+    if found is not None and not is_text(found):
+        raise Failure(400, f"{name} is not text.")
     return found or ""
 
 
-def _required(fields: Mapping[str, Any], name: str) -> str:
-    found = _text(fields, name)
+def required_text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a field that is text and not empty. Raises `Failure`."""
+    found = optional_text(fields, name)
     if not found:
-        raise RequestFailed(400, f"{name} is missing.")
+        raise Failure(400, f"{name} is missing.")
     return found
+
+
+def is_text(found: Any) -> bool:
+    """Return True for text without lone surrogates, which JSON allows and UTF-8 does not."""
+    try:
+        return isinstance(found, str) and found.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def _whole(fields: Mapping[str, Any], name: str, most: int) -> int | None:
@@ -207,7 +207,7 @@ def _whole(fields: Mapping[str, Any], name: str, most: int) -> int | None:
     if found is None or found == "":
         return None
     if type(found) is not int or not 0 <= found <= most:
-        raise RequestFailed(400, f"{name} is not a number between 0 and {most}.")
+        raise Failure(400, f"{name} is not a number between 0 and {most}.")
     return found
 
 
@@ -215,7 +215,7 @@ def _whole(fields: Mapping[str, Any], name: str, most: int) -> int | None:
 
 
 async def browse(cluster: Cluster, query: Query) -> dict[str, Any]:
-    """Return records of a topic, as described above. Raises `RequestFailed`.
+    """Return records of a topic, as described above. Raises `Failure`.
 
     `scanned` is the number of examined records and `ended` whether there are no more. `next` is null at the
     beginning of the log; at its end it continues with records that are written later."""
@@ -223,35 +223,33 @@ async def browse(cluster: Cluster, query: Query) -> dict[str, Any]:
         async with asyncio.timeout(PREPARE_S):
             bounds = await _bounds(cluster, query)
     except ClientError as error:
-        raise request_failed(error) from error
+        raise failure_of(error) from error
     except TimeoutError:
         raise _too_slow(query, PREPARE_S) from None
     scan = Scan(cluster, query.topic, bounds, newest_first=query.newest_first)
     try:
         return await _collect(scan, query)
-    except ClientError as error:
-        raise request_failed(error) from error
     finally:
         scan.close()
 
 
-def _too_slow(query: Query, seconds: float) -> RequestFailed:
-    return RequestFailed(
+def _too_slow(query: Query, seconds: float) -> Failure:
+    return Failure(
         504, f"The brokers of topic {query.topic} did not answer within {seconds:g} s.", "Try again."
     )
 
 
 async def _existing_topic(cluster: Cluster, name: str) -> Topic:
-    """Request the metadata of a topic. Raises `RequestFailed` if it does not exist or lacks a leader."""
+    """Request the metadata of a topic. Raises `Failure` if it does not exist or lacks a leader."""
     topic = (await cluster.refresh([name])).topics[name]
     if topic.error_code:
         error = KafkaError(topic.error_code, about=f"topic {name}")
         if error.name == "UNKNOWN_TOPIC_OR_PARTITION":
-            raise RequestFailed(404, f"There is no topic {name}.", HINTS[error.name])
+            raise Failure(404, f"There is no topic {name}.", HINTS[error.name])
         raise error
     leaderless = [str(each.partition) for each in topic.partitions if each.leader < 0]
     if leaderless:
-        raise RequestFailed(
+        raise Failure(
             503,
             f"Topic {name} has partitions without a leader: {', '.join(leaderless[:20])}.",
             "Try again when their brokers are available.",
@@ -264,7 +262,7 @@ def _partitions(topic: Topic, partition: int | None) -> list[int]:
     if partition is None:
         return numbers
     if partition not in numbers:
-        raise RequestFailed(
+        raise Failure(
             404, f"Topic {topic.name} has no partition {partition}.", f"It has {len(numbers)} partitions."
         )
     return [partition]
@@ -292,7 +290,9 @@ async def _bounds(cluster: Cluster, query: Query) -> dict[int, Bounds]:
 
 
 async def _collect(scan: Scan, query: Query) -> dict[str, Any]:
-    """Read records until there are enough of them, or a limit is reached."""
+    """Read records until there are enough of them, or a limit is reached.
+
+    Records before an error are returned; the next request raises it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SCAN_S
     before = scan.positions
@@ -317,9 +317,12 @@ async def _collect(scan: Scan, query: Query) -> dict[str, Any]:
                     await asyncio.sleep(0)
                 if loop.time() >= deadline:
                     break
+    except ClientError as error:
+        if not rows:
+            raise failure_of(error) from error
     except TimeoutError:
         if scan.positions == before:
-            raise (request_failed(scan.error) if scan.error else _too_slow(query, SCAN_S)) from None
+            raise (failure_of(scan.error) if scan.error else _too_slow(query, SCAN_S)) from None
     ended = scan.is_finished
     following = None if ended and scan.newest_first else Cursor(scan.newest_first, scan.positions).document
     return {"records": rows, "scanned": scanned, "next": following, "ended": ended}
@@ -340,8 +343,11 @@ def _row(found: Scanned, query: Query) -> dict[str, Any] | None:
         "timestamp_type": found.timestamp_type.label if record.timestamp >= 0 else None,
         **_part("key", key, record.key),
         **_part("value", value, record.value),
-        "headers": [{"key": name[:CUT_AT], "value": _cut(decoded)} for name, decoded in headers],
-        "cut": any(len(each.text or "") > CUT_AT for each in (key, value, *(d for _, d in headers))),
+        "headers": [
+            {"key": name[:CUT_AT], "value": _cut(decoded), "cut": _is_cut(decoded)}
+            for name, decoded in headers
+        ],
+        "cut": _is_cut(value),
     }
 
 
@@ -351,11 +357,16 @@ def _part(name: str, decoded: Decoded, data: bytes | None) -> dict[str, Any]:
         f"{name}_size": None if data is None else len(data),
         f"{name}_error": decoded.error,
         f"{name}_schema_id": decoded.schema_id,
+        f"{name}_cut": _is_cut(decoded),
     }
 
 
 def _cut(decoded: Decoded) -> str | None:
     return None if decoded.text is None else decoded.text[:CUT_AT]
+
+
+def _is_cut(decoded: Decoded) -> bool:
+    return len(decoded.text or "") > CUT_AT
 
 
 def _characters(row: Mapping[str, Any]) -> int:
@@ -367,10 +378,10 @@ def _characters(row: Mapping[str, Any]) -> int:
 
 
 async def produce(cluster: Cluster, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Write one record; return its partition, offset and timestamp. Raises `RequestFailed`.
+    """Write one record; return its partition, offset and timestamp. Raises `Failure`.
 
     Without a partition the key selects it as in Kafka's clients; a record without a key gets any one."""
-    name = _required(body, "topic")
+    name = required_text(body, "topic")
     partition = _whole(body, "partition", 2**31 - 1)
     key_format, value_format = _formats(body)
     headers = _headers(body.get("headers"))
@@ -385,19 +396,17 @@ async def produce(cluster: Cluster, body: Mapping[str, Any]) -> dict[str, Any]:
             sent = await producer.send(name, value, key=key, headers=headers, partition=partition)
         written = await sent
     except ClientError as error:
-        raise request_failed(error) from error
+        raise failure_of(error) from error
     except TimeoutError:
-        raise RequestFailed(
-            504, f"The cluster did not answer within {PREPARE_S:g} s.", "Try again."
-        ) from None
+        raise Failure(504, f"The cluster did not answer within {PREPARE_S:g} s.", "Try again.") from None
     return {"partition": written.partition, "offset": written.offset, "timestamp_ms": written.timestamp}
 
 
 def _encoded(body: Mapping[str, Any], name: str, form: RecordFormat) -> bytes | None:
     try:
-        return None if body.get(name) is None else form.encode(_text(body, name))
+        return None if body.get(name) is None else form.encode(optional_text(body, name))
     except FormatError as error:
-        raise RequestFailed(400, f"The {name} cannot be encoded: {error}.") from None
+        raise Failure(400, f"The {name} cannot be encoded: {error}.") from None
 
 
 def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
@@ -406,15 +415,11 @@ def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
     if given is None:
         return ()
     if not isinstance(given, list) or not all(isinstance(each, Mapping) for each in given):
-        raise RequestFailed(400, "headers is not a list of objects.", hint)
+        raise Failure(400, "headers is not a list of objects.", hint)
     headers = []
     for each in given:
         key, value = each.get("key"), each.get("value")
-        if not isinstance(key, str) or not (value is None or isinstance(value, str)):
-            raise RequestFailed(400, "A header has no key or its value is not text.", hint)
-        try:
-            headers.append((key, None if value is None else value.encode()))
-            key.encode()
-        except UnicodeEncodeError:
-            raise RequestFailed(400, "A header has a lone surrogate.") from None
+        if not is_text(key) or not (value is None or is_text(value)):
+            raise Failure(400, "A header has no key or its value is not text.", hint)
+        headers.append((key, None if value is None else value.encode()))
     return tuple(headers)
