@@ -14,7 +14,7 @@ from tests.client.scripted import ScriptedBroker
 from konvene.client.consumer import scan
 from konvene.client.consumer.fetch import Fetched
 from konvene.client.consumer.scan import Bounds, Scan, _Ascending, _Descending, _Part
-from konvene.client.errors import KafkaError
+from konvene.client.errors import CorruptRecord, KafkaError
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.codec.batches import Record, build
 from konvene.errors import Errors
@@ -142,6 +142,32 @@ def test_moved_leader_is_found_again() -> None:
     assert isinstance(made.error, KafkaError) and made.error.code == Errors.OFFSET_NOT_AVAILABLE
     assert (made.is_finished, made.positions) == (True, {0: 2})
     assert repr(made) == "<Scan of t, oldest first: 0 of 1 partitions>"
+
+
+def test_records_before_a_damaged_batch_are_read() -> None:
+    """The batch itself is an error, at its own offset."""
+    damaged = bytearray(build([Record(1, 6, None, b"b")]))
+    damaged[-1] ^= 1
+    data = build([Record(0, 5, None, b"a")]) + bytes(damaged)
+
+    def fetch(request: Any) -> FetchResponse:
+        (topic,) = request.topics
+        at = topic.partitions[0].fetch_offset
+        row = PartitionData(records=data if at == 0 else bytes(damaged), high_watermark=2)
+        return FetchResponse(responses=(FetchableTopicResponse(topic_id=topic.topic_id, partitions=(row,)),))
+
+    async def job(address: str) -> bytes | None:
+        async with Cluster(address) as cluster:
+            made = Scan(cluster, "t", {0: Bounds(0, 2)})
+            first = await made.read()
+            assert first is not None and made.positions == {0: 1}
+            with pytest.raises(CorruptRecord, match="reading t-0 at offset 1: CORRUPT_MESSAGE"):
+                await made.read()
+            return first.record.value
+
+    with scripted() as broker:
+        broker.answers["Fetch"] = [fetch]
+        assert asyncio.run(job(broker.address)) == b"a"
 
 
 def test_other_error_is_raised() -> None:

@@ -18,8 +18,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from konvene.client.consumer.fetch import EARLIEST, LEADER_MOVED, Fetched, fetch, list_offsets, timestamp_type
-from konvene.client.errors import ClientError, KafkaError
+from konvene.client.consumer.fetch import (
+    EARLIEST,
+    LEADER_MOVED,
+    Fetched,
+    fetch,
+    list_offsets,
+    read_error,
+    timestamp_type,
+)
+from konvene.client.errors import ClientError
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.codec.batches import Record, TimestampType
 from konvene.errors import Errors
@@ -123,8 +131,8 @@ class Scan:
                 self._cluster, positions, max_wait_ms=_WAIT_MS, partition_max_bytes=self._fetch_bytes,
                 lane=self,
             )  # fmt: skip
-        except ClientError as error:
-            await self._pause(error)
+        except ClientError as problem:
+            await self._pause(problem)
             return
         is_answered = False
         for got in answers:
@@ -133,10 +141,10 @@ class Scan:
                 earliest = await list_offsets(self._cluster, {got.partition: EARLIEST})
                 part.skip_to(earliest[got.partition].offset)
             elif got.error_code:
-                failure = KafkaError(got.error_code, about=f"reading {got.partition} at offset {part.at}")
+                error = read_error(got, part.at)
                 if got.error_code not in LEADER_MOVED:
-                    raise failure
-                await self._pause(failure, known_as_retriable=True)
+                    raise error
+                await self._pause(error, known_as_retriable=True)
                 return
             else:
                 is_answered = is_answered or got.next_offset > part.at
