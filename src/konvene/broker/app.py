@@ -58,6 +58,11 @@ Progress = Callable[[int], Callable[[str], None]]
 """Called with the number of partitions; returns a function to call with the name of each opened partition."""
 
 
+Companion = Callable[[str], contextlib.AbstractContextManager[None]]
+"""Runs beside the broker: entered with its address, `host:port`, when it accepts connections, and left before
+it stops."""
+
+
 class ServeOptions(NamedTuple):
     """Command-line options of `konvene serve`. They override the settings of the properties file."""
 
@@ -109,10 +114,15 @@ class _Startup(NamedTuple):
     """Time at which the process began to start the broker, by `time.perf_counter`."""
     progress: Progress | None
     log_format: str
+    companion: Companion | None
 
 
-def serve(options: ServeOptions, progress: Progress | None = None) -> int:
-    """Run a broker until a signal stops it.
+def serve(
+    options: ServeOptions,
+    progress: Progress | None = None,
+    companion: Companion | None = None,
+) -> int:
+    """Run a broker, with a `companion` beside it, until a signal stops it.
 
     Return the exit status: 0, 1 after an error, 2 after wrong usage; the error is written to stderr."""
     began_s = time.perf_counter()
@@ -133,7 +143,8 @@ def serve(options: ServeOptions, progress: Progress | None = None) -> int:
             overrides += _resolved_settings(settings, address, path, options)
             settings, _ = _configuration(options.config, overrides)
             _check_metrics(settings)
-            _run(_Startup(settings, address, path, options.ephemeral, began_s, progress, options.log_format))
+            output = progress, options.log_format
+            _run(_Startup(settings, address, path, options.ephemeral, began_s, *output, companion))
     except (CannotStart, ConfigError, LogError) as error:
         if options.log_format == log_output.JSON:
             log.critical("%s", error)
@@ -373,7 +384,9 @@ async def _main(startup: _Startup) -> None:
         _advertise(broker, address, listener.port)
         sys.stdout.write(_startup_line(startup, broker, listener.port, metrics))
         sys.stdout.flush()
-        await stop.wait()
+        companion, here = startup.companion, shown(_local_host(address.host), listener.port)
+        with companion(here) if companion is not None else contextlib.nullcontext():
+            await stop.wait()
         enabling_gc.cancel()
     finally:
         health.stopping = True
@@ -381,6 +394,11 @@ async def _main(startup: _Startup) -> None:
         await broker.stop()
         if metrics is not None:
             await metrics.close()
+
+
+def _local_host(host: str) -> str:
+    """Return the host by which programs on this machine connect to a listener on `host`."""
+    return "localhost" if host in WILDCARDS else host
 
 
 def _startup_line(startup: _Startup, broker: Broker, port: int, metrics: MetricsServer | None) -> str:

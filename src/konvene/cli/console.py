@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from importlib.util import find_spec
 
 import click
 
 from konvene.cli.options import Connect, cluster_options, fail, run
 
-__all__ = ["console"]
+__all__ = ["check_console_installed", "console"]
 
 MISSING = "the live page needs starlette and uvicorn, which are not installed"
 DEFAULT_PORT = 8080
@@ -42,13 +45,10 @@ def console(
     konvene console --bootstrap-server broker:9092 --port 8081
     konvene console --allow-changes
     """
-    try:
-        from konvene.console.server import CannotListen, ServerOptions
-        from konvene.console.server import run as serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
-            raise
-        fail(MISSING, "pip install 'konvene[console]'")
+    check_console_installed()
+    from konvene.console.server import CannotListen, ServerOptions
+    from konvene.console.server import run as serve
+
     options = ServerOptions(host, port, allow_changes, tuple(map(str.lower, allowed_hosts)), token or None)
 
     async def job() -> None:
@@ -75,8 +75,17 @@ def console(
         fail(str(error), "Choose another port with --port; 0 chooses a free one.")
 
 
+def check_console_installed() -> None:
+    """Fail if a library of the live page is not installed."""
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
+        fail(MISSING, "pip install 'konvene[console]'")
+
+
 def _announce(url: str) -> None:
-    sys.stdout.write(f"konvene console at {url}\n")
+    line = f"konvene console at {url}"
+    if os.environ.get("KONVENE_LOG_FORMAT") == "json":
+        line = json.dumps({"event": "console-started", "message": line, "url": url})
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 

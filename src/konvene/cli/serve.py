@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
 
+from konvene.cli.console import check_console_installed
 from konvene.cli.options import fail
 from konvene.cli.output import Progress
 
@@ -60,10 +66,18 @@ from konvene.cli.output import Progress
     show_envvar=True,
     help="Format of the output: text, or a JSON object on each line.",
 )
+@click.option(
+    "--console-port",
+    type=click.IntRange(0, 65535),
+    help="Port for the live page of `konvene console`; 0 chooses a free port [default: none].",
+)
+@click.option(
+    "--console-allow-changes", is_flag=True, help="Let the live page change groups, topics and settings."
+)
 def serve(
     host: str | None, port: int | None, data_dir: Path | None, ephemeral: bool, config: Path | None,
     overrides: tuple[str, ...], assignors: tuple[str, ...], metrics_port: int | None, advertise: str | None,
-    log_format: str,
+    log_format: str, console_port: int | None, console_allow_changes: bool,
 ) -> None:  # fmt: skip
     """Run a broker.
 
@@ -71,6 +85,7 @@ def serve(
     konvene serve --ephemeral
     konvene serve --data-dir ./data --set group.initial.rebalance.delay.ms=0
     konvene serve --assignor my_module:assign
+    konvene serve --ephemeral --console-port 8080
     konvene serve --host 0.0.0.0 --advertise broker.example.org --log-format json
 
     KONVENE_LOG sets the level of log lines, and of single loggers: KONVENE_LOG=info,konvene.groups=debug.
@@ -91,7 +106,26 @@ def serve(
     options = ServeOptions(
         host, port, data_dir, ephemeral, config, pairs, assignors, metrics_port, advertise, log_format
     )
-    raise click.exceptions.Exit(run_broker(options, _progress))
+    companion = None
+    if console_port is not None:
+        check_console_installed()
+        companion = partial(_console, console_port, console_allow_changes, log_format)
+    raise click.exceptions.Exit(run_broker(options, _progress, companion))
+
+
+@contextmanager
+def _console(port: int, allow_changes: bool, log_format: str, bootstrap: str) -> Iterator[None]:
+    """Run the live page of the broker in another process during the block: it takes no time from the broker.
+
+    The process ends when its standard input is closed, so also if this one is killed."""
+    command = [sys.executable, "-m", "konvene", "console", "--with-parent", f"--port={port}"]
+    command += ["--bootstrap-server", bootstrap, *(["--allow-changes"] if allow_changes else [])]
+    environment = os.environ | {"KONVENE_LOG_FORMAT": log_format}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
+    try:
+        yield
+    finally:
+        process.communicate()
 
 
 def _progress(total: int) -> Callable[[str], None]:
