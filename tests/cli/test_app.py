@@ -161,7 +161,8 @@ def test_serve_passes_its_options_to_the_broker(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize(
-    "args", [["--ephemeral", "--data-dir", "d"], ["--set", "novalue"], ["--port", "99999"]]
+    "args",
+    [["--ephemeral", "--data-dir", "d"], ["--set", "novalue"], ["--port", "99999"], ["--log-format", "xml"]],
 )
 def test_invalid_serve_options_are_usage_errors(args: list[str]) -> None:
     assert call(None, "serve", *args).code == 2

@@ -76,6 +76,20 @@ def test_lag_of_a_stopped_application(tmp_path: Path) -> None:
     with_topic(tmp_path, scenario)
 
 
+def test_lag_of_a_stopped_application_after_a_restart(tmp_path: Path) -> None:
+    async def before(broker: Broker, port: int, cluster: Cluster) -> None:
+        write(broker, "orders", 0, [HOUR_MS, HOUR_MS])
+        await Admin(cluster).alter_offsets("g", {orders(0): 1})
+
+    async def after(broker: Broker, port: int, cluster: Cluster) -> None:
+        found = await scrape(port)
+        assert lag(found, "records", "g", "orders") == 1
+        assert 3600 <= (lag(found, "seconds", "g") or 0) < 3600 + 600
+
+    with_topic(tmp_path, before)
+    with_topic(tmp_path, after)
+
+
 def test_lag_is_summed_over_topics_and_its_age_is_the_largest(tmp_path: Path) -> None:
     """A committed offset above the end, as after a truncation, is no lag; a deleted topic has none."""
 
@@ -221,6 +235,7 @@ def test_lag_of_a_share_group(tmp_path: Path) -> None:
         found = await shown()
         assert lag(found, "records", GROUP, TOPIC, protocol="share") == 1
         await one.acknowledge([(1, 1, ACCEPT)])
+        broker.meter.forget(GROUP)  # As after a restart.
         found = await shown()
         assert (lag(found, "records", GROUP, protocol="share")) == 0
         assert (lag(found, "seconds", GROUP, protocol="share")) == 0

@@ -12,13 +12,14 @@ from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from konvene.broker.metrics.group_lags import SLICE_S, Lags
+from konvene.broker.metrics.group_lags import SLICE_S, Lags, measure_lags
 from konvene.broker.metrics.group_types import KINDS
 from konvene.broker.metrics.instruments import OTHER
 from konvene.broker.metrics.warmups import stale_members, warming
 from konvene.groups.assignors.tasks.racks import Cost
 from konvene.groups.group_type import TYPES, Group
 from konvene.groups.shard import GroupShard
+from konvene.groups.share.group import ShareGroup
 from konvene.groups.streams.group import StreamsGroup
 
 if TYPE_CHECKING:
@@ -104,11 +105,7 @@ async def collect_gauges(broker: Broker, meter: Meter) -> GroupGauges:
         for start in range(0, max(len(groups), len(offsets)), BATCH):
             for group in groups[start : start + BATCH]:
                 gauges.add(group)
-                if (
-                    not group.members
-                    and group.group_id not in meter.labels
-                    and group.group_id in shard.offsets
-                ):
+                if not group.members and group.group_id not in meter.labels and _has_lag(shard, group):
                     idle.append(group)
             for topics in offsets[start : start + BATCH]:
                 gauges.offsets += sum(map(len, topics.values()))
@@ -117,8 +114,13 @@ async def collect_gauges(broker: Broker, meter: Meter) -> GroupGauges:
                 slice_start_s = perf_counter()
     for group in idle:
         gauges.add_idle(group)
-    gauges.lags = await meter.lags.measure(broker, meter.labels)
+    gauges.lags = await measure_lags(broker, meter)
     return gauges
+
+
+def _has_lag(shard: GroupShard, group: Group) -> bool:
+    """Return True if the group has committed offsets, or is a share group, whose offsets are elsewhere."""
+    return group.group_id in shard.offsets or isinstance(group, ShareGroup)
 
 
 def _release_labels(broker: Broker, meter: Meter) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from konvene.broker.metrics.instruments import OTHER, TopicLabels
+from konvene.broker.metrics.instruments import OTHER, PartitionKey, TopicLabels
 from konvene.codec.errors import CodecError
 from konvene.groups.group_type import TYPES
 from konvene.groups.shard import GroupShard
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.metrics.instruments import GroupLabels
+    from konvene.broker.metrics.meter import Meter
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.environment import Environment
@@ -49,9 +50,6 @@ MAX_READS: Final = 1_000
 
 CLASSIC: Final = "classic"
 """Type of a group that has committed offsets and no members or generation."""
-
-PartitionKey = tuple[str, str, int]
-"""Group, topic and partition."""
 
 
 class LagSources(Protocol):
@@ -104,30 +102,21 @@ class Lags(NamedTuple):
     now_ms: int
 
 
-class GroupLags:
-    """Computes lags. Remembers the labels of topics and the timestamps that previous scrapes read."""
+async def measure_lags(broker: LagSources, meter: Meter) -> Lags:
+    """Return the lags of all groups that have a label of their own.
 
-    def __init__(self, max_topics: int) -> None:
-        self.labels = TopicLabels(max_topics)
-        self._timestamps: dict[PartitionKey, tuple[int, int | None]] = {}
-        """Offset and timestamp of the first unread record."""
-
-    def __repr__(self) -> str:
-        return f"<lags: {self.labels!r}, {len(self._timestamps)} timestamps>"
-
-    async def measure(self, broker: LagSources, labels: GroupLabels) -> Lags:
-        """Return the lags of all groups that have a label of their own."""
-        scrape = _Scrape(broker, self.labels, self._timestamps)
-        began_s = perf_counter()
-        for group_id, kind, topics in _positions(broker, labels):
-            for topic, positions in topics.items():
-                scrape.add(group_id, kind, topic, positions)
-                if perf_counter() - began_s > SLICE_S:
-                    await asyncio.sleep(0)
-                    began_s = perf_counter()
-        self.labels.retain(scrape.seen)
-        self._timestamps = scrape.timestamps
-        return scrape.lags
+    The meter remembers the labels of topics and the timestamps that previous scrapes read."""
+    scrape = _Scrape(broker, meter.topic_labels, meter.unread_timestamps)
+    began_s = perf_counter()
+    for group_id, kind, topics in _positions(broker, meter.labels):
+        for topic, positions in topics.items():
+            scrape.add(group_id, kind, topic, positions)
+            if perf_counter() - began_s > SLICE_S:
+                await asyncio.sleep(0)
+                began_s = perf_counter()
+    meter.topic_labels.retain(scrape.seen)
+    meter.unread_timestamps = scrape.timestamps
+    return scrape.lags
 
 
 def _positions(

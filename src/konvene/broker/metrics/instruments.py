@@ -17,6 +17,9 @@ OTHER: Final = "__other__"
 MAX_LABEL_LENGTH: Final = 255
 """Groups with a longer id get no label of their own."""
 
+PartitionKey = tuple[str, str, int]
+"""Group, topic and partition."""
+
 WINDOW_S: Final = 30.0
 WINDOWS: Final = 2
 """Length of a window of a rate, and number of windows, as by Kafka's `metrics.sample.window.ms` and

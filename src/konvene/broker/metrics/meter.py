@@ -16,10 +16,17 @@ from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from konvene.broker.metrics.group_lags import GroupLags
 from konvene.broker.metrics.group_shard import MeteredGroupShard
 from konvene.broker.metrics.group_types import KINDS, Moved, begins, counts_in_kafka, ends
-from konvene.broker.metrics.instruments import OTHER, Buckets, Durations, GroupLabels, RateCounter
+from konvene.broker.metrics.instruments import (
+    OTHER,
+    Buckets,
+    Durations,
+    GroupLabels,
+    PartitionKey,
+    RateCounter,
+    TopicLabels,
+)
 from konvene.broker.metrics.placement_costs import PlacementCosts
 from konvene.broker.metrics.share_state_shard import MeteredShareStateShard
 from konvene.codec.schema import Struct
@@ -54,7 +61,9 @@ class Meter:
     ) -> None:
         self._clock = clock
         self.labels = GroupLabels(max_groups)
-        self.lags = GroupLags(max_topics)
+        self.topic_labels = TopicLabels(max_topics)
+        self.unread_timestamps: dict[PartitionKey, tuple[int, int | None]] = {}
+        """Offset and timestamp of the first unread record, as `metrics.group_lags` read it last."""
         self.costs = PlacementCosts()
         self.begun: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         """Rebalances by group label, type and first cause."""

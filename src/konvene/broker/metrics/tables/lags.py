@@ -1,7 +1,7 @@
 """Metrics of the lag and the state of each group, for alerts on consumers (`group_lags` computes the lag).
 
-They exist only for groups with a label of their own. A group that never had members since the start of the
-broker has a label if it has committed offsets, so that the lag of a stopped application is known.
+They exist only for groups with a label of their own. A group that had no members since the start of the
+broker may have one too, so that the lag of a stopped application is known.
 """
 
 from __future__ import annotations
