@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,21 +110,48 @@ def test_program_of_the_page_runs(tmp_path: Path) -> None:
     assert len(process.stdout.splitlines()) == 10
 
 
-def test_notebook_prints_its_saved_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run its cells in order without Jupyter. KONVENE_REWRITE=1 saves the new output in the notebook."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KONVENE_LOGS", str(LOGS))
+def run_cells(notebook: Any) -> Iterator[tuple[Any, str]]:
+    """Run the cells of a notebook in order, without Jupyter; yield each with what it printed."""
     namespace: dict[str, Any] = {}
-    notebook = json.loads(NOTEBOOK.read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(cells, 1):
         stdout = io.StringIO()
         with contextlib.redirect_stdout(stdout):
             exec(compile("".join(cell["source"]), f"<cell {number}>", "exec"), namespace)
+        yield cell, stdout.getvalue()
+
+
+def test_notebook_prints_its_saved_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """KONVENE_REWRITE=1 saves the new output in the notebook."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KONVENE_LOGS", str(LOGS))
+    notebook = json.loads(NOTEBOOK.read_text("utf-8"))
+    for cell, printed in run_cells(notebook):
         if os.environ.get("KONVENE_REWRITE"):
-            text = stdout.getvalue().splitlines(keepends=True)
+            text = printed.splitlines(keepends=True)
             cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": text}] if text else []
         shown = "".join(line for output in cell["outputs"] for line in output["text"])
-        assert stdout.getvalue() == shown, f"cell {number}"
+        assert printed == shown, "".join(cell["source"])
     if os.environ.get("KONVENE_REWRITE"):
         NOTEBOOK.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def test_copied_notebook_makes_its_own_logs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a directory outside the repository it explains the log of a broker that it starts."""
+    copy = tmp_path / "elsewhere" / NOTEBOOK.name
+    copy.parent.mkdir()
+    copy.write_bytes(NOTEBOOK.read_bytes())
+    monkeypatch.chdir(copy.parent)
+    monkeypatch.delenv("KONVENE_LOGS", raising=False)
+    printed = [text for _, text in run_cells(json.loads(copy.read_text("utf-8")))]
+    assert any("basic (consumer), epoch " in text for text in printed)
+    assert any("reached its target assignment" in text for text in printed)
+    assert (copy.parent / "report.html").read_text("utf-8").endswith("</html>\n")
+
+
+def test_notebook_names_a_directory_that_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KONVENE_LOGS", str(tmp_path / "absent"))
+    with pytest.raises(FileNotFoundError, match=r"KONVENE_LOGS is .*absent, which does not exist"):
+        next(run_cells(json.loads(NOTEBOOK.read_text("utf-8"))))
