@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -23,6 +24,9 @@ from tests.pipeline.answers.sample import Client, Model, together
 from konvene.cli.app import konvene
 from konvene.cli.explain.command import explain
 from konvene.cli.explain.warehouse import brokers_and_paths, engine_of
+from konvene.client.net.connection import Connection
+from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from konvene.testing import broker
 
 LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 CONSUMER, CLASSIC, SHARE = (str(LOGS / name) for name in ("consumer", "classic", "share"))
@@ -439,6 +443,30 @@ def test_names_with_control_characters_cannot_move_the_cursor(monkeypatch: pytes
     assert len(plain) > 20 and all(text.isprintable() for text in plain), [
         t for t in plain if not t.isprintable()
     ]
+
+
+def test_killed_member_of_a_broker_has_a_bound(tmp_path: Path) -> None:
+    """The audit has the session timeout of the group, also for groups whose records lack it."""
+    joins = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m1", member_epoch=0, rebalance_timeout_ms=60_000,
+        subscribed_topic_names=("orders",), topic_partitions=(),
+    )  # fmt: skip
+    with broker({"offsets.topic.num.partitions": "1"}, {"orders": 2}, tmp_path / "data") as konvene:
+
+        async def join() -> None:
+            connection = await Connection.open("127.0.0.1", konvene.port, client_id="c")
+            await connection.send(joins, 1)
+            connection.close()
+            await asyncio.sleep(0.01)  # The expiry is later than the assignment, in milliseconds.
+
+        asyncio.run(join())
+        konvene.faults.run("expire the session of member m1 now")
+        konvene.wait_group("g", lambda found: found.state == "Empty", timeout=30)
+    expired = lines(run(str(tmp_path / "data"), "--json"))[0]
+    assert (expired["cause"], expired["evidence"]) == ("session-expired", "observed")
+    assert (expired["silent_units"], expired["session_timeout_ms"]) == (2, 45_000)
+    assert 0 < expired["silent_ms"] <= 90_000
+    assert "2 partitions may have had no reader before, for up to" in expired["sentence"]
 
 
 def test_summary_has_the_time_before_sessions_expired() -> None:

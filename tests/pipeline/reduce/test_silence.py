@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from bench.truth import life
 from tests.groups.history.logs import Batch
-from tests.pipeline.reduce.playing import Played
 from tests.pipeline.reduce.reading import reduced
-from tests.pipeline.reduce.test_members import T, assigns, current, joined, log
+from tests.pipeline.reduce.test_members import assigns, current, joined, log
 from tests.pipeline.reduce.test_share import ALONE, epoch, has, rows_of, target
 from tests.pipeline.reduce.test_share import member as share_member
 
@@ -18,8 +18,10 @@ from konvene.groups.consumer.group import Member
 from konvene.groups.consumer.log import group_record, member_record, member_tombstones
 from konvene.groups.modern.classic_member import ClassicProtocolMetadata
 from konvene.groups.share import log as share
+from konvene.pipeline.sweeps.simulated_log import tables_of
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import Record
+from konvene.sim.runs.run import Run
 
 LEFT, EXPIRED = "member-left", "session-expired"
 SESSION_MS = 45_000
@@ -137,10 +139,13 @@ def test_classic_member_that_was_seen_too_recently_left() -> None:
 # simulated groups ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["classic", "static", "consumer", "consumer-static", "streams"])
+@pytest.mark.parametrize("kind", ["classic", "static", "consumer", "consumer-static", "streams", "share"])
 @pytest.mark.parametrize("with_audit", [True, False])
 def test_bounds_of_simulated_groups_are_consistent(kind: str, with_audit: bool) -> None:
-    rows = Played(kind, 3, 2_500).rows(audit=with_audit, names={str(T): "t"})["rebalance"]
+    """The audit of the real coordinator has the timeout of each expired session."""
+    world, _, audits = life(Run(12, (kind,), 2_500))
+    tables = tables_of("sim", world.log.batches, audits.explanations if with_audit else ())
+    rows = tables["rebalance"].to_pylist()
     assert any(row["silent_units"] for row in rows)
     for row in rows:
         units, silent_ms, timeout_ms = silence(row)
@@ -149,4 +154,4 @@ def test_bounds_of_simulated_groups_are_consistent(kind: str, with_audit: bool) 
             assert timeout_ms is not None and 0 <= silent_ms <= units * timeout_ms
         if row["evidence"] == "observed" and row["group_type"] != "classic":
             assert expired or not units
-            assert not units or silent_ms is not None, "the audit has the timeout"
+            assert not units or silent_ms is not None

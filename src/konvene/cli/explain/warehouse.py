@@ -42,7 +42,6 @@ __all__ = [
     "has_logs",
     "ingest_and_build",
     "logs_argument",
-    "note_clusters",
     "open_warehouse",
     "reporting_failures",
     "require_groups",
@@ -226,13 +225,11 @@ def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
                     f"Clusters in the logs: {_listed(clusters)}.",
                 )
             if not work.cluster and len(clusters) > 1:
-                note_clusters(clusters)
+                note(
+                    f"The logs are of {len(clusters)} clusters: {_listed(clusters)}; --cluster NAME selects "
+                    "one."
+                )
             yield Gold(warehouse=warehouse, cluster=work.cluster or None)
-
-
-def note_clusters(clusters: Sequence[str]) -> None:
-    """Print a note on standard error that the logs are of these clusters."""
-    note(f"The logs are of {len(clusters)} clusters: {_listed(clusters)}; --cluster NAME selects one.")
 
 
 def _listed(clusters: Sequence[str]) -> str:
