@@ -66,6 +66,15 @@ def test_each_line_is_a_record() -> None:
     assert produced_records(broker) == [(None, b"one"), (None, b"two"), (None, b""), (None, b"last")]
 
 
+def test_topic_is_an_argument_or_an_option() -> None:
+    with producing_broker() as broker:
+        assert call(broker, "produce", "t", stdin="one\n").code == 0
+        assert call(broker, "produce", "t", "--topic", "t", stdin="two\n").code == 0
+    assert produced_records(broker) == [(None, b"one"), (None, b"two")]
+    with consuming_broker() as broker:
+        assert call(broker, "consume", "t", *CONSUME_ALL[3:]).out == "v0\nv1\nnull\n"
+
+
 def test_key_is_parsed_before_the_separator() -> None:
     with producing_broker() as broker:
         result = call(

@@ -131,3 +131,16 @@ def test_help_shows_the_default_of_the_profile(config: Path) -> None:
     config.write_text('[profiles.prod]\nbootstrap-server = "kafka1:9092"\n')
     result: Any = call(None, "--profile", "prod", "topics", "list", "--help")
     assert "kafka1:9092" in result.out
+
+
+def test_names_of_the_command_line_replace_those_of_a_profile(config: Path) -> None:
+    """A default of --topic or --group is ignored if the command line has an argument or --all-groups."""
+    config.write_text('[defaults]\ntopic = "payments"\ngroup = "readers"\n')
+    with ScriptedBroker() as broker:
+        broker.answers["Metadata"] = [broker.metadata(orders=1, payments=1)]
+        assert [t["topic"] for t in call(broker, "topics", "list", "--json").json] == ["payments"]
+        assert "there is no topic none" in call(broker, "topics", "delete", "none").err
+        assert "konvene: topic none: UNKNOWN" in call(broker, "produce", "none", stdin="x\n").err
+    for words in (["other"], ["--all-groups"]):
+        command = ["groups", "describe", *words, "--bootstrap-server", UNREACHABLE]
+        assert "cannot connect" in call(None, *command).err

@@ -112,3 +112,19 @@ def test_no_matching_topic_is_an_error_without_if_exists() -> None:
             result = call(broker, "topics", command, "--topic", "nope")
             assert (result.code, result.err.splitlines()[0]) == (1, "konvene: no topic matches nope")
             assert call(broker, "topics", command, "--topic", "nope", "--if-exists").code == 0
+
+
+def test_arguments_are_whole_names() -> None:
+    """An argument is no pattern: `order.` does not delete `orders`, and a missing topic is an error."""
+    response = DeleteTopicsResponse(responses=(DeletableTopicResult(name="orders"),))
+    with cluster(DeleteTopics=response, CreateTopics=create_response(0)) as broker:
+        described = call(broker, "topics", "describe", "payments", "orders", "--json").json
+        missing = call(broker, "topics", "delete", "order.")
+        ignored = call(broker, "topics", "delete", "order.", "--if-exists")
+        assert "DeleteTopics" not in broker.apis
+        deleted = call(broker, "topics", "delete", "orders")
+        created = call(broker, "topics", "create", "new")
+    assert [topic["topic"] for topic in described] == ["orders", "payments"]
+    assert (missing.code, missing.err.splitlines()[0]) == (1, "konvene: there is no topic order.")
+    assert (ignored.code, ignored.out) == (0, "")
+    assert deleted.out == "Deleted topic orders.\n" and created.out == "Created topic new.\n"

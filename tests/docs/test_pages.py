@@ -75,6 +75,8 @@ def options(command: click.Command) -> set[str]:
 def test_shown_commands_exist(where: str, line: str) -> None:
     """Each word after `konvene` is a command of the CLI, and each option is an option of that command."""
     words = shlex.split(line)[1:]
+    if words[:1] == ["--profile"]:
+        words = words[2:]
     command: click.Command = konvene
     context = click.Context(konvene)
     while words and isinstance(command, click.Group):

@@ -45,6 +45,10 @@ COMMANDS = {
 """Module in this package and help line, by command name."""
 
 COMPLETION = """\b
+Defaults of options:
+  [defaults] and [profiles.NAME] in ~/.config/konvene/config.toml, or in the file KONVENE_CONFIG
+
+\b
 Completion for your shell:
   bash  eval "$(konvene completion bash)"
   zsh   eval "$(konvene completion zsh)"

@@ -21,7 +21,8 @@ HEAD = """# Commands
 Every command of `konvene` with its arguments and options, as `--help` prints them. Options have the names
 that Kafka's tools use. `--bootstrap-server`, or `KONVENE_BOOTSTRAP_SERVER` in the environment, names the
 cluster; `--json` prints one JSON document. All commands but `serve`, `sim` and `log` are clients and work
-against Apache Kafka as well.
+against Apache Kafka as well. `konvene --profile NAME`, or `KONVENE_PROFILE`, takes defaults of options from
+[a configuration file](../command-line.md).
 
 This page is rendered from the commands: `python -m konvene.cli.reference docs/reference/cli.md`.
 """
