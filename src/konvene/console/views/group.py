@@ -15,7 +15,7 @@ from konvene.client.admin.streams_groups import StreamsGroupDescription
 from konvene.client.streams.tasks import Subtopology
 from konvene.console.rebalances import key_of
 from konvene.console.tail import wall_clock_ms
-from konvene.console.views.groups import is_open
+from konvene.console.views.groups import is_open, live_sentence
 from konvene.console.views.lanes import lanes
 from konvene.console.views.members import member_rows, names_of
 from konvene.console.views.share import dead_letter_facts, in_flight_rows, share_unit_rows
@@ -24,7 +24,7 @@ from konvene.console.views.view import Row, Sections, View
 from konvene.console.watch import AnyGroup
 from konvene.pipeline.answers.cost import Ends, costs
 from konvene.pipeline.answers.rebalance import Rebalance
-from konvene.pipeline.answers.sentences import note, sentence
+from konvene.pipeline.answers.sentences import note
 
 __all__ = ["GroupView"]
 
@@ -99,7 +99,7 @@ class GroupView(View):
             stopped = cost.get(each.key)
             rebalances[key_of(each)] = rebalance_row(each) | {
                 "stopped": None if stopped is None else stopped.stopped,
-                "sentence": sentence(each, stopped),
+                "sentence": live_sentence(each, stopped),
             }
         since_ms = wall_clock_ms() - WINDOW_MS
         owned = history.rows("ownership", (group_id,))

@@ -8,11 +8,12 @@ from konvene.client.admin.groups import GroupListing
 from konvene.console.rebalances import key_of
 from konvene.console.tail import wall_clock_ms
 from konvene.console.views.view import Row, Sections, View
+from konvene.pipeline.answers.cost import Cost
 from konvene.pipeline.answers.rebalance import Rebalance
-from konvene.pipeline.answers.sentences import sentence
+from konvene.pipeline.answers.sentences import LOG_ENDS, sentence
 from konvene.records.classic import GroupMetadataValue
 
-__all__ = ["GroupsView", "hourly", "is_open", "last_rebalance"]
+__all__ = ["GroupsView", "hourly", "is_open", "last_rebalance", "live_sentence"]
 
 HOURS = 24
 HOUR_MS = 3_600_000
@@ -66,6 +67,11 @@ def is_open(rebalance: Rebalance) -> bool:
     return rebalance.end_ms is None and rebalance.state in ("Assigning", "Reconciling")
 
 
+def live_sentence(rebalance: Rebalance, cost: Cost | None = None) -> str:
+    """Return the sentence of a rebalance, which is in progress if its end is not in the log yet."""
+    return sentence(rebalance, cost, unfinished="in progress" if is_open(rebalance) else LOG_ENDS)
+
+
 def last_rebalance(rebalance: Rebalance | None) -> Row | None:
     """Return the summary of a group's last rebalance."""
     if rebalance is None:
@@ -74,5 +80,5 @@ def last_rebalance(rebalance: Rebalance | None) -> Row | None:
         "key": key_of(rebalance), "at_ms": rebalance.at_ms, "epoch": rebalance.to_epoch,
         "cause": rebalance.cause,
         "client": rebalance.instance_id or rebalance.client_id or rebalance.member_id,
-        "sentence": sentence(rebalance), "evidence": rebalance.evidence, "open": is_open(rebalance),
+        "sentence": live_sentence(rebalance), "evidence": rebalance.evidence, "open": is_open(rebalance),
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konvene.console.rebalances import key_of
-from konvene.console.views.groups import is_open
+from konvene.console.views.groups import is_open, live_sentence
 from konvene.console.views.view import Row, Sections, View
 from konvene.pipeline.answers.cost import Ends, costs
 from konvene.pipeline.answers.rebalance import Rebalance
@@ -34,7 +34,7 @@ class RebalanceView(View):
         }
         return {
             "facts": self.facts(
-                group=group_id, exists=True, title=traced.title, sentence=traced.sentence, note=traced.note,
+                group=group_id, exists=True, title=traced.title, sentence=live_sentence(rebalance, cost), note=traced.note,
                 left_out=traced.left_out, **_facts(rebalance), **neighbours,
             ),
             "steps": {

@@ -35,6 +35,9 @@ MAX_NAMED_CAUSES = 3
 ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
 """Names of task roles."""
 
+LOG_ENDS = "the log ends before it completed"
+"""The clause for a rebalance whose end is not in the log."""
+
 ALTERNATIVES = {
     "member-left": "left",
     "session-expired": "its session expired",
@@ -107,9 +110,11 @@ def title(rebalance: Rebalance) -> str:
     return f"{rebalance.group_id} ({rebalance.group_type}), {noun} {before} → {rebalance.to_epoch}"
 
 
-def sentence(rebalance: Rebalance, cost: Cost | None = None) -> str:
-    """Describe a rebalance in one sentence. Without a `cost` it does not count the unavailable partitions."""
-    parts = [_result(rebalance), _moved(rebalance), _cost(rebalance, cost), _silence(rebalance)]
+def sentence(rebalance: Rebalance, cost: Cost | None = None, *, unfinished: str = LOG_ENDS) -> str:
+    """Describe a rebalance in one sentence. Without a `cost` it does not count the unavailable partitions.
+
+    `unfinished` is the clause for a rebalance that has not ended: another one where the log is followed."""
+    parts = [_result(rebalance, unfinished), _moved(rebalance), _cost(rebalance, cost), _silence(rebalance)]
     effects = "; ".join(part for part in parts if part)
     cause = cause_text(rebalance)
     return f"{cause[:1].upper() if rebalance.member_id is None else cause[:1]}{cause[1:]}: {effects}."
@@ -176,7 +181,7 @@ def _alternatives(kinds: tuple[str, ...], member: str) -> str:
 # the result -----------------------------------------------------------------------------------
 
 
-def _result(r: Rebalance) -> str:
+def _result(r: Rebalance, unfinished: str) -> str:
     """Return a clause on how the rebalance ended, and after how long."""
     if r.superseded_by is not None:
         after = "" if r.duration_ms is None else f" after {duration(r.duration_ms)}"
@@ -184,7 +189,7 @@ def _result(r: Rebalance) -> str:
     if r.state == "Empty":
         return "the group is empty"
     if not r.converged and r.state != "NotReady":
-        return "the log ends before it completed"
+        return unfinished
     if r.duration_ms is None:
         members = counted(r.members, "member")
         return f"the group has {members} now" if r.joined and not r.departed else f"{members} remained"
