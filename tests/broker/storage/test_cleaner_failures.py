@@ -249,3 +249,21 @@ print("konvene.broker.storage.cleaner_executor" in sys.modules)
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
     assert completed.stdout.splitlines()[-2:] == ["[]", "False"]
+
+
+def test_traceback_of_a_lost_process_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not go to the broker's standard error directly, which may be JSON."""
+    monkeypatch.setattr(cleaner_executor, "MODULE", "konvene.log.cleaner.no_such_worker")
+
+    async def main() -> None:
+        worker = cleaner_executor.WorkerProcess(asyncio.get_running_loop())
+        await worker._running_process()
+        with pytest.raises(cleaner_executor.WorkerLost):
+            await worker.next_result()
+        await worker.close()
+
+    asyncio.run(main())
+    (line,) = [record for record in caplog.records if record.name == "konvene.cleaner"]
+    assert "No module named konvene.log.cleaner.no_such_worker" in line.getMessage()
