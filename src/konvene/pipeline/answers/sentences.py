@@ -18,6 +18,7 @@ from konvene.plurals import counted, plural
 from konvene.shard import causes
 
 __all__ = [
+    "LOG_ENDS",
     "ROLES",
     "cause_text",
     "caveats",
