@@ -35,7 +35,8 @@ class RebalanceView(View):
         return {
             "facts": self.facts(
                 group=group_id, exists=True, title=traced.title, note=traced.note,
-                sentence=live_sentence(rebalance, cost), left_out=traced.left_out, **_facts(rebalance), **neighbours,
+                sentence=live_sentence(rebalance, cost), left_out=traced.left_out,
+                **_facts(rebalance), **neighbours,
             ),
             "steps": {
                 str(i): {"ms": step.ms, "after_ms": step.ms - start_ms, "text": step.text}
