@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -41,6 +42,20 @@ def test_processes_engine_uses_other_processes() -> None:
     pids = set(Processes(2).run(process_id, range(6)))
     assert os.getpid() not in pids and 1 <= len(pids) <= 2
     assert set(Local().run(process_id, range(2))) == {os.getpid()}
+
+
+def wait_unless_first(n: int) -> int:
+    if n:
+        time.sleep(600)
+    return n
+
+
+def test_closed_processes_engine_ends_its_tasks() -> None:
+    """As after Ctrl-C. It does not wait for them."""
+    results = Processes(2).run(wait_unless_first, range(4))
+    assert next(results) == 0
+    results.close()
+    assert multiprocessing.active_children() == []
 
 
 CHILD = """

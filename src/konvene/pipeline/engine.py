@@ -7,6 +7,7 @@ task that runs twice writes the same bytes under the same name, and all engines 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Generator, Sequence
@@ -130,7 +131,11 @@ class Spark:
             try:
                 for future in as_completed(futures):
                     yield future.result()
-            except BaseException:
+            except (KeyboardInterrupt, GeneratorExit):
                 pool.shutdown(wait=False, cancel_futures=True)
-                context.cancelJobsWithTag(tag)
+                with contextlib.suppress(Exception):  # The JVM may be dead.
+                    context.cancelJobsWithTag(tag)
+                raise
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
                 raise
