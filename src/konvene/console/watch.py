@@ -88,10 +88,10 @@ class ClusterWatch:
         kind = next((g.type for g in await self.groups() if g.group_id == group_id), "")
         try:
             if kind == "share":
-                return await self.admin.describe_share_group(group_id)
+                return await self.admin.describe_share_group(group_id, heartbeats=True)
             if kind == "streams":
                 return await self.admin.describe_streams_group(
-                    group_id, topology_description=True, pending_revocations=True
+                    group_id, topology_description=True, pending_revocations=True, heartbeats=True
                 )
             return await self.admin.describe_group(group_id, heartbeats=True)
         except KafkaError as error:

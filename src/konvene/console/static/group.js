@@ -29,8 +29,8 @@ var konvene = konvene || {};
   }
 
   function heartbeat(row) {
-    if (isUnknown(row.heartbeat_age_ms)) return isUnknown(row.heartbeat_interval_ms) ? "–" : `every ${duration(row.heartbeat_interval_ms)}`;
-    return `${duration(row.heartbeat_age_ms)} ago${row.heartbeat_held ? ", held" : ""}`;
+    if (isUnknown(row.heartbeat_ms)) return isUnknown(row.heartbeat_interval_ms) ? "–" : `every ${duration(row.heartbeat_interval_ms)}`;
+    return `${ago(row.heartbeat_ms)}${row.heartbeat_held ? ", held" : ""}`;
   }
 
   const MEMBERS = [
@@ -43,7 +43,7 @@ var konvene = konvene || {};
     words("units", "Assignment", 190, { grow: 3 }),
     words("pending", "Has to revoke", 130, { grow: 1 }),
     words("waits", "Waits for", 130, { grow: 1 }),
-    amount("heartbeat_age_ms", "Heartbeat", 118, { text: heartbeat, optional: (row) => !isUnknown(row.heartbeat_age_ms) || !isUnknown(row.heartbeat_interval_ms),
+    amount("heartbeat_ms", "Heartbeat", 118, { text: heartbeat, optional: (row) => !isUnknown(row.heartbeat_ms) || !isUnknown(row.heartbeat_interval_ms),
       title: (row) => (isUnknown(row.heartbeat_interval_ms) ? "" : `Expected every ${duration(row.heartbeat_interval_ms)}${row.heartbeat_held ? "; the coordinator holds the response until the assignment changes" : ""}`) }),
     words("host", "Host", 130), words("client_id", "Client id", 140), words("instance_id", "Instance id", 130), words("rack", "Rack", 90),
     words("protocol", "Protocol", 90), words("process_id", "Process", 140), words("tags", "Tags", 140),

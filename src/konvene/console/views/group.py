@@ -17,11 +17,11 @@ from konvene.console.rebalances import key_of
 from konvene.console.tail import wall_clock_ms
 from konvene.console.views.groups import is_open, live_sentence
 from konvene.console.views.lanes import lanes
-from konvene.console.views.members import member_rows, names_of
+from konvene.console.views.members import heartbeat_times, member_rows, names_of
 from konvene.console.views.share import dead_letter_facts, in_flight_rows, share_unit_rows
 from konvene.console.views.streams import task_rows, topology_rows
 from konvene.console.views.view import Row, Sections, View
-from konvene.console.watch import AnyGroup
+from konvene.console.watch import AnyGroup, ClusterWatch
 from konvene.pipeline.answers.cost import Ends, costs
 from konvene.pipeline.answers.rebalance import Rebalance
 from konvene.pipeline.answers.sentences import note
@@ -41,6 +41,10 @@ class GroupView(View):
     arguments = ("group",)
     interval_s = 0.5
 
+    def __init__(self, watch: ClusterWatch, arguments: Mapping[str, str]) -> None:
+        super().__init__(watch, arguments)
+        self._heartbeats_ms: dict[str, int] = {}
+
     async def build(self) -> Sections:
         group = await self.watch.group(self.given["group"])
         sections: Sections = {"facts": self.facts(id=self.given["group"], exists=group is not None)}
@@ -50,7 +54,7 @@ class GroupView(View):
             names = names_of(group.members)
             units = await self._units(group, names)
             sections["units"] = units
-            sections["members"] = member_rows(group, names)
+            sections["members"] = self._members(group, names)
             sections["waits"] = wait_rows(group, names)
             sections["facts"] |= _group_facts(group, units)
             if isinstance(group, ShareGroupDescription):
@@ -63,6 +67,13 @@ class GroupView(View):
         if newest is not None and sections["facts"].get("type") == "classic":
             sections["facts"]["epoch"] = newest["epoch"]  # Its description has no generation.
         return sections
+
+    def _members(self, group: AnyGroup, names: Mapping[str, str]) -> dict[str, Row]:
+        rows = member_rows(group, names)
+        self._heartbeats_ms = heartbeat_times(group.members, wall_clock_ms(), self._heartbeats_ms)
+        for member_id, ms in self._heartbeats_ms.items():
+            rows[member_id]["heartbeat_ms"] = ms
+        return rows
 
     async def _units(self, group: AnyGroup, names: Mapping[str, str]) -> dict[str, Row]:
         """Return the rows of the partitions or tasks of a group, by name."""

@@ -16,10 +16,13 @@ from konvene.console.watch import AnyGroup
 from konvene.pipeline.answers.sentences import short
 from konvene.pipeline.answers.trace import units as format_units
 
-__all__ = ["member_rows", "names_of"]
+__all__ = ["heartbeat_times", "member_rows", "names_of"]
 
 MAX_TEXT = 300
 """Longest text of a member's units; the page lists them all by partition."""
+
+
+SAME_HEARTBEAT_MS = 1_000
 
 
 class _Identified(Protocol):
@@ -44,6 +47,22 @@ def _name(member: _Identified, counts: Mapping[str, int]) -> str:
     if member.client_id and counts[member.client_id] == 1:
         return member.client_id
     return f"{member.client_id} ({short(member.member_id)})" if member.client_id else short(member.member_id)
+
+
+def heartbeat_times(members: Iterable[Any], now_ms: int, before: Mapping[str, int]) -> dict[str, int]:
+    """Return when each member sent its last heartbeat, by member id, as far as the broker reports it.
+
+    A time keeps its value from `before` unless it differs by `SAME_HEARTBEAT_MS`: the age in a description is
+    older by the time that the description took, and a row that differs by that alone would be sent again."""
+    found = {}
+    for m in members:
+        heartbeats: Heartbeats | None = m.heartbeats
+        if heartbeats is not None and heartbeats.age_ms is not None:
+            at_ms = now_ms - heartbeats.age_ms
+            known_ms = before.get(m.member_id)
+            is_same = known_ms is not None and abs(at_ms - known_ms) < SAME_HEARTBEAT_MS
+            found[m.member_id] = known_ms if known_ms is not None and is_same else at_ms
+    return found
 
 
 def member_rows(group: AnyGroup, names: Mapping[str, str]) -> dict[str, Row]:
@@ -96,7 +115,7 @@ def _row(
     target: Iterable[TopicPartition] | None, target_epoch: int | None,
 ) -> Row:  # fmt: skip
     """Return the columns that members of all groups have; `m` is a member's description of any type."""
-    heartbeats: Heartbeats | None = getattr(m, "heartbeats", None)
+    heartbeats: Heartbeats | None = m.heartbeats
     listed = list(owned)
     return {
         "id": m.member_id, "name": names[m.member_id], "client_id": m.client_id, "host": m.client_host,
@@ -105,7 +124,7 @@ def _row(
         "target": None if target is None else len(list(target)),
         "units": _cut(_partitions(listed)), "pending": None, "waits": None, "state": None,
         "heartbeat_interval_ms": None if heartbeats is None else heartbeats.interval_ms,
-        "heartbeat_age_ms": getattr(heartbeats, "age_ms", None),
+        "heartbeat_ms": None,
         "heartbeat_held": None if heartbeats is None else heartbeats.held,
         "process_id": None, "tags": None,
     }  # fmt: skip
