@@ -35,7 +35,16 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+ROWS_WITH_SPARK = {"spark"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=[pytest.mark.external] if row.name in ROWS_WITH_SPARK else [])
+        for row in ROWS
+    ],
+)
 def test_row_returns_figures(lab: Lab, row: Row) -> None:
     """Every figure has at least one value, and every published figure of Kafka has its counterpart."""
     figures = row.measure(lab)
