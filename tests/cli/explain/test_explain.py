@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -24,9 +23,6 @@ from tests.pipeline.answers.sample import Client, Model, together
 from konvene.cli.app import konvene
 from konvene.cli.explain.command import explain
 from konvene.cli.explain.warehouse import brokers_and_paths, engine_of
-from konvene.client.net.connection import Connection
-from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from konvene.testing import broker
 
 LOGS = Path(__file__).parents[2] / "vectors" / "logs"
 CONSUMER, CLASSIC, SHARE = (str(LOGS / name) for name in ("consumer", "classic", "share"))
@@ -122,46 +118,6 @@ def test_a_single_segment_is_enough() -> None:
     some = lines(run(str(segment), "--json"))
     assert 0 < len(some) < 37
     assert {each["log_partition"] for each in some} == {0}
-
-
-@pytest.fixture
-def two_clusters(tmp_path: Path) -> Path:
-    """A directory with two data directories, one of which has a cluster id."""
-    for name in ("a", "b"):
-        shutil.copytree(CLASSIC, tmp_path / "parent" / name)
-    (tmp_path / "parent" / "a" / "meta.properties").write_text("version=1\ncluster.id=ours\nnode.id=1\n")
-    return tmp_path / "parent"
-
-
-def test_groups_of_several_clusters_are_all_explained(two_clusters: Path) -> None:
-    """Each row has its cluster, and the clusters are listed."""
-    output = run(str(two_clusters), "--group", "billing", "--limit", "12")
-    heads = [line for line in output.out.splitlines() if line.startswith("2026-")]
-    assert {line.rpartition(", ")[2] for line in heads} == {"cluster ours", "cluster unnamed"}
-    tables = [line for line in output.out.splitlines() if line.startswith(("CLUSTER ", "ours ", "unnamed "))]
-    assert len([line for line in tables if line.startswith("CLUSTER")]) == 2, tables
-    assert "The logs are of 2 clusters: unnamed, ours; --cluster NAME selects one.\n" in output.err
-    found = lines(run(str(two_clusters), "--group", "billing", "--json"))
-    assert {row["cluster"] for row in found} == {"", "ours"}
-
-
-def test_cluster_option_selects_a_cluster(two_clusters: Path) -> None:
-    """It also names the cluster of a directory without an id."""
-    for name in ("ours", "theirs"):
-        found = lines(run(str(two_clusters), "--cluster", name, "--json"))
-        assert {row["cluster"] for row in found} == {name}
-        steps = run(str(two_clusters), "--cluster", name, "--group", "billing", "--why", "3")
-        assert steps.code == 0 and "(classic), generation 2 → 3" in steps.out
-    (two_clusters / "b" / "meta.properties").write_text("version=1\ncluster.id=theirs\nnode.id=1\n")
-    unknown = run(str(two_clusters), "--cluster", "other")
-    assert (unknown.code, unknown.err) == (
-        1, "konvene: cluster other not found in the logs\n  Clusters in the logs: ours, theirs.\n",
-    )  # fmt: skip
-    ambiguous = run(str(two_clusters), "--group", "billing", "--why", "3")
-    assert ambiguous.code == 1
-    assert ambiguous.err.endswith(
-        "konvene: billing has a rebalance to 3 in 2 clusters: ours, theirs\n  --cluster NAME selects one.\n"
-    )
 
 
 # a trace --------------------------------------------------------------------------------------
@@ -443,44 +399,6 @@ def test_names_with_control_characters_cannot_move_the_cursor(monkeypatch: pytes
     assert len(plain) > 20 and all(text.isprintable() for text in plain), [
         t for t in plain if not t.isprintable()
     ]
-
-
-def test_killed_member_of_a_broker_has_a_bound(tmp_path: Path) -> None:
-    """The audit has the session timeout of the group, also for groups whose records lack it."""
-    joins = ConsumerGroupHeartbeatRequest(
-        group_id="g", member_id="m1", member_epoch=0, rebalance_timeout_ms=60_000,
-        subscribed_topic_names=("orders",), topic_partitions=(),
-    )  # fmt: skip
-    with broker({"offsets.topic.num.partitions": "1"}, {"orders": 2}, tmp_path / "data") as konvene:
-
-        async def join() -> None:
-            connection = await Connection.open("127.0.0.1", konvene.port, client_id="c")
-            await connection.send(joins, 1)
-            connection.close()
-            await asyncio.sleep(0.01)  # The expiry is later than the assignment, in milliseconds.
-
-        asyncio.run(join())
-        konvene.faults.run("expire the session of member m1 now")
-        konvene.wait_group("g", lambda found: found.state == "Empty", timeout=30)
-    expired = lines(run(str(tmp_path / "data"), "--json"))[0]
-    assert (expired["cause"], expired["evidence"]) == ("session-expired", "observed")
-    assert (expired["silent_units"], expired["session_timeout_ms"]) == (2, 45_000)
-    assert 0 < expired["silent_ms"] <= 90_000
-    assert "2 partitions may have had no reader before, for up to" in expired["sentence"]
-
-
-def test_summary_has_the_time_before_sessions_expired() -> None:
-    """As a bound for classic groups, and as unknown for a log of Kafka's without their timeouts."""
-    bounded = run(CLASSIC).out
-    assert re.search(
-        r"PARTITION-SECONDS without the time before a session expired: at most [\d.,]+ in ", bounded
-    )
-    unknown = run(CONSUMER, "--group", "basic")
-    assert (
-        "PARTITION-SECONDS without the time before a session expired: unknown in 4 rebalances, since the log "
-        "does not record the session timeout.\n"
-    ) in unknown.out
-    assert "session expired" not in run(CONSUMER, "--group", "basic", "--until", "2026-11-21T02:17:10").out
 
 
 def test_help_does_not_wait_for_the_pipeline() -> None:
