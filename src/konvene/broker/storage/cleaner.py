@@ -96,8 +96,6 @@ class LogCleaner:
         current = ", ".join(map(str, self.in_progress)) or "nothing"
         return f"<{len(self.cleaners)} cleaners of {current}, {len(self.uncleanable)} uncleanable>"
 
-    # --- starting and stopping ---
-
     @property
     def is_enabled(self) -> bool:
         return bool(self._node.settings.static_config["log.cleaner.enable"])
@@ -227,8 +225,8 @@ class LogCleaner:
         for number, partition in enumerate(self._compacted()):
             if number % LOGS_PER_SLICE == LOGS_PER_SLICE - 1:
                 await asyncio.sleep(0)
-            if partition.log.has_unsynced_segments:
-                await self._sync_finished(partition)
+            with contextlib.suppress(LogError):  # The log is offline, which has been logged, or deleted.
+                await partition.sync_finished()
             if len(partition.log.segments) > 1 and partition.online and self._is_current(partition):
                 candidate = self._examine(partition)
                 if candidate is not None and candidate.total_bytes > 0:
@@ -251,16 +249,6 @@ class LogCleaner:
         if selected is not None:
             cleaner.delay_ms = max(candidate.compaction_delay_ms for _, candidate in candidates)
         return selected
-
-    async def _sync_finished(self, partition: Partition) -> None:
-        """Make the finished segments of a log durable, so that they are cleaned before the next checkpoint.
-
-        Their data was synced when they were rolled; their indexes are written now."""
-        try:
-            await self._in_thread(partition.log.sync_finished)
-        except LogError as error:
-            if self._is_current(partition):
-                log.error("%s: cannot sync the log for cleaning: %s", _name(partition), error)
 
     def _examine(self, partition: Partition) -> LogToClean | None:
         """Return what could be cleaned in a log; None if its files cannot be read."""

@@ -223,6 +223,13 @@ class Partition:
         if self._hides_unsynced:
             self._complete_fetches()
 
+    async def sync_finished(self) -> None:
+        """Make the finished segments durable, so that they can be cleaned before the next checkpoint.
+
+        Their data was synced when they were rolled; their indexes are written now. Raises `LogError`."""
+        if self.log.has_unsynced_segments:
+            await self._disk.run(self.log.sync_finished)
+
     # --- reading ---
 
     def check_leader_epoch(self, epoch: int) -> None:
