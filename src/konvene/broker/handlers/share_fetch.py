@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from konvene.runtime.coordinator import RequestContext
 
 
+ACQUIRE_MODES = frozenset(AcquireMode)
+
 Servers = list[tuple[TopicIdPartition, SharePartitionServer]]
 
 
@@ -65,6 +67,8 @@ def handle(
 ) -> Answer[ShareFetchResponse]:
     try:
         check_request(catalogue, request)
+        if request.share_acquire_mode not in ACQUIRE_MODES:
+            raise RequestRejected(Errors.INVALID_REQUEST)
         _check_renewal(request, context)
         return _DelayedShareFetch(loop, settings, catalogue, share_partitions, request, context).deferred
     except RequestRejected as rejected:
@@ -222,7 +226,7 @@ class _DelayedShareFetch:
 
     def _acquire(self, server: SharePartitionServer, max_records: int, max_bytes: int) -> _FetchedPartition:
         request = self.request
-        mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode == 1 else AcquireMode.BATCH_OPTIMIZED
+        mode = AcquireMode(request.share_acquire_mode)
         try:
             acquired, read = server.acquire(self.member_id, mode, max_records, request.batch_size, max_bytes)
         except (DamagedLog, CodecError) as damage:
