@@ -11,6 +11,9 @@ objects, which `tests/codec/test_hostile.py` measures. That is safe for frames o
 frame is read by a second generated function that also sums up the memory of its elements and tags, and
 rejects a frame that needs more than `MOST_MEMORY`.
 
+Text has to be valid UTF-8, except in requests: those are read once more, by a third generated function, which
+replaces malformed text (`text`) and has the memory budget too.
+
 Readers return `(value, next position)`; writers append byte strings to a list, so that large record batches
 are passed on without a copy.
 """
@@ -48,9 +51,17 @@ def decode(cls: type[S], version: int, data: bytes, position: int = 0) -> S:
 
 
 def decode_from(
-    cls: type[S], version: int, data: bytes | bytearray, position: int = 0, end: int | None = None
+    cls: type[S],
+    version: int,
+    data: bytes | bytearray,
+    position: int = 0,
+    end: int | None = None,
+    *,
+    lenient: bool = False,
 ) -> tuple[S, int]:
-    """Read one value that starts at `position` and ends before `end`; return it and the next position."""
+    """Read one value that starts at `position` and ends before `end`; return it and the next position.
+
+    `lenient`: replace text that is not valid UTF-8, as Kafka's brokers do in requests."""
     if end is None:
         end = len(data)
     read = cls.__readers__.get(version) or _make_reader(cls, version)
@@ -58,7 +69,14 @@ def decode_from(
         if end - position > COUNTED_FROM:
             budget.left = MOST_MEMORY
             read = _struct_reader(cls, version, version in cls.__flexible__, counted=True)
-        value, position = read(data, position, end)
+        try:
+            value, position = read(data, position, end)
+        except UnicodeDecodeError:
+            if not lenient:
+                raise
+            budget.left = MOST_MEMORY
+            read = _struct_reader(cls, version, version in cls.__flexible__, counted=True, lenient=True)
+            value, position = read(data, position, end)
         if position > end:
             raise Truncated("the bytes end too early")
     except CodecError as error:
@@ -105,11 +123,13 @@ def _make_reader(cls: type[Struct], version: int) -> Reader:
     return read
 
 
-def _struct_reader(cls: type[Struct], version: int, flexible: bool, *, counted: bool = False) -> Reader:
-    made = cls.__readers__.get((version, flexible, counted))
+def _struct_reader(
+    cls: type[Struct], version: int, flexible: bool, *, counted: bool = False, lenient: bool = False
+) -> Reader:
+    made = cls.__readers__.get((version, flexible, counted, lenient))
     if made is not None:
         return made
-    out = Source(counted=counted)
+    out = Source(counted=counted, lenient=lenient)
     out.space.update(setters(cls))
     out.space["_cls"] = cls
     tagged = [f for f in cls.__fields__ if version in f.versions and f.is_tagged(version)]
@@ -127,12 +147,12 @@ def _struct_reader(cls: type[Struct], version: int, flexible: bool, *, counted: 
         _read_tag_section(out, tagged, version)
     out.add("return value, pos")
     read = out.reader(f"{cls.__name__} v{version}")
-    cls.__readers__[version, flexible, counted] = read
+    cls.__readers__[version, flexible, counted, lenient] = read
     return read
 
 
 def _read_tag_section(out: Source, tagged: list[Field], version: int) -> None:
-    readers = {f.tag: (f.name, _field_reader(f, version, out.counted)) for f in tagged}
+    readers = {f.tag: (f.name, _field_reader(f, version, out.counted, out.lenient)) for f in tagged}
     out.add("if data[pos]:")
     read = "_read_counted_tags" if out.counted else "_read_tags"
     out.add(f"    tags, unknown, pos = {read}(data, pos, end, {out.name('known', readers)})")
@@ -147,15 +167,18 @@ def _read_tag_section(out: Source, tagged: list[Field], version: int) -> None:
         out.add(f"    _set_{f.name}(value, {out.name('default', default_of(f))})")
 
 
-def _field_reader(field: Field, version: int, counted: bool) -> Reader:
+def _field_reader(field: Field, version: int, counted: bool, lenient: bool) -> Reader:
     """Generate the function that reads the value of one tagged field.
 
-    With `counted` it also sums up the memory of the elements that it reads.
+    With `counted` it also sums up the memory of the elements that it reads; with `lenient` it replaces
+    malformed text.
     """
-    out = Source(counted=counted)
+    out = Source(counted=counted, lenient=lenient)
     if field.kind == "struct" and version in field.nullable:
         # Within a tag a null struct is a zero byte; a present one still has its marker in front.
-        read = out.name("read", _struct_reader(field.element, version, True, counted=counted))
+        read = out.name(
+            "read", _struct_reader(field.element, version, True, counted=counted, lenient=lenient)
+        )
         out.add("if data[pos] == 0: return None, pos + 1")
         out.add("if data[pos] != 1: raise _Malformed('a struct marker that is neither 0 nor 1')")
         out.add(f"v_{field.name}, pos = {read}(data, pos + 1, end)")
@@ -216,7 +239,7 @@ def _read_blob(out: Source, target: str, kind: str, name: str, nullable: bool, c
     _read_length(out, compact, 2 if kind == "string" else 4)
     out.add("stop = pos + n")
     take = {
-        "string": "data[pos:stop].decode()",
+        "string": "_decode_text(data[pos:stop])" if out.lenient else "data[pos:stop].decode()",
         "bytes": "data[pos:stop]",
         # Fewer bytes than a batch's header are none: a view would cost many times as much as they do.
         "records": "_memoryview(data)[pos:stop] if n > 60 else data[pos:stop]",
@@ -233,7 +256,9 @@ def _read_blob(out: Source, target: str, kind: str, name: str, nullable: bool, c
 
 
 def _read_struct(out: Source, target: str, f: Field, nullable: bool, version: int, flexible: bool) -> None:
-    read = out.name("read", _struct_reader(f.element, version, flexible, counted=out.counted))
+    read = out.name(
+        "read", _struct_reader(f.element, version, flexible, counted=out.counted, lenient=out.lenient)
+    )
     if not nullable:
         out.add(f"{target}, pos = {read}(data, pos, end)")
         return
@@ -276,7 +301,9 @@ def _read_array(out: Source, target: str, f: Field, nullable: bool, version: int
             out.add("keep(item)")
             out.indent -= 1
         else:
-            read = out.name("read", _struct_reader(element, version, flexible, counted=out.counted))
+            read = out.name(
+                "read", _struct_reader(element, version, flexible, counted=out.counted, lenient=out.lenient)
+            )
             out.add("for _ in range(n):")
             out.add(f"    item, pos = {read}(data, pos, end); keep(item)")
         out.add(f"{target} = tuple(items)")

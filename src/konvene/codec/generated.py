@@ -14,6 +14,7 @@ from typing import NoReturn, cast
 
 from konvene.codec.errors import CannotEncode, Malformed, Truncated
 from konvene.codec.schema import Reader, Writer
+from konvene.codec.text import decode_text
 from konvene.codec.uuid import Uuid
 from konvene.codec.varint import write_unsigned_varint
 
@@ -168,8 +169,9 @@ def _write_tags(tags: list[tuple[int, bytes]], write: Callable[[bytes], None]) -
 class Source:
     """The source of a function being generated: its lines, and the objects that they refer to by name."""
 
-    def __init__(self, *, counted: bool = False) -> None:
+    def __init__(self, *, counted: bool = False, lenient: bool = False) -> None:
         self.counted = counted
+        self.lenient = lenient
         self.lines: list[str] = []
         self.space: dict[str, object] = {
             "_uvarint_rest": _uvarint_rest, "_bad_length": _bad_length, "_no_place": _no_place,
@@ -178,6 +180,7 @@ class Source:
             "_Truncated": Truncated, "_memoryview": memoryview, "_new": object.__new__, "_INT8": _INT8,
             "_tuple": tuple, "_map": map, "_text_rest": _text_rest, "_text_length": _text_length,
             "_spend": _spend, "_read_counted_tags": _read_counted_tags,
+            "_decode_text": decode_text,
         }  # fmt: skip
         self.indent = 1
 

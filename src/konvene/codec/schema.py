@@ -241,8 +241,8 @@ class Struct(metaclass=StructMeta):
     __key__: ClassVar[int]
     __versions__: ClassVar[Versions]
     __flexible__: ClassVar[Versions]
-    # Compiled at first use; by version, and by (version, flexible, counted) for a struct inside another.
-    __readers__: ClassVar[dict[int | tuple[int, bool, bool], Reader]]
+    # Compiled at first use; by version, and by (version, flexible, counted, lenient) for a nested struct.
+    __readers__: ClassVar[dict[int | tuple[int, bool, bool, bool], Reader]]
     __writers__: ClassVar[dict[int | tuple[int, bool], Writer]]
 
     def __init__(self, **values: object) -> None:

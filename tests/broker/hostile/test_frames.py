@@ -13,6 +13,8 @@ from konvene.codec.compile import decode, encode
 from konvene.messages import API_KEYS, API_VERSIONS, Api
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from konvene.messages.list_groups import ListGroupsRequest
+from konvene.messages.share_group_describe import ShareGroupDescribeRequest
+from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 METADATA_1, METADATA_12, HEARTBEAT_4 = header(3, 1), header(3, 12), header(12, 4)
 VERSIONS = header(18, 3) + encode(
@@ -41,7 +43,6 @@ INVALID_REQUESTS = {
     "row 06: SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
     "row 06: noise": b"\xde\xad\xbe\xef" * 64,
     "row 08: client id longer than the request": frame(b"\0\x12\0\3\0\0\0\1\x7f\xff"),
-    "row 08: client id that is not text": frame(b"\0\x12\0\3\0\0\0\1\0\2\xff\xfe\0"),
     "row 08: a text of -2 bytes": frame(METADATA_1 + b"\0\0\0\1\xff\xfe"),
     "row 08: null where there must be a text": frame(header(12, 0) + b"\xff\xff\0\0\0\1\0\1m"),
     "row 08: compact null where there must be a text": frame(HEARTBEAT_4 + b"\0\0\0\0\1\2m\0\0"),
@@ -69,6 +70,41 @@ def test_rows_01_to_10_an_invalid_request(name: str, target: Target) -> None:
         client.send_if_open(INVALID_REQUESTS[name])
         assert client.is_closed()
     assert_serves(target)
+
+
+def test_row_08_text_that_is_not_utf_8_is_answered(target: Target) -> None:
+    """What is malformed is replaced, in the client id and in strings. A repeated request is answered too."""
+    with target.client() as client:
+        for _ in range(2):
+            client.send(frame(b"\0\x0f\0\5\0\0\0\7\0\2\xff\xfe\0" + b"\2\4g\xff!" + b"\0\0"))
+            data = client.frame()
+            assert data is not None
+            described: Any = decode(API_KEYS[15].response, 5, data, 5)
+            assert [group.group_id for group in described.groups] == ["g\ufffd!"]
+
+
+def test_row_08_a_member_whose_client_id_is_not_utf_8(target: Target) -> None:
+    """It is described with the replaced text, and its repeated heartbeats are answered."""
+    joining = ShareGroupHeartbeatRequest(
+        group_id="row-08", member_id="m", member_epoch=0, subscribed_topic_names=("no-topic",)
+    )
+    with target.client() as client:
+
+        def beat(request: ShareGroupHeartbeatRequest) -> Any:
+            client.send(frame(b"\0\x4c\0\1\0\0\0\7\0\2c\xff\0" + encode(request, 1)))
+            data = client.frame()
+            assert data is not None
+            return decode(API_KEYS[76].response, 1, data, 5)
+
+        target.coordinator("row-08")
+        joined = beat(joining)
+        assert joined.error_code == 0
+        staying = ShareGroupHeartbeatRequest(
+            group_id="row-08", member_id="m", member_epoch=joined.member_epoch, subscribed_topic_names=None
+        )
+        assert [beat(staying).error_code for _ in range(3)] == [0, 0, 0]
+        described = client.ask(ShareGroupDescribeRequest(group_ids=("row-08",)))
+        assert [member.client_id for member in described.groups[0].members] == ["c\ufffd"]
 
 
 SERVED = [api for api in API_KEYS.values() if api.key not in (4, 5, 6, 7)]

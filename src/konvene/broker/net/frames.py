@@ -14,8 +14,9 @@ from typing import NamedTuple
 from konvene.broker.net.authorizer import Authorizer, Handler, allow_all, guarded
 from konvene.broker.services import Services, bind
 from konvene.codec.compile import decode_from, encode_into
-from konvene.codec.errors import Malformed, Truncated
+from konvene.codec.errors import Truncated
 from konvene.codec.schema import Struct
+from konvene.codec.text import decode_text
 from konvene.messages import API_KEYS, API_VERSIONS, Api
 
 _HEADER = struct.Struct(">hhih")
@@ -33,7 +34,9 @@ class FrameHeader(NamedTuple):
 
 
 def read_frame_header(frame: bytes | bytearray, position: int, end: int) -> FrameHeader:
-    """Read a request header without its tagged fields, which `skip_tags` skips in flexible versions."""
+    """Read a request header without its tagged fields, which `skip_tags` skips in flexible versions.
+
+    In a client id that is not valid UTF-8, what is malformed is replaced, as in Kafka."""
     if end - position < _HEADER.size:
         raise Truncated("a request shorter than its header")
     api_key, version, correlation_id, length = _HEADER.unpack_from(frame, position)
@@ -46,7 +49,7 @@ def read_frame_header(frame: bytes | bytearray, position: int, end: int) -> Fram
     try:
         client_id = frame[position:stop].decode()
     except UnicodeDecodeError:
-        raise Malformed("a client id that is not UTF-8") from None
+        client_id = decode_text(frame[position:stop])
     return FrameHeader(api_key, version, correlation_id, client_id, stop)
 
 
@@ -99,10 +102,10 @@ class Route:
         return self._handler
 
     def read(self, version: int, frame: bytes | bytearray, position: int, end: int) -> Struct:
-        """Decode a request. Trailing bytes are ignored, as in Kafka: some clients send them."""
+        """Decode a request. Trailing bytes are ignored, and malformed text is replaced, as in Kafka."""
         if self._request is None:
             self._request = self.api.request
-        return decode_from(self._request, version, frame, position, end)[0]
+        return decode_from(self._request, version, frame, position, end, lenient=True)[0]
 
     def write(self, version: int, correlation_id: int, response: Struct | bytes) -> list[bytes]:
         """Encode a response as byte strings; a response of type `bytes` is a body that is encoded already.
