@@ -9,6 +9,7 @@ any other path            the page, which reads its URL itself
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from importlib import resources
@@ -118,7 +119,7 @@ async def _body(request: Request) -> Body:
             raise Failure(413, f"the request is larger than {MAX_BODY_BYTES:,} bytes")
     try:
         parsed = json.loads(bytes(body))
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter if it is nested too deeply
         raise Failure(400, "the body is not JSON") from None
     if not isinstance(parsed, dict):
         raise Failure(400, "the body is not a JSON object")
@@ -134,6 +135,8 @@ def _static_file(name: str) -> Response:
     for package, folder in STATIC:
         file: Traversable = resources.files(package) / folder / name
         suffix = name.rpartition(".")[2]
-        if suffix in MEDIA_TYPES and name != ".." and file.is_file():
+        if suffix not in MEDIA_TYPES:
+            continue
+        with contextlib.suppress(OSError, ValueError):  # no name that a file can have
             return Response(file.read_bytes(), media_type=MEDIA_TYPES[suffix])
     return JSONResponse({"error": f"there is no {name}", "hint": None}, 404)

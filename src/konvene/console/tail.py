@@ -67,6 +67,8 @@ class LogTail:
         self._cluster = cluster
         self._changed = changed
         self._positions: dict[TopicPartition, int] = {}
+        self._cluster_id: str | None = None
+        """The cluster whose logs were read; `Cluster` is shared, so its metadata can be newer."""
         self._refreshed_s = float("-inf")
 
     def __repr__(self) -> str:
@@ -81,6 +83,7 @@ class LogTail:
                 self._reset()
             except (ClientError, OSError) as error:
                 self._set_state(LogState("unavailable", None, str(error)))
+                self._refreshed_s = float("-inf")
                 await asyncio.sleep(RETRY_S)
 
     def _reset(self) -> None:
@@ -114,12 +117,12 @@ class LogTail:
     async def _refresh(self) -> None:
         """Refresh the metadata if its interval has passed, and begin to read new partitions."""
         now_s = time.monotonic()
-        if now_s - self._refreshed_s < METADATA_S:
+        if now_s - self._refreshed_s < METADATA_S and self._is_same_cluster():
             return
-        cluster_id = self._cluster.metadata.cluster_id
-        metadata = await self._cluster.refresh()
-        if cluster_id is not None and metadata.cluster_id != cluster_id and self._positions:
+        await self._cluster.refresh()
+        if not self._is_same_cluster():
             raise _StartAgain
+        self._cluster_id = self._cluster.metadata.cluster_id
         self._refreshed_s = now_s
         fresh = [tp for tp in self._partitions() if tp not in self._positions]
         if fresh:
@@ -127,6 +130,9 @@ class LogTail:
             self._positions |= {tp: first[tp].offset for tp in fresh}
         self._learn_topics()
         self.history.has_audit = any(tp.topic == AUDIT_TOPIC for tp in self._positions)
+
+    def _is_same_cluster(self) -> bool:
+        return not self._positions or self._cluster.metadata.cluster_id == self._cluster_id
 
     def _learn_topics(self) -> None:
         names = {str(Uuid(topic_id)): name for topic_id, name in self._cluster.metadata.names.items()}

@@ -1,0 +1,57 @@
+"""The console's reader of the coordinators' logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.commands import RunningBroker
+from tests.console.running import DEADLINE_S, kill, port_of, served_on
+
+from konvene.client.admin.admin import Admin
+from konvene.client.net.cluster import Cluster
+from konvene.console.tail import LogTail
+
+
+async def run_until(tail: LogTail, condition: Callable[[], object]) -> None:
+    """Read the logs until the condition is fulfilled."""
+    running = asyncio.ensure_future(tail.run())
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 (what is awaited has no event)
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+
+
+def test_another_cluster_is_noticed_although_a_view_read_its_metadata_first(tmp_path: Path) -> None:
+    """Its logs are longer than those that were read, so that reading could go on in them."""
+
+    async def job(first: RunningBroker, replace: Callable[[], None]) -> None:
+        async with Cluster(first.address) as cluster:
+            tail = LogTail(cluster, lambda: None)
+            await run_until(tail, lambda: tail.state.state == "live" and tail.history.rebalances_of("app"))
+            await asyncio.to_thread(replace)
+            await Admin(cluster).list_topics()
+            await run_until(tail, lambda: tail.history.rebalances_of("other"))
+            assert not tail.history.rebalances_of("app")
+
+    with served_on(tmp_path / "first") as served:
+        first = RunningBroker(served.address)
+        first.create("orders", 1)
+        first.join("app", ["orders"], "one")
+        other = served_on(tmp_path / "second", port_of(served))
+
+        def replace() -> None:
+            kill(served)
+            other.__enter__()
+            first.create("orders", 1)
+            for offset in range(8):
+                for group in ("app", "longer", "log"):
+                    first.commit(group, "orders", p0=offset % 2)
+            first.join("other", ["orders"], "two")
+
+        try:
+            asyncio.run(job(first, replace))
+        finally:
+            other.__exit__(None, None, None)
