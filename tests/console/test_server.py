@@ -299,7 +299,8 @@ def test_changes_need_to_be_allowed(console: RunningConsole, path: str) -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [(b"", 400), (b"{", 400), (b"[]", 400), (b"null", 400), (b"\xff\xfe", 400),
-     (b" " * (2 * 1024 * 1024 + 1), 413), (b"[" * 100_000, 400), (b'{"topic": "orders", "limit": 1e400}', 400)],
+     (b" " * (2 * 1024 * 1024 + 1), 413), (b"[" * 100_000, 400),
+      (b'{"topic": "orders", "limit": 1e400}', 400)],
 )  # fmt: skip
 def test_broken_bodies_are_refused(console: RunningConsole, body: bytes, status: int) -> None:
     response = console.request("POST", "/api/messages", body, **{HEADER: "1"})

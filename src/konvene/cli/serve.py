@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from konvene.cli.console import check_console_installed
 from konvene.cli.options import fail
 from konvene.cli.output import Progress
+
+CONSOLE_END_S = 5
+"""How long the live page may take to end before it is killed."""
 
 
 @click.command()
@@ -75,10 +79,8 @@ from konvene.cli.output import Progress
     "--console-allow-changes", is_flag=True, help="Let the live page change groups, topics and settings."
 )
 def serve(
-    host: str | None, port: int | None, data_dir: Path | None, ephemeral: bool, config: Path | None,
-    overrides: tuple[str, ...], assignors: tuple[str, ...], metrics_port: int | None, advertise: str | None,
-    log_format: str, console_port: int | None, console_allow_changes: bool,
-) -> None:  # fmt: skip
+    overrides: tuple[str, ...], console_port: int | None, console_allow_changes: bool, **options: Any
+) -> None:
     """Run a broker.
 
     \b
@@ -90,7 +92,7 @@ def serve(
 
     KONVENE_LOG sets the level of log lines, and of single loggers: KONVENE_LOG=info,konvene.groups=debug.
     """
-    if ephemeral and data_dir is not None:
+    if options["ephemeral"] and options["data_dir"] is not None:
         raise click.UsageError("--ephemeral and --data-dir cannot be used together.")
     pairs = []
     for text in overrides:
@@ -103,14 +105,12 @@ def serve(
         from konvene.broker.app import serve as run_broker
     except ImportError as error:
         fail(f"the broker cannot be loaded: {error}", "The installation is incomplete: reinstall konvene.")
-    options = ServeOptions(
-        host, port, data_dir, ephemeral, config, pairs, assignors, metrics_port, advertise, log_format
-    )
     companion = None
     if console_port is not None:
         check_console_installed()
-        companion = partial(_console, console_port, console_allow_changes, log_format)
-    raise click.exceptions.Exit(run_broker(options, _progress, companion))
+        companion = partial(_console, console_port, console_allow_changes, options["log_format"])
+    started = ServeOptions(overrides=pairs, **options)
+    raise click.exceptions.Exit(run_broker(started, _progress, companion))
 
 
 @contextmanager
@@ -125,7 +125,11 @@ def _console(port: int, allow_changes: bool, log_format: str, bootstrap: str) ->
     try:
         yield
     finally:
-        process.communicate()
+        try:
+            process.communicate(timeout=CONSOLE_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
 
 
 def _progress(total: int) -> Callable[[str], None]:

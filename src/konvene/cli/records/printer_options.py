@@ -10,8 +10,8 @@ from typing import TypeVar
 import click
 
 from konvene.cli.options import json_option
-from konvene.cli.produce import parse_properties
-from konvene.cli.record_printers import (
+from konvene.cli.records.produce import parse_properties
+from konvene.cli.records.record_printers import (
     PROPERTIES,
     Formats,
     JsonLinesPrinter,

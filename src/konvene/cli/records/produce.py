@@ -19,7 +19,7 @@ from konvene.cli.name_completion import complete_topics
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import note, print_json
 from konvene.cli.positional import one_name
-from konvene.cli.standard_input import StandardInput
+from konvene.cli.records.standard_input import StandardInput
 from konvene.plurals import counted
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.commands import call, running_broker
 from tests.client.scripted import ScriptedBroker
 
-from konvene.cli.produce import PROPERTIES, Line, LineFormat, parse_properties
+from konvene.cli.records.produce import PROPERTIES, Line, LineFormat, parse_properties
 from konvene.client.consumer.classic_member import MemberSettings
 from konvene.client.consumer.settings import ConsumerSettings, consumer_settings
 from konvene.codec.batches import Record, build, records

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from konvene.cli.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
 from konvene.cli.name_completion import complete_groups, complete_share_groups, complete_topics
 from konvene.cli.options import Connect, cluster_options, fail, run
 from konvene.cli.positional import one_name
-from konvene.cli.printer_options import printer_options
-from konvene.cli.share_consume import consume_share
+from konvene.cli.records.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
+from konvene.cli.records.printer_options import printer_options
+from konvene.cli.records.share_consume import consume_share
 
 if TYPE_CHECKING:
-    from konvene.cli.record_printers import Printer
+    from konvene.cli.records.record_printers import Printer
     from konvene.client.consumer.consumer import Consumer
     from konvene.client.consumer.settings import ConsumerSettings
     from konvene.client.net.cluster import Cluster

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from konvene.cli.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
 from konvene.cli.options import Connect, run
+from konvene.cli.records.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
 
 if TYPE_CHECKING:
-    from konvene.cli.record_printers import Printer
+    from konvene.cli.records.record_printers import Printer
     from konvene.client.share.consumer import ShareConsumer
 
 __all__ = ["CLIENT_ID", "consume_share"]

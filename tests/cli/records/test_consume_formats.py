@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import CommandResult, RunningBroker, call, running_broker
 
-from konvene.cli.record_printers import Formats, PatternPrinter, parse_pattern
+from konvene.cli.records.record_printers import Formats, PatternPrinter, parse_pattern
 from konvene.client.admin.admin import Admin
 from konvene.client.consumer.consumer import Consumed
 from konvene.client.net.cluster import Cluster

@@ -8,8 +8,8 @@ import sys
 import threading
 from typing import Any
 
+from tests.cli.records.test_produce_consume import produce_response, produced_records, producing_broker
 from tests.cli.terminal import CTRL_D, TIMEOUT_S, Terminal, terminal
-from tests.cli.test_produce_consume import produce_response, produced_records, producing_broker
 from tests.client.scripted import ScriptedBroker
 
 
