@@ -21,6 +21,7 @@ DIFFERENT = {
     "--groups": "model-check takes one type",
     "--members": "a table of groups describe, as in Kafka; a number in sim; a switch of migrate",
     "--out": "a directory of tables, a file of a page",
+    "--output": "a format of consume, a file of sim shrink",
     "--partitions": "model-check has a limit",
     "--state": "a table of groups describe, as in Kafka; a filter elsewhere",
     "--static": "a number for model-check",
