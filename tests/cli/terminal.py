@@ -21,6 +21,7 @@ class Terminal:
     def __init__(self, process: subprocess.Popen[str], descriptor: int) -> None:
         self.process = process
         self.screen = ""
+        self._matched = 0
         self._descriptor = descriptor
 
     def type(self, text: str) -> None:
@@ -32,9 +33,9 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Read until `text` appears after the previous match."""
-        begin = len(self.screen)
-        while text not in self.screen[begin:]:
+        while text not in self.screen[self._matched :]:
             assert self._read(), f"no {text!r}: {self.screen!r}"
+        self._matched = self.screen.index(text, self._matched) + len(text)
 
     def wait(self) -> int:
         """Read to the end of the output, and return the exit code of the command."""

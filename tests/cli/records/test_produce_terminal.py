@@ -87,6 +87,7 @@ def test_ctrl_c_waits_for_the_records_in_flight() -> None:
 
 
 def test_second_ctrl_c_reports_the_records_without_an_acknowledgement() -> None:
+    """The second line waits for the first one."""
     requested = threading.Event()
 
     def respond(request: Any) -> None:
@@ -96,13 +97,16 @@ def test_second_ctrl_c_reports_the_records_without_an_acknowledgement() -> None:
         broker.answers["Produce"] = [respond]
         with produce(broker) as shell:
             type_record(shell, "one")
+            type_record(shell, "two")
+            shell.wait_for(">")
             assert requested.wait(TIMEOUT_S)
             shell.interrupt()
             shell.wait_for("waiting for 1 acknowledgement;")
             shell.interrupt()
             assert shell.wait() == 130
     assert shell.screen.endswith(
-        "Interrupted: 0 records written to t. 1 record without an acknowledgement may be lost.\n"
+        "Interrupted: 0 records written to t. 1 line not sent. 1 record without an acknowledgement may be "
+        "lost.\n"
     )
     assert "Traceback" not in shell.screen and "never retrieved" not in shell.screen
 

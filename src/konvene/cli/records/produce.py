@@ -209,7 +209,8 @@ async def _write(
             for done in sent:
                 done.cancel()
         else:
-            await _flush_interrupted(producer, topic, sent, _written(tally))
+            unsent = source.count - _written(tally) - len(sent)
+            await _flush_interrupted(producer, topic, sent, _written(tally), unsent)
         raise
     return tally
 
@@ -229,10 +230,12 @@ async def _settle(producer: Producer, sent: list[asyncio.Future[Produced]], tall
 
 
 async def _flush_interrupted(
-    producer: Producer, topic: str, sent: list[asyncio.Future[Produced]], written: int
+    producer: Producer, topic: str, sent: list[asyncio.Future[Produced]], written: int, unsent: int
 ) -> None:
     """After an interrupt wait for the acknowledgements of the records in `sent`, up to a time limit or a
-    second interrupt, and print how many records were written to the topic, `written` of them before."""
+    second interrupt, and print how many records were written to the topic, `written` of them before.
+
+    `unsent` is the number of lines that were read and not sent."""
     import asyncio
 
     try:
@@ -247,6 +250,8 @@ async def _flush_interrupted(
         for done in pending:
             done.cancel()
         text = f"Interrupted: {counted(written + errors.count(None), 'record')} written to {topic}."
+        if unsent:
+            text += f" {counted(unsent, 'line')} not sent."
         if pending:
             text += f" {counted(len(pending), 'record')} without an acknowledgement may be lost."
         failed = [error for error in errors if error is not None]

@@ -34,6 +34,8 @@ class StandardInput:
         if sys.stdin is None:
             fail("standard input is closed", "Redirect it: echo hello | konvene produce --topic NAME")
         self.interactive = sys.stdin.isatty()
+        self.count = 0
+        """Number of lines that have been read, also of those that `lines` has not yielded yet."""
         self._stream = _private_stream(sys.stdin.buffer)
         self._prompts = self.interactive and sys.stderr.isatty()
         self._at_prompt = False
@@ -50,11 +52,10 @@ class StandardInput:
 
         def read() -> None:
             try:
-                number = 0
                 while line := self._next_line():
-                    number += 1
+                    self.count += 1
                     capacity.acquire()
-                    loop.call_soon_threadsafe(queue.put_nowait, (number, line))
+                    loop.call_soon_threadsafe(queue.put_nowait, (self.count, line))
                 loop.call_soon_threadsafe(queue.put_nowait, None)
             except RuntimeError:
                 pass  # The loop ended before the input did.
