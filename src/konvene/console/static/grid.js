@@ -180,7 +180,7 @@ var konvene = konvene || {};
       if (hasNewColumn) this.drawHead();
       if (isStructural) this.arrange();
       else if (this.stale.size && !this.timer) {
-        this.timer = setTimeout(() => { this.timer = 0; this.arrange(); }, REORDER_MS);
+        this.timer = setTimeout(() => { this.timer = 0; if (!document.hidden) this.arrange(); }, REORDER_MS);
       }
       if (isStructural) return;
       if (hasNewColumn || !keys) this.draw();
