@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cli.commands import RunningBroker
+import pytest
+from tests.cli.commands import RunningBroker, running_broker
 from tests.console.running import DEADLINE_S, kill, port_of, served_on
 
 from konvene.client.admin.admin import Admin
@@ -22,6 +23,24 @@ async def run_until(tail: LogTail, condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.wait([running])
+
+
+def test_the_first_group_of_a_cluster_is_found_before_the_interval_of_metadata_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its logs do not exist before."""
+    monkeypatch.setattr("konvene.console.tail.METADATA_S", 3600)
+
+    async def job(broker: RunningBroker) -> None:
+        async with Cluster(broker.address) as cluster:
+            tail = LogTail(cluster, lambda: None)
+            await run_until(tail, lambda: tail.state.state == "live")
+            await asyncio.to_thread(broker.join, "app", ["orders"], "one")
+            await run_until(tail, lambda: tail.history.rebalances_of("app"))
+
+    with running_broker(tmp_path) as broker:
+        broker.create("orders", 1)
+        asyncio.run(job(broker))
 
 
 def test_another_cluster_is_noticed_although_a_view_read_its_metadata_first(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from konvene.internal_topics import AUDIT_TOPIC, OFFSETS_TOPIC
 __all__ = ["LogState", "LogTail", "wall_clock_ms"]
 
 METADATA_S = 10.0
-"""Interval between metadata requests: the longest time until a new topic is found."""
+"""Interval between metadata requests once a log is read: the longest time until a new partition is found."""
 RETRY_S = 1.0
 WAIT_MS = 200
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -117,9 +117,11 @@ class LogTail:
     async def _refresh(self) -> None:
         """Refresh the metadata if its interval has passed, and begin to read new partitions."""
         now_s = time.monotonic()
-        if now_s - self._refreshed_s < METADATA_S and self._is_same_cluster():
+        interval_s = METADATA_S if self._positions else RETRY_S
+        if now_s - self._refreshed_s >= interval_s:
+            await self._cluster.refresh()
+        elif self._is_same_cluster() and self._positions.keys() >= set(self._partitions()):
             return
-        await self._cluster.refresh()
         if not self._is_same_cluster():
             raise _StartAgain
         self._cluster_id = self._cluster.metadata.cluster_id
