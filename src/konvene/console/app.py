@@ -10,6 +10,7 @@ any other path            the page, which reads its URL itself
 from __future__ import annotations
 
 import contextlib
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from importlib import resources
@@ -32,6 +33,8 @@ from konvene.console.watch import ClusterWatch
 __all__ = ["Options", "application"]
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
+MAX_BROWSING = 2
+"""Requests for messages that run at a time; each may hold some tens of megabytes."""
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 STATIC = ("konvene.console", "static"), ("konvene.pipeline.answers", "page")
 """Packages and their folders with static files; the second one is shared with the report page."""
@@ -54,6 +57,7 @@ class _NotAllowed(Failure):
 def application(watch: ClusterWatch, hub: Hub, options: Options) -> Guard:
     """Return the application of a console that shows `watch`, with the live views of `hub`."""
     page = _static_file("index.html")
+    browsing = asyncio.Semaphore(MAX_BROWSING)
 
     async def live(request: Request) -> Response:
         try:
@@ -69,7 +73,8 @@ def application(watch: ClusterWatch, hub: Hub, options: Options) -> Guard:
 
     async def browse(request: Request) -> Any:
         fields = await _body(request) if request.method == "POST" else request.query_params
-        return await messages.browse(watch.cluster, messages.parse_query(fields))
+        async with browsing:
+            return await messages.browse(watch.cluster, messages.parse_query(fields))
 
     def change(run: Callable[[ClusterWatch, Body], Awaitable[Any]]) -> Callable[[Request], Awaitable[Any]]:
         async def changed(request: Request) -> Any:
