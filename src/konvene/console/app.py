@@ -9,8 +9,8 @@ any other path            the page, which reads its URL itself
 
 from __future__ import annotations
 
-import contextlib
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from importlib import resources
