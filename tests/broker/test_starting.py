@@ -32,11 +32,13 @@ def test_address_is_advertised_before_the_broker_listens(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Listener, "listen", listen)
     monkeypatch.setattr("konvene.broker.broker.ClusterCatalogue", RecordingCatalogue)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     try:
-        assert app.serve(app.ServeOptions("localhost", 19_092, ephemeral=True)) == 1
+        assert app.serve(app.ServeOptions("localhost", port, ephemeral=True)) == 1
     finally:
         gc.enable()
-    assert advertised == [("localhost", 19_092)]
+    assert advertised == [("localhost", port)]
 
 
 def test_port_in_use_leaves_no_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from konvene.client.errors import ClientError
 from konvene.codec import avro
 from konvene.codec.errors import CannotEncode, CodecError
+from konvene.plurals import counted
 
 __all__ = ["FORMATS", "Decoded", "FormatError", "RecordFormat", "record_format"]
 
@@ -169,7 +170,7 @@ def _encode_hex(text: str, schema: avro.Schema | None) -> bytes:
 
 def _decode_long(data: bytes, schema: avro.Schema | None) -> Decoded:
     if len(data) != 8:
-        raise CodecError(f"{len(data)} bytes instead of 8")
+        raise CodecError(f"{counted(len(data), 'byte')} instead of 8")
     return Decoded(str(int.from_bytes(data, "big", signed=True)), is_json=True)
 
 

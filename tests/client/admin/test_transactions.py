@@ -151,7 +151,7 @@ def test_a_moved_leader_is_looked_up_unless_a_broker_is_given() -> None:
 def test_a_response_without_a_requested_partition_is_bad() -> None:
     with (
         ScriptedBroker(DescribeProducers=producers.DescribeProducersResponse()) as broker,
-        pytest.raises(BadResponse, match="for 1 partitions answered 0"),
+        pytest.raises(BadResponse, match="for 1 partition answered 0"),
     ):
         ask(broker, lambda a: a.describe_producers([TP]))
 

@@ -109,7 +109,7 @@ def sweep(
         fail(str(error))
     except KeyboardInterrupt:
         done, total = completed(folder, plans, seed_range), len(plans) * len(seed_range)
-        note(f"interrupted after {done} of {total} runs; the same command resumes from here")
+        note(f"interrupted after {done} of {counted(total, 'run')}; the same command resumes from here")
         raise click.exceptions.Exit(INTERRUPTED) from None
     metrics = read(folder, SIM_METRIC)
     found = figures(metrics)
