@@ -2,7 +2,8 @@
 // A live table of any length: only the rows within its frame are elements, and an update touches only the
 // cells that changed.
 //
-// konvene.grid(name, columns, options) returns {node, update, tick, resize, setFilter, refilter, count, close}.
+// konvene.grid(name, columns, options) returns a grid: node, count, update, tick, fit, setFilter, refilter,
+// close.
 //   name     prefix of element ids
 //   columns  {id        name in the query string
 //             head      text of the header
@@ -36,7 +37,9 @@ var konvene = konvene || {};
   const REORDER_MS = 1000;
   const GAP = 16; // px between columns, as in console.css
   const EDGE = 14; // px beside the first and the last column
-  const BOTTOM = 24, AROUND = 130, LEAST_HEIGHT = 340; // px below the frame; above and below a tall one; of it
+  const BOTTOM = 24,
+    AROUND = 130,
+    LEAST_HEIGHT = 340; // px below the frame; above and below a tall one; of it
 
   // Returns a text that sorts as its numbers do: `orders:9` before `orders:10`.
   const natural = (text) => text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(14, "0"));
@@ -81,9 +84,17 @@ var konvene = konvene || {};
       const { options, name } = this;
       this.head = h("div", { class: "grid-head", role: "row", "aria-rowindex": "1" });
       this.body = h("div", { class: "grid-body", role: "rowgroup" });
-      this.empty = h("p", { class: "grid-empty soft", hidden: true }, options.empty || `No ${options.noun}s.`);
-      this.table = h("div", { class: "grid", role: "grid", "aria-label": options.label, "aria-rowcount": "1" },
-        h("div", { role: "rowgroup", class: "grid-top" }, this.head), this.body);
+      this.empty = h(
+        "p",
+        { class: "grid-empty soft", hidden: true },
+        options.empty || `No ${options.noun}s.`,
+      );
+      this.table = h(
+        "div",
+        { class: "grid", role: "grid", "aria-label": options.label, "aria-rowcount": "1" },
+        h("div", { role: "rowgroup", class: "grid-top" }, this.head),
+        this.body,
+      );
       this.frame = h("div", { class: "frame grid-frame", id: name }, this.table, this.empty);
       this.count = h("span", { class: "soft small count" });
       this.node = this.frame;
@@ -109,14 +120,26 @@ var konvene = konvene || {};
 
     drawHead() {
       this.shown = this.columns.filter((column) => this.used.has(column));
-      const widths = this.shown.map(({ least, grow }) => (grow ? `minmax(${least}px, ${grow}fr)` : `${least}px`));
+      const widths = this.shown.map(({ least, grow }) =>
+        grow ? `minmax(${least}px, ${grow}fr)` : `${least}px`,
+      );
       const total = this.shown.reduce((sum, { least }) => sum + least + GAP, 2 * EDGE - GAP);
       this.table.style.setProperty("--columns", widths.join(" "));
       this.table.style.setProperty("--least", `${total}px`);
       this.table.setAttribute("aria-colcount", this.shown.length);
-      this.head.replaceChildren(...this.shown.map((column) => h("div",
-        { role: "columnheader", class: column.num ? "num" : null, "aria-sort": this.sortOf(column) },
-        h("button", { type: "button", onclick: () => this.sortBy(column), title: column.hint || null }, column.head))));
+      this.head.replaceChildren(
+        ...this.shown.map((column) =>
+          h(
+            "div",
+            { role: "columnheader", class: column.num ? "num" : null, "aria-sort": this.sortOf(column) },
+            h(
+              "button",
+              { type: "button", onclick: () => this.sortBy(column), title: column.hint || null },
+              column.head,
+            ),
+          ),
+        ),
+      );
       for (const line of this.lines.values()) line.remove();
       this.lines.clear();
       this.pool = [];
@@ -145,7 +168,8 @@ var konvene = konvene || {};
     // --- rows ---
 
     update(section, keys) {
-      let isStructural = false, hasNewColumn = false;
+      let isStructural = false,
+        hasNewColumn = false;
       for (const key of keys || new Set([...section.keys(), ...this.entries.keys()])) {
         const row = section.get(key);
         let entry = this.entries.get(key);
@@ -180,7 +204,10 @@ var konvene = konvene || {};
       if (hasNewColumn) this.drawHead();
       if (isStructural) this.arrange();
       else if (this.stale.size && !this.timer) {
-        this.timer = setTimeout(() => { this.timer = 0; if (!document.hidden) this.arrange(); }, REORDER_MS);
+        this.timer = setTimeout(() => {
+          this.timer = 0;
+          if (!document.hidden) this.arrange();
+        }, REORDER_MS);
       }
       if (isStructural) return;
       if (hasNewColumn || !keys) this.draw();
@@ -209,7 +236,8 @@ var konvene = konvene || {};
       }
       const stale = this.stale;
       const rest = this.order.filter((entry) => !entry.out && !stale.has(entry));
-      const fresh = [...stale].filter((entry) => !entry.out && this.passes(entry))
+      const fresh = [...stale]
+        .filter((entry) => !entry.out && this.passes(entry))
         .sort((a, b) => this.compare(a, b));
       const merged = [];
       let i = 0;
@@ -231,13 +259,15 @@ var konvene = konvene || {};
       this.timer = 0;
       this.stale.clear();
       this.order = order;
-      const all = this.entries.size, some = order.length;
+      const all = this.entries.size,
+        some = order.length;
       const total = plural(all, this.options.noun);
       const text = some === all ? total : `${number(some)} of ${total}`;
       if (this.count.textContent !== text) this.count.textContent = text;
       this.table.setAttribute("aria-rowcount", some + 1);
       this.empty.hidden = some > 0;
-      this.empty.textContent = all > 0 ? "No row matches the filter." : this.options.empty || `No ${this.options.noun}s.`;
+      this.empty.textContent =
+        all > 0 ? "No row matches the filter." : this.options.empty || `No ${this.options.noun}s.`;
       this.body.style.setProperty("--rows", some);
       if (some) this.body.setAttribute("role", "rowgroup");
       else this.body.removeAttribute("role"); // A row group must have rows.
@@ -259,13 +289,16 @@ var konvene = konvene || {};
     scrolled() {
       this.top = this.frame.scrollTop;
       if (this.frameRequest) return;
-      this.frameRequest = requestAnimationFrame(() => { this.frameRequest = 0; this.draw(); });
+      this.frameRequest = requestAnimationFrame(() => {
+        this.frameRequest = 0;
+        this.draw();
+      });
     }
 
     // Lets the frame end at the bottom of the window.
     fit() {
       const top = this.frame.getBoundingClientRect().top + scrollY;
-      if (!this.frame.clientHeight || top === this.frameTop && innerHeight === this.windowHeight) return;
+      if (!this.frame.clientHeight || (top === this.frameTop && innerHeight === this.windowHeight)) return;
       Object.assign(this, { frameTop: top, windowHeight: innerHeight });
       const room = innerHeight - top - BOTTOM;
       this.frame.style.maxHeight = `${room < LEAST_HEIGHT ? innerHeight - AROUND : room}px`;
@@ -329,7 +362,9 @@ var konvene = konvene || {};
     }
 
     newLine() {
-      const cells = this.shown.map((column) => h("div", { role: "gridcell", class: column.num ? "num" : column.cls || null }));
+      const cells = this.shown.map((column) =>
+        h("div", { role: "gridcell", class: column.num ? "num" : column.cls || null }),
+      );
       const line = h("div", { role: "row", class: "grid-row", tabindex: "-1" }, cells);
       line.cells = cells;
       line.texts = [];
@@ -343,11 +378,13 @@ var konvene = konvene || {};
         line.setAttribute("aria-rowindex", i + 2);
       }
       for (let j = 0; j < this.shown.length; j++) {
-        const column = this.shown[j], text = column.text(row);
+        const column = this.shown[j],
+          text = column.text(row);
         if (line.texts[j] === text) continue;
         line.texts[j] = text;
         const cell = line.cells[j];
-        if (column.draw) cell.replaceChildren(...[column.draw(row)].flat(Infinity).filter((each) => each !== null));
+        if (column.draw)
+          cell.replaceChildren(...[column.draw(row)].flat(Infinity).filter((each) => each !== null));
         else if (cell.firstChild && cell.firstChild.nodeType === Node.TEXT_NODE) cell.firstChild.data = text;
         else cell.textContent = text;
         const title = column.title ? column.title(row) : column.num ? "" : text;
@@ -387,8 +424,16 @@ var konvene = konvene || {};
     onKey(event) {
       const line = event.target.closest(".grid-row");
       if (!line || event.altKey || event.ctrlKey || event.metaKey) return;
-      const page = Math.max(Math.floor(this.height / this.rowHeight) - 2, 1), i = line.index;
-      const moves = { ArrowDown: i + 1, ArrowUp: i - 1, PageDown: i + page, PageUp: i - page, Home: 0, End: this.order.length - 1 };
+      const page = Math.max(Math.floor(this.height / this.rowHeight) - 2, 1),
+        i = line.index;
+      const moves = {
+        ArrowDown: i + 1,
+        ArrowUp: i - 1,
+        PageDown: i + page,
+        PageUp: i - page,
+        Home: 0,
+        End: this.order.length - 1,
+      };
       if (event.key in moves) {
         event.preventDefault();
         this.focusRow(moves[event.key]);
@@ -401,10 +446,12 @@ var konvene = konvene || {};
     focusRow(i) {
       const index = Math.min(Math.max(i, 0), this.order.length - 1);
       if (index < 0) return;
-      const head = this.head.offsetHeight, top = index * this.rowHeight;
+      const head = this.head.offsetHeight,
+        top = index * this.rowHeight;
       const room = this.frame.clientHeight - head;
       if (top < this.frame.scrollTop) this.frame.scrollTop = top;
-      else if (top + this.rowHeight > this.frame.scrollTop + room) this.frame.scrollTop = top + this.rowHeight - room;
+      else if (top + this.rowHeight > this.frame.scrollTop + room)
+        this.frame.scrollTop = top + this.rowHeight - room;
       this.top = this.frame.scrollTop;
       this.active = this.order[index].key;
       this.draw();

@@ -3,90 +3,13 @@
 // topology (streams) or records in flight (share).
 var konvene = konvene || {};
 (() => {
-  const { h, number, plural, duration, known, dash, words, amount, isUnknown, ago } = konvene;
+  const { h, number, plural, known, isUnknown } = konvene;
+  const columns = konvene.groupColumns;
   const HOUR_MS = 3600000;
   const REDRAW_MS = 1000;
   const LAG_MS = 4000; // between redraws if only the lag changes: less than that is not a pixel
   const WAITS = 6; // shown before "and n more"
   const LANES = 96; // drawn; the others are counted
-
-  // --- columns ---
-
-  function assignment(row) {
-    if (row.state) return row.state.toLowerCase().replaceAll("_", " ");
-    if (isUnknown(row.reached)) return konvene.UNKNOWN;
-    if (row.reached) return "at its target";
-    return row.pending ? "revoking" : row.waits ? "waiting" : "reconciling";
-  }
-
-  function epochs(row) {
-    if (isUnknown(row.epoch)) return "–";
-    return isUnknown(row.target_epoch) || row.target_epoch === row.epoch ? String(row.epoch) : `${row.epoch} → ${row.target_epoch}`;
-  }
-
-  function owned(row) {
-    return isUnknown(row.target) || row.target === row.owned ? number(row.owned) : `${number(row.owned)} of ${number(row.target)}`;
-  }
-
-  function heartbeat(row) {
-    if (isUnknown(row.heartbeat_ms)) return isUnknown(row.heartbeat_interval_ms) ? "–" : `every ${duration(row.heartbeat_interval_ms)}`;
-    return `${ago(row.heartbeat_ms)}${row.heartbeat_held ? ", held" : ""}`;
-  }
-
-  const MEMBERS = [
-    { id: "name", head: "Member", least: 170, grow: 2, text: (row) => `${row.name}${row.is_leader ? " · leader" : ""}`, title: (row) => row.id,
-      draw: (row) => [h("b", {}, h("bdi", {}, row.name)), row.is_leader ? konvene.tag("leader", "The leader computes the assignment of a classic group.", "quiet") : null] },
-    { id: "assignment", head: "State", least: 124, text: assignment,
-      draw: (row) => [h("i", { class: `dot ${row.reached ? "good" : isUnknown(row.reached) ? "idle" : "busy"}`, "aria-hidden": "true" }), assignment(row)] },
-    amount("epoch", "Epoch", 92, { text: epochs }),
-    amount("owned", "Owned", 92, { text: owned, always: true }),
-    words("units", "Assignment", 190, { grow: 3 }),
-    words("pending", "Has to revoke", 130, { grow: 1 }),
-    words("waits", "Waits for", 130, { grow: 1 }),
-    amount("heartbeat_ms", "Heartbeat", 118, { text: heartbeat, optional: (row) => !isUnknown(row.heartbeat_ms) || !isUnknown(row.heartbeat_interval_ms),
-      title: (row) => (isUnknown(row.heartbeat_interval_ms) ? "" : `Expected every ${duration(row.heartbeat_interval_ms)}${row.heartbeat_held ? "; the coordinator holds the response until the assignment changes" : ""}`) }),
-    words("host", "Host", 130), words("client_id", "Client id", 140), words("instance_id", "Instance id", 130), words("rack", "Rack", 90),
-    words("protocol", "Protocol", 90), words("process_id", "Process", 140), words("tags", "Tags", 140),
-    words("id", "Member id", 320),
-  ];
-
-  const list = (names) => (names || []).join(", ");
-  const some = (id) => ({ text: (row) => dash(list(row[id])), optional: (row) => (row[id] || []).length > 0 });
-
-  const unitColumns = (unit) => [
-    { id: "name", head: unit === "task" ? "Task" : "Partition", least: 150, grow: 2, text: (row) => row.name },
-    { id: "owner", head: "Owner", least: 150, grow: 2, text: (row) => row.owner_name || (row.owner ? row.owner : "none"), title: (row) => row.owner || "",
-      draw: (row) => (row.owner || row.owner_name ? row.owner_name || row.owner : h("span", { class: "soft" }, "none")) },
-    amount("start", "Start offset", 110),
-    amount("committed", "Committed", 110, { text: (row) => (isUnknown(row.committed) ? "–" : number(row.committed)) }),
-    amount("end", "End", 110), amount("lag", "Lag", 96),
-    amount("in_flight", "In flight", 90), amount("acquired", "Acquired", 90), amount("available", "Available", 90), amount("archived", "Archived", 90),
-    amount("max_delivery_count", "Most deliveries", 124), amount("dead_letters", "Dead letters", 110),
-    { ...words("standbys", "Standbys", 150), grow: 1, ...some("standbys") }, { ...words("warmups", "Warm-ups", 150), grow: 1, ...some("warmups") },
-    amount("restore_lag", "Restore lag", 104, { text: (row) => (isUnknown(row.restore_lag) ? "–" : number(row.restore_lag)) }),
-  ];
-
-  const rebalanceColumns = (group, isClassic) => [
-    { id: "at", head: "Time (UTC)", least: 150, key: (row) => row.at_ms, text: (row) => konvene.iso(row.at_ms),
-      draw: (row) => h("a", { href: konvene.path("groups", group, "rebalances", row.key), tabindex: "-1" }, konvene.iso(row.at_ms)) },
-    { id: "epoch", head: isClassic ? "Generation" : "Epoch", least: 98, num: true, key: (row) => row.epoch, text: (row) => known(row.epoch) },
-    { id: "cause", head: "What happened", least: 320, grow: 5, cls: "two", key: (row) => row.cause, text: (row) => JSON.stringify([row.sentence, row.open, row.evidence, row.cause]),
-      title: (row) => row.sentence,
-      draw: (row) => h("div", { class: "clamp" }, konvene.causeDot(row.cause), h("bdi", {}, row.sentence), konvene.progress(row.open), konvene.evidence(row.evidence)) },
-    { id: "took", head: "Took", least: 88, num: true, ticks: true, key: (row) => row.duration_ms,
-      text: (row) => (row.open ? duration(Math.max(konvene.now() - row.at_ms, 0)) : duration(row.duration_ms)) },
-    amount("moved", "Moved", 76), amount("kept", "Kept", 76),
-    amount("unavailable_ms", "Unavailable", 104, { text: (row) => (isUnknown(row.unavailable_ms) ? konvene.UNKNOWN : `${konvene.seconds(row.unavailable_ms)} s`), hint: "Partition-seconds: partitions or tasks × seconds without an owner" }),
-    amount("lag_records", "Lag caused", 96),
-  ];
-
-  const IN_FLIGHT = [
-    { id: "partition", head: "Partition", least: 140, grow: 1, text: (row) => row.partition },
-    { id: "first", head: "Offsets", least: 130, num: true, key: (row) => row.first, text: (row) => (row.first === row.last ? number(row.first) : `${number(row.first)}–${number(row.last)}`) },
-    words("state", "State", 110, { always: true }), words("member_name", "Member", 160, { grow: 1 }),
-    amount("delivery_count", "Deliveries", 92), amount("held_ms", "Held for", 92, { text: (row) => duration(row.held_ms) }),
-    amount("lock_left_ms", "Lock left", 92, { text: (row) => duration(row.lock_left_ms) }),
-  ];
 
   // --- the page ---
 
@@ -97,13 +20,21 @@ var konvene = konvene || {};
       this.view = konvene.live("group", { group: id });
       this.lag = []; // [ms, records] since the page was opened
       this.announced = null; // keys of rebalances that are known
-      this.cause = konvene.choice("cause", "Cause", (row) => row.cause, () => this.rebalances.refilter());
+      this.cause = konvene.choice(
+        "cause",
+        "Cause",
+        (row) => row.cause,
+        () => this.rebalances.refilter(),
+      );
       this.build();
       this.view.on(["facts"], (changed) => this.takeFacts(changed.get("facts")));
       this.view.on(["waits", "rebalances"], () => this.drawNow());
       this.view.on(["members"], (changed) => this.fill(this.members, "members", changed));
       this.view.on(["rebalances"], (changed) => this.takeRebalances(changed));
-      this.view.on(["lanes", "rebalances"], () => { this.isChartStale = true; this.drawChart(); });
+      this.view.on(["lanes", "rebalances"], () => {
+        this.isChartStale = true;
+        this.drawChart();
+      });
       this.view.on(["topology", "units", "members"], (changed) => this.takeTopology(changed));
       this.view.on(["units", "facts"], (changed) => this.takeUnits(changed));
       this.view.on(["in_flight"], (changed) => this.fill(this.inFlight, "in_flight", changed));
@@ -115,22 +46,55 @@ var konvene = konvene || {};
       this.tags = h("span", { class: "tags" });
       this.buttons = h("div", { class: "actions", hidden: true });
       this.facts = konvene.facts([
-        ["members", "Members"], ["lag", "Lag"], ["epoch", "Epoch"], ["assignment_epoch", "Assignment epoch"],
-        ["assignor", "Assignor"], ["protocol_type", "Protocol type"], ["heartbeat_policy", "Heartbeat policy"],
-        ["dead_letters", "Dead letters"], ["coordinator", "Coordinator"]]);
+        ["members", "Members"],
+        ["lag", "Lag"],
+        ["epoch", "Epoch"],
+        ["assignment_epoch", "Assignment epoch"],
+        ["assignor", "Assignor"],
+        ["protocol_type", "Protocol type"],
+        ["heartbeat_policy", "Heartbeat policy"],
+        ["dead_letters", "Dead letters"],
+        ["coordinator", "Coordinator"],
+      ]);
       this.now = h("section", { class: "now", "aria-label": "Now" });
-      this.members = konvene.grid("members", MEMBERS, {
-        label: "Members", noun: "member", sort: "name", query: "members", empty: "The group has no members.",
-        words: (row) => [row.name, row.id, row.client_id, row.host, row.instance_id, row.rack, row.units, row.tags, row.process_id, assignment(row)].join(" "),
+      this.members = konvene.grid("members", columns.MEMBERS, {
+        label: "Members",
+        noun: "member",
+        sort: "name",
+        query: "members",
+        empty: "The group has no members.",
+        words: (row) =>
+          [
+            row.name,
+            row.id,
+            row.client_id,
+            row.host,
+            row.instance_id,
+            row.rack,
+            row.units,
+            row.tags,
+            row.process_id,
+            columns.assignment(row),
+          ].join(" "),
         open: (row) => this.showUnitsOf(row),
       });
-      this.rebalances = konvene.grid("rebalances", rebalanceColumns(id, false), {
-        label: "Rebalances", noun: "rebalance", rowHeight: 50, sort: "-at", query: "rebalances", empty: "No rebalance of this group is known.",
+      this.rebalances = konvene.grid("rebalances", columns.rebalances(id), {
+        label: "Rebalances",
+        noun: "rebalance",
+        rowHeight: 50,
+        sort: "-at",
+        query: "rebalances",
+        empty: "No rebalance of this group is known.",
         words: (row) => `${row.sentence} ${row.cause} ${row.epoch} ${konvene.iso(row.at_ms)} ${row.evidence}`,
-        passes: (row) => this.cause.passes(row), href: (row) => konvene.path("groups", id, "rebalances", row.key),
+        passes: (row) => this.cause.passes(row),
+        href: (row) => konvene.path("groups", id, "rebalances", row.key),
       });
-      this.inFlight = konvene.grid("in-flight", IN_FLIGHT, {
-        label: "Records in flight", noun: "range", sort: "partition", query: "in-flight", empty: "No records are in flight.",
+      this.inFlight = konvene.grid("in-flight", columns.IN_FLIGHT, {
+        label: "Records in flight",
+        noun: "range",
+        sort: "partition",
+        query: "in-flight",
+        empty: "No records are in flight.",
         words: (row) => `${row.partition} ${row.state} ${row.member_name}`,
       });
       this.owner = konvene.query.get("owner");
@@ -139,18 +103,64 @@ var konvene = konvene || {};
       this.newUnits("partition");
       this.topology = konvene.topology();
       this.chartPlace = h("div", {}, h("p", { class: "soft" }, "Reading …"));
-      this.unitPanel = h("section", {}, h("div", { class: "bar" }, this.ownerChip, this.units.count), this.units.node);
+      this.unitPanel = h(
+        "section",
+        {},
+        h("div", { class: "bar" }, this.ownerChip, this.units.count),
+        this.units.node,
+      );
       this.tabs = konvene.tabs("Parts of the group", [
-        { id: "timeline", label: "Timeline", panel: h("section", {}, this.chartPlace), shown: () => { this.isChartStale = true; this.drawChart(); this.refilter(); } },
-        { id: "members", label: "Members", panel: this.panel(this.members, h("span", { class: "soft small" }, "A row opens the partitions or tasks of the member.")), shown: () => this.refilter() },
+        {
+          id: "timeline",
+          label: "Timeline",
+          panel: h("section", {}, this.chartPlace),
+          shown: () => {
+            this.isChartStale = true;
+            this.drawChart();
+            this.refilter();
+          },
+        },
+        {
+          id: "members",
+          label: "Members",
+          panel: this.panel(
+            this.members,
+            h("span", { class: "soft small" }, "A row opens the partitions or tasks of the member."),
+          ),
+          shown: () => this.refilter(),
+        },
         { id: "units", label: "Partitions", panel: this.unitPanel, shown: () => this.refilter() },
-        { id: "rebalances", label: "Rebalances", panel: this.panel(this.rebalances, this.cause.node), shown: () => this.refilter() },
-        { id: "topology", label: "Topology", panel: h("section", {}, this.topology.node), shown: () => { this.refilter(); this.takeTopology(null); } },
-        { id: "in-flight", label: "In flight", panel: this.panel(this.inFlight), shown: () => this.refilter() },
+        {
+          id: "rebalances",
+          label: "Rebalances",
+          panel: this.panel(this.rebalances, this.cause.node),
+          shown: () => this.refilter(),
+        },
+        {
+          id: "topology",
+          label: "Topology",
+          panel: h("section", {}, this.topology.node),
+          shown: () => {
+            this.refilter();
+            this.takeTopology(null);
+          },
+        },
+        {
+          id: "in-flight",
+          label: "In flight",
+          panel: this.panel(this.inFlight),
+          shown: () => this.refilter(),
+        },
       ]);
-      this.node = h("div", {},
+      this.node = h(
+        "div",
+        {},
         h("p", { class: "crumbs small" }, h("a", { href: "/" }, "Groups"), " / "),
-        h("div", { class: "title" }, h("h1", {}, this.title), this.tags, this.buttons), this.facts.node, this.now, this.tabs.node);
+        h("div", { class: "title" }, h("h1", {}, this.title), this.tags, this.buttons),
+        this.facts.node,
+        this.now,
+        this.tabs.node,
+      );
     }
 
     panel(grid, ...others) {
@@ -161,21 +171,31 @@ var konvene = konvene || {};
       if (this.units && this.unit === unit) return;
       const former = this.units;
       this.unit = unit;
-      this.units = konvene.grid("units", unitColumns(unit), {
-        label: unit === "task" ? "Tasks" : "Partitions", noun: unit, sort: "name", query: "units", empty: `The group has no ${unit}s.`,
-        words: (row) => `${row.name} ${row.owner_name || "none"} ${list(row.standbys)} ${list(row.warmups)}`,
+      this.units = konvene.grid("units", columns.units(unit), {
+        label: unit === "task" ? "Tasks" : "Partitions",
+        noun: unit,
+        sort: "name",
+        query: "units",
+        empty: `The group has no ${unit}s.`,
+        words: (row) =>
+          [row.name, row.owner_name || "none", ...(row.standbys || []), ...(row.warmups || [])].join(" "),
         passes: (row) => this.isOf(row, this.owner),
       });
       if (!former) return;
       former.close();
-      this.unitPanel.replaceChildren(h("div", { class: "bar" }, this.ownerChip, this.units.count), this.units.node);
+      this.unitPanel.replaceChildren(
+        h("div", { class: "bar" }, this.ownerChip, this.units.count),
+        this.units.node,
+      );
     }
 
     // Returns whether a member has a partition or task, as its owner or with a copy; true for no name.
     isOf(row, name) {
       if (!name) return true;
       const shared = (row.owner_name || "").split(", "); // A share partition may have several.
-      return row.owner_name === name || [...shared, ...(row.standbys || []), ...(row.warmups || [])].includes(name);
+      return (
+        row.owner_name === name || [...shared, ...(row.standbys || []), ...(row.warmups || [])].includes(name)
+      );
     }
 
     setOwner(name) {
@@ -192,7 +212,12 @@ var konvene = konvene || {};
     }
 
     grid() {
-      return { members: this.members, units: this.units, rebalances: this.rebalances, "in-flight": this.inFlight }[this.tabs.chosen()];
+      return {
+        members: this.members,
+        units: this.units,
+        rebalances: this.rebalances,
+        "in-flight": this.inFlight,
+      }[this.tabs.chosen()];
     }
 
     shown() {
@@ -232,28 +257,44 @@ var konvene = konvene || {};
     }
 
     drawLag() {
-      const lag = this.view.fact("lag"), isHidden = lag === null && this.view.fact("type") === "streams";
+      const lag = this.view.fact("lag"),
+        isHidden = lag === null && this.view.fact("type") === "streams";
       this.facts.set("lag", isHidden ? null : number(lag));
     }
 
     drawFacts() {
-      const { view } = this, fact = (name) => view.fact(name);
+      const { view } = this,
+        fact = (name) => view.fact(name);
       konvene.shell.facts(view);
       const exists = fact("exists");
       this.facts.set("members", number(fact("members")));
       this.drawLag();
-      const deadLetters = fact("dead_letter_topic") === null ? null : `${number(fact("dead_letters"))} in ${fact("dead_letter_topic")}`;
+      const deadLetters =
+        fact("dead_letter_topic") === null
+          ? null
+          : `${number(fact("dead_letters"))} in ${fact("dead_letter_topic")}`;
       this.facts.set("dead_letters", deadLetters);
       this.facts.node.hidden = exists === false;
-      for (const name of ["epoch", "assignment_epoch", "assignor", "protocol_type", "heartbeat_policy", "coordinator"]) {
+      for (const name of [
+        "epoch",
+        "assignment_epoch",
+        "assignor",
+        "protocol_type",
+        "heartbeat_policy",
+        "coordinator",
+      ]) {
         const isApplicable = name === "epoch" || name === "coordinator" || fact(name) !== null;
         this.facts.set(name, isApplicable ? known(fact(name)) : null);
       }
       const signature = JSON.stringify(["type", "state", "evidence", "exists", "allow_changes"].map(fact));
       if (signature !== this.signature) {
         this.signature = signature;
-        konvene.replace(this.tags, fact("type") ? konvene.tag(fact("type")) : null,
-          exists === false ? null : h("span", { class: "state" }, konvene.state(fact("state"))), konvene.evidence(fact("evidence")));
+        konvene.replace(
+          this.tags,
+          fact("type") ? konvene.tag(fact("type")) : null,
+          exists === false ? null : h("span", { class: "state" }, konvene.state(fact("state"))),
+          konvene.evidence(fact("evidence")),
+        );
         this.buttons.hidden = !fact("allow_changes") || exists === false;
         this.buttons.replaceChildren(...konvene.groupActions(this.id, view));
         this.tabs.hide("topology", fact("type") !== "streams");
@@ -267,7 +308,8 @@ var konvene = konvene || {};
     }
 
     sampleLag(lag) {
-      const ms = konvene.now(), last = this.lag[this.lag.length - 1];
+      const ms = konvene.now(),
+        last = this.lag[this.lag.length - 1];
       if (last && ms - last[0] < REDRAW_MS) last[1] = lag;
       else this.lag.push([ms, lag]);
       while (this.lag.length && this.lag[0][0] < ms - HOUR_MS) this.lag.shift();
@@ -275,7 +317,8 @@ var konvene = konvene || {};
     }
 
     drawTabs() {
-      const { view } = this, size = (name) => number(view.section(name).size);
+      const { view } = this,
+        size = (name) => number(view.section(name).size);
       this.tabs.label("members", `Members ${size("members")}`);
       this.tabs.label("units", `${this.unit === "task" ? "Tasks" : "Partitions"} ${size("units")}`);
       this.tabs.label("rebalances", `Rebalances ${size("rebalances")}`);
@@ -284,21 +327,43 @@ var konvene = konvene || {};
 
     // The rebalance in progress, and the members that wait for others.
     drawNow() {
-      const { view } = this, waits = [...view.section("waits").values()];
+      const { view } = this,
+        waits = [...view.section("waits").values()];
       const open = [...view.section("rebalances").values()].filter((row) => row.open);
       const exists = view.fact("exists");
-      const signature = JSON.stringify([exists, open.map((row) => [row.key, row.sentence]), waits.slice(0, WAITS), waits.length]);
+      const signature = JSON.stringify([
+        exists,
+        open.map((row) => [row.key, row.sentence]),
+        waits.slice(0, WAITS),
+        waits.length,
+      ]);
       if (signature === this.nowSignature) return;
       this.nowSignature = signature;
       const parts = [];
       if (exists === false) parts.push(h("p", { class: "notice" }, "The cluster has no group of this name."));
       for (const row of open) {
-        parts.push(h("p", {}, konvene.progress(true), " ", h("a", { href: konvene.path("groups", this.id, "rebalances", row.key) }, row.sentence)));
+        parts.push(
+          h(
+            "p",
+            {},
+            konvene.progress(true),
+            " ",
+            h("a", { href: konvene.path("groups", this.id, "rebalances", row.key) }, row.sentence),
+          ),
+        );
       }
       if (waits.length) {
-        parts.push(h("h2", { class: "small" }, "Waiting now"), h("ul", { class: "waits" },
-          waits.slice(0, WAITS).map((wait) => h("li", {}, wait.sentence)),
-          waits.length > WAITS ? h("li", { class: "soft" }, `and ${plural(waits.length - WAITS, "more wait")}`) : null));
+        parts.push(
+          h("h2", { class: "small" }, "Waiting now"),
+          h(
+            "ul",
+            { class: "waits" },
+            waits.slice(0, WAITS).map((wait) => h("li", {}, wait.sentence)),
+            waits.length > WAITS
+              ? h("li", { class: "soft" }, `and ${plural(waits.length - WAITS, "more wait")}`)
+              : null,
+          ),
+        );
       }
       this.now.hidden = !parts.length;
       this.now.replaceChildren(...parts);
@@ -317,13 +382,16 @@ var konvene = konvene || {};
     }
 
     takeRebalances(changed) {
-      const section = this.view.section("rebalances"), keys = changed.get("rebalances");
-      const logs = this.view.fact("logs"), isLive = logs !== null && logs.state === "live";
+      const section = this.view.section("rebalances"),
+        keys = changed.get("rebalances");
+      const logs = this.view.fact("logs"),
+        isLive = logs !== null && logs.state === "live";
       for (const key of keys) {
         const row = section.get(key);
         if (!row) continue;
         this.cause.add(row);
-        if (this.announced && !this.announced.has(key) && isLive) konvene.announce(`New rebalance. ${row.sentence}`);
+        if (this.announced && !this.announced.has(key) && isLive)
+          konvene.announce(`New rebalance. ${row.sentence}`);
       }
       this.announced = new Set(section.keys());
       this.fill(this.rebalances, "rebalances", changed);
@@ -332,7 +400,11 @@ var konvene = konvene || {};
     takeTopology(changed) {
       const { view } = this;
       if (!this.tabs.isShown("topology") || view.fact("type") !== "streams") return;
-      this.topology.update(view.section("topology"), view.section("units"), changed === null || changed.has("topology"));
+      this.topology.update(
+        view.section("topology"),
+        view.section("units"),
+        changed === null || changed.has("topology"),
+      );
     }
 
     // --- timeline ---
@@ -340,25 +412,48 @@ var konvene = konvene || {};
     // Returns the lanes to draw, those with most owners; the others are counted in `lanesLeftOut`.
     chosenLanes() {
       const lanes = [...this.view.section("lanes").values()];
-      const busiest = lanes.sort((a, b) => b.spans.length - a.spans.length || a.order - b.order).slice(0, LANES);
+      const busiest = lanes
+        .sort((a, b) => b.spans.length - a.spans.length || a.order - b.order)
+        .slice(0, LANES);
       this.lanesLeftOut = (this.view.fact("lanes_left_out") || 0) + Math.max(lanes.length - LANES, 0);
       return busiest.sort((a, b) => a.order - b.order);
     }
 
     detail() {
-      const { view } = this, now = konvene.now();
+      const { view } = this,
+        now = konvene.now();
       const lanes = this.chosenLanes().map(({ name, role, spans, gaps }) => ({
-          name: role && role !== "active" && !name.includes("(") ? `${name} (${role === "warmup" ? "warm-up" : role})` : name,
-          spans: spans || [], gaps: gaps || [],
-        }));
-      const rebalances = [...view.section("rebalances").values()].filter((row) => !isUnknown(row.at_ms)).sort((a, b) => b.at_ms - a.at_ms);
+        name:
+          role && role !== "active" && !name.includes("(")
+            ? `${name} (${role === "warmup" ? "warm-up" : role})`
+            : name,
+        spans: spans || [],
+        gaps: gaps || [],
+      }));
+      const rebalances = [...view.section("rebalances").values()]
+        .filter((row) => !isUnknown(row.at_ms))
+        .sort((a, b) => b.at_ms - a.at_ms);
       const starts = lanes.map(({ spans }) => (spans.length ? spans[0][0] : now));
       const from = Math.min(Math.max(Math.min(now, ...starts), now - HOUR_MS), now - 60000);
-      return { id: this.title, from_ms: from, to_ms: now, rebalances, lanes, lag: this.lag.length > 1 ? this.lag : [] };
+      return {
+        id: this.title,
+        from_ms: from,
+        to_ms: now,
+        rebalances,
+        lanes,
+        lag: this.lag.length > 1 ? this.lag : [],
+      };
     }
 
     drawChart() {
-      if (!(this.isChartStale || this.isLagStale) || document.hidden || !this.tabs.isShown("timeline") || !this.view.ready || !this.node.isConnected) return;
+      if (
+        !(this.isChartStale || this.isLagStale) ||
+        document.hidden ||
+        !this.tabs.isShown("timeline") ||
+        !this.view.ready ||
+        !this.node.isConnected
+      )
+        return;
       const now = performance.now();
       const pause = this.isChartStale ? REDRAW_MS : LAG_MS;
       if (this.drawnAt !== undefined && now - this.drawnAt < pause - 50) return; // A later tick draws it.
@@ -366,38 +461,75 @@ var konvene = konvene || {};
       this.isChartStale = this.isLagStale = false;
       const detail = this.detail();
       if (!this.chart && !detail.lanes.length && !detail.rebalances.length && !detail.lag.length) {
-        this.chartPlace.replaceChildren(h("p", { class: "soft" }, "Neither owners nor rebalances of this group are known."));
+        this.chartPlace.replaceChildren(
+          h("p", { class: "soft" }, "Neither owners nor rebalances of this group are known."),
+        );
         return;
       }
       if (!this.chart) this.newChart(detail);
       else this.chart.update(detail);
       const left = this.lanesLeftOut;
-      konvene.setText(this.leftOut, left ? `${plural(left, this.unit)} not drawn: those with the fewest owners in this hour.` : "");
+      konvene.setText(
+        this.leftOut,
+        left ? `${plural(left, this.unit)} not drawn: those with the fewest owners in this hour.` : "",
+      );
     }
 
     newChart(detail) {
       this.chart = konvene.chart(detail, {
-        live: true, now: konvene.now, window_ms: HOUR_MS, onPick: (key, row) => this.showPicked(row),
+        live: true,
+        now: konvene.now,
+        window_ms: HOUR_MS,
+        onPick: (key, row) => this.showPicked(row),
       });
-      this.picked = h("div", { class: "details", "aria-live": "polite" },
-        h("span", { class: "soft" }, "Choose a rebalance: click a mark, or step with ← and → on the timeline. Drag to zoom."));
+      this.picked = h(
+        "div",
+        { class: "details", "aria-live": "polite" },
+        h(
+          "span",
+          { class: "soft" },
+          "Choose a rebalance: click a mark, or step with ← and → on the timeline. Drag to zoom.",
+        ),
+      );
       this.leftOut = h("p", { class: "soft small" });
       this.chartPlace.replaceChildren(
-        h("div", { class: "bar" }, h("span", { class: "soft small" }, "The last hour (UTC)"), this.chart.controls),
-        this.chart.node, this.chart.legend, this.picked, this.leftOut);
+        h(
+          "div",
+          { class: "bar" },
+          h("span", { class: "soft small" }, "The last hour (UTC)"),
+          this.chart.controls,
+        ),
+        this.chart.node,
+        this.chart.legend,
+        this.picked,
+        this.leftOut,
+      );
       this.chart.draw();
     }
 
     showPicked(row) {
-      konvene.replace(this.picked,
-        h("b", {}, `${konvene.iso(row.at_ms)} UTC · ${konvene.epochs(row)}`), konvene.progress(row.open), konvene.evidence(row.evidence),
-        h("div", {}, row.sentence), row.note ? h("p", { class: "note" }, row.note) : null,
-        h("p", {}, h("a", { href: konvene.path("groups", this.id, "rebalances", row.key) }, "Why it happened, step by step")));
+      konvene.replace(
+        this.picked,
+        h("b", {}, `${konvene.iso(row.at_ms)} UTC · ${konvene.epochs(row)}`),
+        konvene.progress(row.open),
+        konvene.evidence(row.evidence),
+        h("div", {}, row.sentence),
+        row.note ? h("p", { class: "note" }, row.note) : null,
+        h(
+          "p",
+          {},
+          h(
+            "a",
+            { href: konvene.path("groups", this.id, "rebalances", row.key) },
+            "Why it happened, step by step",
+          ),
+        ),
+      );
     }
 
     tick() {
       if (document.hidden) return;
-      if (this.tabs.isShown("rebalances")) this.rebalances.tick();
+      if (this.grid()) this.grid().tick();
       this.drawChart();
     }
 

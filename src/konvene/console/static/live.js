@@ -32,15 +32,21 @@ var konvene = konvene || {};
       this.retries = 0;
       this.timer = 0;
       this.closed = false;
-      this.onVisible = () => { if (!document.hidden) this.schedule(); };
+      this.onVisible = () => {
+        if (!document.hidden) this.schedule();
+      };
       document.addEventListener("visibilitychange", this.onVisible);
-      this.slow = setTimeout(() => { if (!this.ready) this.connection("connecting"); }, PATIENCE_MS);
+      this.slow = setTimeout(() => {
+        if (!this.ready) this.connection("connecting");
+      }, PATIENCE_MS);
       this.connect();
     }
 
     connect() {
       this.source = new EventSource(this.url);
-      this.source.onopen = () => { this.retries = 0; };
+      this.source.onopen = () => {
+        this.retries = 0;
+      };
       this.source.onerror = () => this.failed();
       this.source.addEventListener("reset", (event) => this.reset(JSON.parse(event.data)));
       this.source.addEventListener("change", (event) => this.change(JSON.parse(event.data)));
@@ -53,7 +59,9 @@ var konvene = konvene || {};
       if (this.source.readyState !== EventSource.CLOSED) return;
       const wait = RETRIES_MS[Math.min(this.retries++, RETRIES_MS.length - 1)];
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => { if (!this.closed) this.connect(); }, wait);
+      this.timer = setTimeout(() => {
+        if (!this.closed) this.connect();
+      }, wait);
     }
 
     connection(state) {
@@ -62,7 +70,8 @@ var konvene = konvene || {};
 
     reset({ sections }) {
       for (const name of new Set([...this.sections.keys(), ...Object.keys(sections)])) {
-        const former = this.section(name), current = new Map(Object.entries(sections[name] || {}));
+        const former = this.section(name),
+          current = new Map(Object.entries(sections[name] || {}));
         this.sections.set(name, current);
         for (const keys of [former.keys(), current.keys()]) for (const key of keys) this.mark(name, key);
       }
@@ -108,7 +117,10 @@ var konvene = konvene || {};
 
     schedule() {
       if (this.frame || this.closed || document.hidden || !this.changed.size) return;
-      this.frame = requestAnimationFrame(() => { this.frame = 0; this.deliver(); });
+      this.frame = requestAnimationFrame(() => {
+        this.frame = 0;
+        this.deliver();
+      });
     }
 
     deliver() {

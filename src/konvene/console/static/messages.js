@@ -3,138 +3,82 @@
 // Avro schema, which is a file. `next` of an answer is sent back as `cursor` for more records.
 var konvene = konvene || {};
 (() => {
-  const { h, number, plural, field, options, request, dialog, isUnknown, iso } = konvene;
-  const FORMATS = [["text", "text"], ["json", "JSON"], ["hex", "hex"], ["long", "long"], ["avro", "Avro"]];
+  const { h, number, plural, field, options, request, dialog } = konvene;
+  const FORMATS = [
+    ["text", "text"],
+    ["json", "JSON"],
+    ["hex", "hex"],
+    ["long", "long"],
+    ["avro", "Avro"],
+  ];
   const PRODUCED = FORMATS.filter(([name]) => name !== "avro");
   const LIMITS = ["50", "100", "200", "500"];
-  const PREVIEW = 240; // letters
-
-  // --- JSON ---
-
-  // Returns JSON with line breaks and indents. Numbers and strings stay as they are: parsing and writing them
-  // again would change large integers.
-  function prettyJson(text) {
-    try {
-      JSON.parse(text);
-    } catch {
-      return null;
-    }
-    const pieces = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) || [];
-    let depth = 0, shown = "";
-    pieces.forEach((piece, i) => {
-      const isOpening = piece === "{" || piece === "[", isClosing = piece === "}" || piece === "]";
-      const isEmpty = isOpening && /^[}\]]$/.test(pieces[i + 1] || "");
-      const wasEmpty = isClosing && /^[{[]$/.test(pieces[i - 1] || "");
-      if (isClosing) depth--;
-      const line = () => `\n${"  ".repeat(depth)}`;
-      if (isClosing && !wasEmpty) shown += line();
-      shown += piece;
-      if (isOpening) depth++;
-      if (piece === ":") shown += " ";
-      if (piece === "," || (isOpening && !isEmpty)) shown += line();
-    });
-    return shown;
-  }
-
-  // --- one record ---
-
-  function size(bytes) {
-    if (isUnknown(bytes)) return "";
-    return bytes < 1024 ? plural(bytes, "byte") : bytes < 1048576 ? `${(bytes / 1024).toFixed(1)} KiB` : `${(bytes / 1048576).toFixed(1)} MiB`;
-  }
-
-  const isCut = (record, name) => record[`${name}_cut`] || (name === "value" && record.cut);
-
-  function preview(text, error) {
-    if (error) return h("span", { class: "problem" }, error);
-    if (isUnknown(text)) return h("span", { class: "soft" }, "null");
-    if (text === "") return h("span", { class: "soft" }, "(empty)");
-    return text.length > PREVIEW ? `${text.slice(0, PREVIEW)}…` : text;
-  }
-
-  function part(record, name, label) {
-    const text = record[name], error = record[`${name}_error`], bytes = record[`${name}_size`];
-    const pretty = isUnknown(text) || error ? null : /^\s*[[{]/.test(text) ? prettyJson(text) : null;
-    const shown = pretty === null ? text : pretty;
-    return h("section", { "aria-label": label }, h("h2", {}, label, " ", h("span", { class: "soft small" }, size(bytes))),
-      error ? h("p", { class: "problem" }, error) : null,
-      isUnknown(shown) ? h("p", { class: "soft" }, "null") : h("pre", { tabindex: "0", "aria-label": label }, shown),
-      isCut(record, name) ? h("p", { class: "soft small" }, "Cut: only the beginning is shown.") : null,
-      isUnknown(text) ? null : copyButton(text, `Copy ${label.toLowerCase()}`));
-  }
-
-  function copyButton(text, label) {
-    const button = h("button", { type: "button", onclick: async () => {
-      try {
-        await navigator.clipboard.writeText(text);
-        button.textContent = "Copied";
-      } catch {
-        button.textContent = copyBySelection(text) ? "Copied" : "Not copied";
-      }
-      konvene.announce(button.textContent);
-      setTimeout(() => { button.textContent = label; }, 2000);
-    } }, label);
-    return button;
-  }
-
-  // The clipboard needs HTTPS or this machine; over plain HTTP a selection can still be copied.
-  function copyBySelection(text) {
-    const area = h("textarea", { class: "unseen", "aria-hidden": "true", tabindex: "-1" });
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    let isCopied = false;
-    try {
-      isCopied = document.execCommand("copy");
-    } catch { /* not copied */ }
-    area.remove();
-    return isCopied;
-  }
-
-  function headersTable(headers) {
-    if (!headers || !headers.length) return h("p", { class: "soft small" }, "No headers.");
-    return h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Header"), h("th", { scope: "col" }, "Value"))),
-      h("tbody", {}, headers.map(({ key, value }) => h("tr", {}, h("td", {}, key), h("td", { class: "wide" }, isUnknown(value) ? h("span", { class: "soft" }, "null") : value)))));
-  }
-
-  function recordItem(record) {
-    const summary = h("summary", {},
-      h("span", { class: "where" }, `${record.partition}:${record.offset}`),
-      h("span", { class: "when" }, isUnknown(record.timestamp_ms) || record.timestamp_ms < 0 ? "no timestamp" : `${iso(record.timestamp_ms)}`),
-      h("span", { class: "key mono" }, preview(record.key, record.key_error)), h("span", { class: "value mono" }, preview(record.value, record.value_error)));
-    const item = h("details", { class: "record" }, summary);
-    item.addEventListener("toggle", () => {
-      if (!item.open || item.children.length > 1) return;
-      const ms = record.timestamp_ms;
-      item.append(h("div", { class: "opened" },
-        h("p", { class: "soft small" }, [`Partition ${record.partition}, offset ${number(record.offset)}`,
-          isUnknown(ms) || ms < 0 ? "no timestamp" : `${new Date(ms).toISOString()} (${record.timestamp_type || "timestamp"})`].join(" · ")),
-        part(record, "key", "Key"), part(record, "value", "Value"),
-        h("section", { "aria-label": "Headers" }, h("h2", {}, "Headers"), headersTable(record.headers)),
-        copyButton(JSON.stringify(record, null, 2), "Copy record")));
-    });
-    return item;
-  }
 
   // --- produce ---
 
   function produce(topic, partitions) {
-    const partition = h("select", { id: "produce-partition" }, h("option", { value: "" }, "by the partitioner"), partitions.map((each) => h("option", { value: each }, each)));
+    const partition = h(
+      "select",
+      { id: "produce-partition" },
+      h("option", { value: "" }, "by the partitioner"),
+      partitions.map((each) => h("option", { value: each }, each)),
+    );
     const texts = ["key", "value"].map((name) => {
-      const input = h("textarea", { id: `produce-${name}`, rows: name === "key" ? "1" : "6", class: "mono", spellcheck: "false" });
-      const none = h("input", { type: "checkbox", id: `produce-${name}-null`, onchange: () => { input.disabled = none.checked; } });
+      const input = h("textarea", {
+        id: `produce-${name}`,
+        rows: name === "key" ? "1" : "6",
+        class: "mono",
+        spellcheck: "false",
+      });
+      const none = h("input", {
+        type: "checkbox",
+        id: `produce-${name}-null`,
+        onchange: () => {
+          input.disabled = none.checked;
+        },
+      });
       if (name === "key") none.checked = input.disabled = true;
       const format = h("select", { id: `produce-${name}-format` }, options(PRODUCED, "text"));
       const label = name === "key" ? "Key" : "Value";
-      return { input, none, format, name, node: h("div", { class: "row" }, field(label, input), h("div", { class: "narrow" },
-        field(`Format of the ${name}`, format), h("label", { for: none.id }, none, " null"))) };
+      return {
+        input,
+        none,
+        format,
+        name,
+        node: h(
+          "div",
+          { class: "row" },
+          field(label, input),
+          h(
+            "div",
+            { class: "narrow" },
+            field(`Format of the ${name}`, format),
+            h("label", { for: none.id }, none, " null"),
+          ),
+        ),
+      };
     });
-    const headers = h("textarea", { id: "produce-headers", rows: "2", class: "mono", spellcheck: "false", placeholder: "name: value" });
+    const headers = h("textarea", {
+      id: "produce-headers",
+      rows: "2",
+      class: "mono",
+      spellcheck: "false",
+      placeholder: "name: value",
+    });
     dialog({
-      title: `Produce a record to ${topic}`, action: "Produce",
-      body: [field("Partition", partition), texts.map(({ node }) => node), field("Headers", headers, "One per line, as name: value.")],
+      title: `Produce a record to ${topic}`,
+      action: "Produce",
+      body: [
+        field("Partition", partition),
+        texts.map(({ node }) => node),
+        field("Headers", headers, "One per line, as name: value."),
+      ],
       async submit() {
-        const body = { topic, partition: partition.value === "" ? null : Number(partition.value), headers: parseHeaders(headers.value) };
+        const body = {
+          topic,
+          partition: partition.value === "" ? null : Number(partition.value),
+          headers: parseHeaders(headers.value),
+        };
         for (const { name, input, none, format } of texts) {
           body[name] = none.checked ? null : input.value;
           body[`${name}_format`] = format.value;
@@ -146,11 +90,14 @@ var konvene = konvene || {};
   }
 
   function parseHeaders(text) {
-    return text.split("\n").filter((line) => line.trim()).map((line) => {
-      const at = line.indexOf(":");
-      if (at < 1) throw new Error(`The header “${line}” has no colon.`);
-      return { key: line.slice(0, at).trim(), value: line.slice(at + 1).trim() };
-    });
+    return text
+      .split("\n")
+      .filter((line) => line.trim())
+      .map((line) => {
+        const at = line.indexOf(":");
+        if (at < 1) throw new Error(`The header “${line}” has no colon.`);
+        return { key: line.slice(0, at).trim(), value: line.slice(at + 1).trim() };
+      });
   }
 
   // --- the page ---
@@ -166,35 +113,113 @@ var konvene = konvene || {};
     }
 
     build() {
-      const { query } = konvene, text = (name, label) => h("input", { type: "search", id: `m-${name}`, value: query.get(name) || "", autocomplete: "off", spellcheck: "false", "aria-label": label });
-      this.from = konvene.target([["latest", "Newest"], ["earliest", "Oldest"], ["offset", "Offset"], ["time", "Time"]], "latest");
+      const { query } = konvene,
+        text = (name, label) =>
+          h("input", {
+            type: "search",
+            id: `m-${name}`,
+            value: query.get(name) || "",
+            autocomplete: "off",
+            spellcheck: "false",
+            "aria-label": label,
+          });
+      this.from = konvene.target(
+        [
+          ["latest", "Newest"],
+          ["earliest", "Oldest"],
+          ["offset", "Offset"],
+          ["time", "Time"],
+        ],
+        "latest",
+      );
       this.from.set(query.get("from") || "latest");
       this.partition = h("select", { id: "m-partition" }, h("option", { value: "" }, "all"));
       this.keyFilter = text("key_filter");
       this.valueFilter = text("value_filter");
-      this.keyFormat = h("select", { id: "m-key-format" }, options(FORMATS, query.get("key_format") || "text"));
-      this.valueFormat = h("select", { id: "m-value-format" }, options(FORMATS, query.get("value_format") || "text"));
-      this.limit = h("select", { id: "m-limit" }, options(LIMITS.map((each) => [each, each]), query.get("limit") || "50"));
-      this.file = h("input", { type: "file", id: "m-schema", accept: ".avsc,.json", onchange: () => this.readSchema() });
+      this.keyFormat = h(
+        "select",
+        { id: "m-key-format" },
+        options(FORMATS, query.get("key_format") || "text"),
+      );
+      this.valueFormat = h(
+        "select",
+        { id: "m-value-format" },
+        options(FORMATS, query.get("value_format") || "text"),
+      );
+      this.limit = h(
+        "select",
+        { id: "m-limit" },
+        options(
+          LIMITS.map((each) => [each, each]),
+          query.get("limit") || "50",
+        ),
+      );
+      this.file = h("input", {
+        type: "file",
+        id: "m-schema",
+        accept: ".avsc,.json",
+        onchange: () => this.readSchema(),
+      });
       this.schemaField = field("Avro schema", this.file);
-      for (const format of [this.keyFormat, this.valueFormat]) format.addEventListener("change", () => this.drawSchema());
-      this.produceButton = h("button", { type: "button", hidden: true, onclick: () => produce(this.topic, this.partitionNames()) }, "Produce a record …");
-      this.form = h("form", { class: "query", "aria-label": "Which records" },
-        h("div", { class: "field" }, h("label", { for: this.from.label.id }, "From"), h("div", { class: "parts" }, this.from.node)),
-        field("Partition", this.partition), field("Key contains", this.keyFilter), field("Value contains", this.valueFilter),
-        field("Key as", this.keyFormat), field("Value as", this.valueFormat), this.schemaField, field("At most", this.limit),
-        h("div", { class: "field end" }, h("button", { type: "submit", class: "primary" }, "Show")));
-      this.form.addEventListener("submit", (event) => { event.preventDefault(); this.show(); });
+      for (const format of [this.keyFormat, this.valueFormat])
+        format.addEventListener("change", () => this.drawSchema());
+      this.produceButton = h(
+        "button",
+        { type: "button", hidden: true, onclick: () => produce(this.topic, this.partitionNames()) },
+        "Produce a record …",
+      );
+      this.form = h(
+        "form",
+        { class: "query", "aria-label": "Which records" },
+        h(
+          "div",
+          { class: "field" },
+          h("label", { for: this.from.label.id }, "From"),
+          h("div", { class: "parts" }, this.from.node),
+        ),
+        field("Partition", this.partition),
+        field("Key contains", this.keyFilter),
+        field("Value contains", this.valueFilter),
+        field("Key as", this.keyFormat),
+        field("Value as", this.valueFormat),
+        this.schemaField,
+        field("At most", this.limit),
+        h("div", { class: "field end" }, h("button", { type: "submit", class: "primary" }, "Show")),
+      );
+      this.form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        this.show();
+      });
       this.status = h("p", { class: "soft small", role: "status" });
       this.errors = h("div", {});
       this.records = h("div", { class: "frame records", role: "region", "aria-label": "Records" });
       this.more = h("button", { type: "button", hidden: true, onclick: () => this.load(true) }, "Load more");
       this.missing = h("p", { class: "notice", hidden: true }, "The cluster has no topic of this name.");
       this.drawSchema();
-      this.node = h("div", {},
-        h("p", { class: "crumbs small" }, h("a", { href: "/topics" }, "Topics"), " / ", h("a", { href: konvene.path("topics", this.topic) }, this.topic), " / "),
-        h("div", { class: "title" }, h("h1", {}, `Messages of ${this.topic}`), h("div", { class: "actions" }, this.produceButton)),
-        this.missing, this.form, this.status, this.errors, this.records, h("p", {}, this.more));
+      this.node = h(
+        "div",
+        {},
+        h(
+          "p",
+          { class: "crumbs small" },
+          h("a", { href: "/topics" }, "Topics"),
+          " / ",
+          h("a", { href: konvene.path("topics", this.topic) }, this.topic),
+          " / ",
+        ),
+        h(
+          "div",
+          { class: "title" },
+          h("h1", {}, `Messages of ${this.topic}`),
+          h("div", { class: "actions" }, this.produceButton),
+        ),
+        this.missing,
+        this.form,
+        this.status,
+        this.errors,
+        this.records,
+        h("p", {}, this.more),
+      );
     }
 
     partitionNames() {
@@ -205,10 +230,14 @@ var konvene = konvene || {};
       konvene.shell.facts(this.view);
       this.missing.hidden = this.view.fact("exists") !== false;
       this.produceButton.hidden = !this.view.fact("allow_changes");
-      const names = this.partitionNames(), wanted = this.hasPartitions ? this.partition.value : konvene.query.get("partition") || "";
+      const names = this.partitionNames(),
+        wanted = this.hasPartitions ? this.partition.value : konvene.query.get("partition") || "";
       if (names.length + 1 === this.partition.options.length || !names.length) return;
       this.hasPartitions = true;
-      this.partition.replaceChildren(h("option", { value: "" }, "all"), ...names.map((each) => h("option", { value: each }, each)));
+      this.partition.replaceChildren(
+        h("option", { value: "" }, "all"),
+        ...names.map((each) => h("option", { value: each }, each)),
+      );
       this.partition.value = names.includes(wanted) ? wanted : "";
     }
 
@@ -229,8 +258,12 @@ var konvene = konvene || {};
     show() {
       try {
         konvene.query.set({
-          from: this.from.value(), partition: this.partition.value, key_filter: this.keyFilter.value, value_filter: this.valueFilter.value,
-          key_format: this.keyFormat.value === "text" ? null : this.keyFormat.value, value_format: this.valueFormat.value === "text" ? null : this.valueFormat.value,
+          from: this.from.value(),
+          partition: this.partition.value,
+          key_filter: this.keyFilter.value,
+          value_filter: this.valueFilter.value,
+          key_format: this.keyFormat.value === "text" ? null : this.keyFormat.value,
+          value_format: this.valueFormat.value === "text" ? null : this.valueFormat.value,
           limit: this.limit.value === "50" ? null : this.limit.value,
         });
       } catch (error) {
@@ -243,8 +276,13 @@ var konvene = konvene || {};
     body() {
       const get = (name) => konvene.query.get(name);
       const body = {
-        topic: this.topic, from: get("from") || "latest", limit: Number(get("limit") || 50), key_filter: get("key_filter") || "",
-        value_filter: get("value_filter") || "", key_format: get("key_format") || "text", value_format: get("value_format") || "text",
+        topic: this.topic,
+        from: get("from") || "latest",
+        limit: Number(get("limit") || 50),
+        key_filter: get("key_filter") || "",
+        value_filter: get("value_filter") || "",
+        key_format: get("key_format") || "text",
+        value_format: get("value_format") || "text",
       };
       if (get("partition")) body.partition = Number(get("partition"));
       if (this.usesAvro()) {
@@ -272,7 +310,7 @@ var konvene = konvene || {};
     }
 
     draw({ records, scanned, next, ended }, isMore) {
-      const first = records.map(recordItem);
+      const first = records.map(konvene.recordItem);
       if (isMore) this.records.append(...first);
       else this.records.replaceChildren(...first);
       if (isMore && first.length) first[0].firstChild.focus();
@@ -292,9 +330,16 @@ var konvene = konvene || {};
     }
   }
 
-  konvene.prettyJson = prettyJson;
   konvene.messagesPage = (topic) => {
     const page = new MessagesPage(topic);
-    return { title: `Messages of ${topic}`, node: page.node, shown: () => page.shown(), close: () => { page.serial++; page.view.close(); } };
+    return {
+      title: `Messages of ${topic}`,
+      node: page.node,
+      shown: () => page.shown(),
+      close: () => {
+        page.serial++;
+        page.view.close();
+      },
+    };
   };
 })();

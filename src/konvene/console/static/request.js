@@ -1,16 +1,19 @@
 "use strict";
 // Requests to the server other than the live view.
 //
-// konvene.request(path, body) returns a promise of the answer's JSON; with a body it is a POST. It is rejected
-// with an Error whose message is the server's sentence, and whose `hint` is its advice or null.
+// konvene.request(path, body) returns a promise of the answer's JSON; with a body it is a POST. It is
+// rejected with an Error whose message is the server's sentence, and whose `hint` is its advice or null.
 var konvene = konvene || {};
 (() => {
   async function request(path, body) {
-    const options = body === undefined ? {} : {
-      method: "POST",
-      headers: { "Content-Type": "application/json", "X-Konvene-Console": "1" },
-      body: JSON.stringify(body),
-    };
+    const options =
+      body === undefined
+        ? {}
+        : {
+            method: "POST",
+            headers: { "Content-Type": "application/json", "X-Konvene-Console": "1" },
+            body: JSON.stringify(body),
+          };
     let response;
     try {
       response = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
@@ -20,10 +23,14 @@ var konvene = konvene || {};
     let answer = null;
     try {
       answer = await response.json();
-    } catch { /* no JSON */ }
+    } catch {
+      /* no JSON */
+    }
     if (!response.ok) {
-      throw failure((answer && answer.error) || `The console answered with HTTP status ${response.status}.`,
-        (answer && answer.hint) || null);
+      throw failure(
+        (answer && answer.error) || `The console answered with HTTP status ${response.status}.`,
+        (answer && answer.hint) || null,
+      );
     }
     return answer;
   }

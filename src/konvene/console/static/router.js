@@ -22,7 +22,8 @@ var konvene = konvene || {};
   function encode(text) {
     try {
       return encodeURIComponent(text);
-    } catch { // half of a surrogate pair
+    } catch {
+      // half of a surrogate pair
       return encodeURIComponent(text.replace(/[\ud800-\udfff]/g, "\ufffd"));
     }
   }
@@ -49,8 +50,11 @@ var konvene = konvene || {};
   }
 
   function matching(segments) {
-    return routes.find(({ pattern }) => pattern.length === segments.length &&
-      pattern.every((each, i) => each === null || each === segments[i]));
+    return routes.find(
+      ({ pattern }) =>
+        pattern.length === segments.length &&
+        pattern.every((each, i) => each === null || each === segments[i]),
+    );
   }
 
   const query = {
@@ -68,7 +72,8 @@ var konvene = konvene || {};
 
   function show(isFirst) {
     if (current && current.close) current.close();
-    const segments = segmentsOf(location), route = matching(segments);
+    const segments = segmentsOf(location),
+      route = matching(segments);
     konvene.shell.noFilter();
     current = route ? route.page(segments) : konvene.missingPage(segments);
     konvene.shell.show(current, segments[0] || "groups", isFirst);
@@ -96,6 +101,10 @@ var konvene = konvene || {};
   }
 
   Object.assign(konvene, {
-    path, query, go, start, route: (pattern, page) => routes.push({ pattern, page }),
+    path,
+    query,
+    go,
+    start,
+    route: (pattern, page) => routes.push({ pattern, page }),
   });
 })();

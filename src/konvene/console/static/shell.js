@@ -14,7 +14,9 @@ var konvene = konvene || {};
   const ANNOUNCE_MS = 4000;
   const CONNECTIONS = { connecting: "connecting", live: "live", reconnecting: "reconnecting …" };
   const part = (id) => document.getElementById(id);
-  let onFilter = null, waiting = [], timer = 0;
+  let onFilter = null,
+    waiting = [],
+    timer = 0;
 
   function setText(node, text) {
     if (node.textContent !== text) node.textContent = text; // A status is read aloud when it is set.
@@ -37,7 +39,8 @@ var konvene = konvene || {};
   function speak() {
     timer = 0;
     if (!waiting.length) return;
-    const [last] = waiting.slice(-1), others = waiting.length - 1;
+    const [last] = waiting.slice(-1),
+      others = waiting.length - 1;
     waiting = [];
     part("announcer").textContent = others ? `${last} (and ${others} earlier)` : last;
     timer = setTimeout(speak, ANNOUNCE_MS);
@@ -76,17 +79,25 @@ var konvene = konvene || {};
   // --- notices ---
 
   function facts(view) {
-    const cluster = view.fact("cluster_id"), bootstrap = view.fact("bootstrap");
-    setText(part("cluster"), `Cluster ${cluster === null ? konvene.UNKNOWN : cluster}${bootstrap ? ` · ${bootstrap}` : ""}`);
+    const cluster = view.fact("cluster_id"),
+      bootstrap = view.fact("bootstrap");
+    setText(
+      part("cluster"),
+      `Cluster ${cluster === null ? konvene.UNKNOWN : cluster}${bootstrap ? ` · ${bootstrap}` : ""}`,
+    );
     part("cluster").title = part("cluster").textContent;
-    const found = [], logs = view.fact("logs"), error = view.fact("error");
+    const found = [],
+      logs = view.fact("logs"),
+      error = view.fact("error");
     if (error) found.push(["bad", error]);
+    const percent = logs && logs.percent !== null ? `: ${logs.percent} %` : "";
     if (logs && logs.state === "reading") {
-      found.push(["", `Reading the logs of the coordinators${logs.percent === null ? "" : `: ${logs.percent} %`}. Rebalances appear as they are read.`]);
+      found.push(["", `Reading the logs of the coordinators${percent}. Rebalances appear as they are read.`]);
     } else if (logs && logs.state === "unavailable") {
       found.push(["", `Rebalances are not known. ${logs.message || ""}`]);
     }
-    const signature = JSON.stringify(found), notices = part("notices");
+    const signature = JSON.stringify(found),
+      notices = part("notices");
     if (notices.dataset.signature === signature) return;
     notices.dataset.signature = signature;
     notices.replaceChildren(...found.map(([kind, text]) => h("p", { class: `notice ${kind}` }, text)));

@@ -6,8 +6,13 @@
 var konvene = konvene || {};
 (() => {
   const { h, s, plural, number, isUnknown, natural } = konvene;
-  const ROW = 16, PADDING = 9, BETWEEN = 42, APART = 14, EDGE = 6; // px
-  const LETTER = 6.7, LETTERS = 30;
+  const ROW = 16,
+    PADDING = 9,
+    BETWEEN = 42,
+    APART = 14,
+    EDGE = 6; // px
+  const LETTER = 6.7,
+    LETTERS = 30;
   const TASKS = 40; // listed of a subtopology
 
   // --- layout ---
@@ -15,17 +20,33 @@ var konvene = konvene || {};
   // Returns the nodes of a subtopology: {name, kind, stores, successors}, with its topics as nodes.
   function nodesOf(id, sub) {
     const nodes = new Map();
-    const add = (key, node) => { if (!nodes.has(key)) nodes.set(key, node); return nodes.get(key); };
-    const topic = (name, isSink) => add(`${isSink ? "to" : "from"}\n${name}`, { name, kind: "topic", stores: [], successors: [] });
-    const inner = sub.nodes || [{ name: `Subtopology ${id}`, kind: "whole", topics: [], stores: sub.changelogs || [], successors: [] }];
-    for (const { name, kind, stores } of inner) add(`node\n${name}`, { name, kind, stores: stores || [], successors: [] });
+    const add = (key, node) => {
+      if (!nodes.has(key)) nodes.set(key, node);
+      return nodes.get(key);
+    };
+    const topic = (name, isSink) =>
+      add(`${isSink ? "to" : "from"}\n${name}`, { name, kind: "topic", stores: [], successors: [] });
+    const inner = sub.nodes || [
+      { name: `Subtopology ${id}`, kind: "whole", topics: [], stores: sub.changelogs || [], successors: [] },
+    ];
+    for (const { name, kind, stores } of inner)
+      add(`node\n${name}`, { name, kind, stores: stores || [], successors: [] });
     for (const { name, kind, topics, successors } of inner) {
       const key = `node\n${name}`;
-      for (const next of successors || []) if (nodes.has(`node\n${next}`)) nodes.get(key).successors.push(`node\n${next}`);
-      const sources = kind === "whole" ? [...new Set([...(sub.source_topics || []), ...(sub.repartition || [])])] : kind === "source" ? topics || [] : [];
+      for (const next of successors || [])
+        if (nodes.has(`node\n${next}`)) nodes.get(key).successors.push(`node\n${next}`);
+      const sources =
+        kind === "whole"
+          ? [...new Set([...(sub.source_topics || []), ...(sub.repartition || [])])]
+          : kind === "source"
+            ? topics || []
+            : [];
       const sinks = kind === "whole" ? sub.sink_topics || [] : kind === "sink" ? topics || [] : [];
       for (const each of sources) topic(each, false).successors.push(key);
-      for (const each of sinks) { topic(each, true); nodes.get(key).successors.push(`to\n${each}`); }
+      for (const each of sinks) {
+        topic(each, true);
+        nodes.get(key).successors.push(`to\n${each}`);
+      }
     }
     return nodes;
   }
@@ -52,7 +73,8 @@ var konvene = konvene || {};
     return before;
   }
 
-  const shorten = (text) => (text.length > LETTERS ? `${text.slice(0, 12)}…${text.slice(13 - LETTERS)}` : text);
+  const shorten = (text) =>
+    text.length > LETTERS ? `${text.slice(0, 12)}…${text.slice(13 - LETTERS)}` : text;
 
   // Sets x, y, width and height of each node; returns the size of the drawing.
   function place(nodes, before) {
@@ -68,8 +90,13 @@ var konvene = konvene || {};
     let x = EDGE;
     for (const keys of layers) {
       const middle = (key) => {
-        const from = before.get(key).map((each) => nodes.get(each)).filter((each) => each.y !== undefined);
-        return from.length ? from.reduce((sum, each) => sum + each.y + each.height / 2, 0) / from.length : height / 2;
+        const from = before
+          .get(key)
+          .map((each) => nodes.get(each))
+          .filter((each) => each.y !== undefined);
+        return from.length
+          ? from.reduce((sum, each) => sum + each.y + each.height / 2, 0) / from.length
+          : height / 2;
       };
       const middles = new Map(keys.map((key) => [key, middle(key)]));
       keys.sort((a, b) => middles.get(a) - middles.get(b));
@@ -88,13 +115,31 @@ var konvene = konvene || {};
 
   function box(node) {
     const { x, y, width, height, kind } = node;
-    return s("g", { class: `node ${kind}` }, s("title", {}, [node.name, ...node.stores.map((store) => `store ${store}`)].join("\n")),
+    return s(
+      "g",
+      { class: `node ${kind}` },
+      s("title", {}, [node.name, ...node.stores.map((store) => `store ${store}`)].join("\n")),
       s("rect", { x, y, width, height, rx: kind === "topic" ? Math.min(height / 2, 13) : 5 }),
-      node.lines.map((line, i) => s("text", { x: x + width / 2, y: y + PADDING / 2 + ROW * i + 12, "text-anchor": "middle", class: i ? "store" : null }, line)));
+      node.lines.map((line, i) =>
+        s(
+          "text",
+          {
+            x: x + width / 2,
+            y: y + PADDING / 2 + ROW * i + 12,
+            "text-anchor": "middle",
+            class: i ? "store" : null,
+          },
+          line,
+        ),
+      ),
+    );
   }
 
   function edge(from, to) {
-    const x = from.x + from.width, y = from.y + from.height / 2, end = to.x - 5, low = to.y + to.height / 2;
+    const x = from.x + from.width,
+      y = from.y + from.height / 2,
+      end = to.x - 5,
+      low = to.y + to.height / 2;
     const bend = Math.max((end - x) / 2, 20);
     return `M${x} ${y}C${x + bend} ${y} ${end - bend} ${low} ${end} ${low}`;
   }
@@ -102,16 +147,34 @@ var konvene = konvene || {};
   const arrow = (node) => `M${node.x - 6} ${node.y + node.height / 2 - 3.5}l6 3.5l-6 3.5z`;
 
   function graph(id, sub) {
-    const nodes = nodesOf(id, sub), before = setLayers(nodes), { width, height } = place(nodes, before);
-    const edges = [], heads = [];
+    const nodes = nodesOf(id, sub),
+      before = setLayers(nodes),
+      { width, height } = place(nodes, before);
+    const edges = [],
+      heads = [];
     for (const [key, node] of nodes) {
       for (const next of node.successors) edges.push(edge(node, nodes.get(next)));
       if (before.get(key).length) heads.push(arrow(node));
     }
-    const svg = s("svg", { class: "topology", role: "img", width, height, viewBox: `0 0 ${width} ${height}`,
-      "aria-label": `Graph of subtopology ${id}, ${plural(nodes.size, "node")}. The list below describes it.` },
-    s("path", { d: edges.join(""), class: "edges" }), s("path", { d: heads.join(""), class: "heads" }), [...nodes.values()].map(box));
-    return h("div", { class: "frame graph", tabindex: "0", role: "region", "aria-label": `Graph of subtopology ${id}` }, svg);
+    const svg = s(
+      "svg",
+      {
+        class: "topology",
+        role: "img",
+        width,
+        height,
+        viewBox: `0 0 ${width} ${height}`,
+        "aria-label": `Graph of subtopology ${id}, ${plural(nodes.size, "node")}. A list below describes it.`,
+      },
+      s("path", { d: edges.join(""), class: "edges" }),
+      s("path", { d: heads.join(""), class: "heads" }),
+      [...nodes.values()].map(box),
+    );
+    return h(
+      "div",
+      { class: "frame graph", tabindex: "0", role: "region", "aria-label": `Graph of subtopology ${id}` },
+      svg,
+    );
   }
 
   // --- the graph as text ---
@@ -122,15 +185,32 @@ var konvene = konvene || {};
     const parts = [];
     if (kind === "source" && (topics || []).length) parts.push(`reads ${listed(topics)}`);
     if (kind === "sink" && (topics || []).length) parts.push(`writes ${listed(topics)}`);
-    if ((stores || []).length) parts.push(`uses ${stores.length === 1 ? "store" : "stores"} ${listed(stores)}`);
+    if ((stores || []).length)
+      parts.push(`uses ${stores.length === 1 ? "store" : "stores"} ${listed(stores)}`);
     if ((successors || []).length) parts.push(`forwards to ${listed(successors)}`);
     return `${kind} ${name}${parts.length ? `: ${parts.join("; ")}` : ""}`;
   }
 
   function asText(sub) {
-    const topics = [["Source topics", sub.source_topics], ["Repartition source topics", sub.repartition], ["Sink topics", sub.sink_topics], ["Changelogs", sub.changelogs]]
-      .filter(([, names]) => names && names.length).map(([label, names]) => h("li", {}, `${label}: ${listed(names)}`));
-    return h("details", {}, h("summary", {}, "As text"), h("ul", {}, topics, (sub.nodes || []).map((node) => h("li", {}, sentenceOf(node)))));
+    const topics = [
+      ["Source topics", sub.source_topics],
+      ["Repartition source topics", sub.repartition],
+      ["Sink topics", sub.sink_topics],
+      ["Changelogs", sub.changelogs],
+    ]
+      .filter(([, names]) => names && names.length)
+      .map(([label, names]) => h("li", {}, `${label}: ${listed(names)}`));
+    return h(
+      "details",
+      {},
+      h("summary", {}, "As text"),
+      h(
+        "ul",
+        {},
+        topics,
+        (sub.nodes || []).map((node) => h("li", {}, sentenceOf(node))),
+      ),
+    );
   }
 
   // --- tasks ---
@@ -139,13 +219,15 @@ var konvene = konvene || {};
     const parts = [row.owner_name || row.owner || "no owner"];
     if ((row.standbys || []).length) parts.push(`standby ${listed(row.standbys)}`);
     if ((row.warmups || []).length) parts.push(`warm-up ${listed(row.warmups)}`);
-    if (!isUnknown(row.restore_lag) && row.restore_lag > 0) parts.push(`${number(row.restore_lag)} records to restore`);
+    if (!isUnknown(row.restore_lag) && row.restore_lag > 0)
+      parts.push(`${number(row.restore_lag)} records to restore`);
     return parts.join(" · ");
   }
 
   function drawTasks(node, tasks) {
     const lines = tasks.slice(0, TASKS).map(([key, row]) => [row.name || key, taskText(row)]);
-    if (tasks.length > TASKS) lines.push(["", `and ${plural(tasks.length - TASKS, "more task")}, in the tab Tasks`]);
+    if (tasks.length > TASKS)
+      lines.push(["", `and ${plural(tasks.length - TASKS, "more task")}, in the tab Tasks`]);
     const signature = JSON.stringify(lines);
     if (signature === node.signature) return;
     node.signature = signature;
@@ -160,15 +242,37 @@ var konvene = konvene || {};
       lists.clear();
       const ids = [...subs.keys()].sort((a, b) => (natural(a) < natural(b) ? -1 : 1));
       if (!ids.length) return;
-      node.replaceChildren(...ids.map((id) => {
-        const sub = subs.get(id), tasks = h("ul", { class: "tasks" });
-        lists.set(id, tasks);
-        return h("div", { class: "subtopology" },
-          h("h2", {}, `Subtopology ${id}`, h("span", { class: "tag quiet" }, isUnknown(sub.tasks) ? "tasks unknown" : plural(sub.tasks, "task"))),
-          graph(id, sub),
-          sub.nodes ? null : h("p", { class: "soft small" }, "The processors are not known: the group did not send a description of its topology."),
-          asText(sub), tasks);
-      }));
+      node.replaceChildren(
+        ...ids.map((id) => {
+          const sub = subs.get(id),
+            tasks = h("ul", { class: "tasks" });
+          lists.set(id, tasks);
+          return h(
+            "div",
+            { class: "subtopology" },
+            h(
+              "h2",
+              {},
+              `Subtopology ${id}`,
+              h(
+                "span",
+                { class: "tag quiet" },
+                isUnknown(sub.tasks) ? "tasks unknown" : plural(sub.tasks, "task"),
+              ),
+            ),
+            graph(id, sub),
+            sub.nodes
+              ? null
+              : h(
+                  "p",
+                  { class: "soft small" },
+                  "The processors are not known: the group did not send a description of its topology.",
+                ),
+            asText(sub),
+            tasks,
+          );
+        }),
+      );
     }
 
     function update(subs, units, isNew) {
@@ -179,7 +283,10 @@ var konvene = konvene || {};
         if (tasks.has(id)) tasks.get(id).push(entry);
       }
       for (const [id, list] of lists) {
-        drawTasks(list, tasks.get(id).sort((a, b) => (natural(a[0]) < natural(b[0]) ? -1 : 1)));
+        drawTasks(
+          list,
+          tasks.get(id).sort((a, b) => (natural(a[0]) < natural(b[0]) ? -1 : 1)),
+        );
       }
     }
 

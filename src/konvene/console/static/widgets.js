@@ -24,14 +24,24 @@ var konvene = konvene || {};
 
   // Returns a column of a text field; `optional`: left out while no row has it.
   const words = (id, head, least, more) => ({
-    id, head, least, text: (row) => dash(row[id]),
-    optional: more && more.always ? null : (row) => !isUnknown(row[id]) && row[id] !== "", ...more,
+    id,
+    head,
+    least,
+    text: (row) => dash(row[id]),
+    optional: more && more.always ? null : (row) => !isUnknown(row[id]) && row[id] !== "",
+    ...more,
   });
 
   // Returns a column of a figure, which is shown as unknown if it is null.
   const amount = (id, head, least, more) => ({
-    id, head, least, num: true, key: (row) => row[id], text: (row) => number(row[id]),
-    optional: more && more.always ? null : (row) => !isUnknown(row[id]), ...more,
+    id,
+    head,
+    least,
+    num: true,
+    key: (row) => row[id],
+    text: (row) => number(row[id]),
+    optional: more && more.always ? null : (row) => !isUnknown(row[id]),
+    ...more,
   });
 
   // Replaces the children of a node; leaves out those that are null.
@@ -46,10 +56,16 @@ var konvene = konvene || {};
   const MISSING = "Incomplete: compaction removed records of this rebalance.";
 
   function tag(shown, explanation, cls) {
-    return h("span", {
-      class: `tag ${cls || ""}`, title: explanation,
-      role: explanation ? "note" : null, "aria-label": explanation ? `${shown}. ${explanation}` : null,
-    }, shown);
+    return h(
+      "span",
+      {
+        class: `tag ${cls || ""}`,
+        title: explanation,
+        role: explanation ? "note" : null,
+        "aria-label": explanation ? `${shown}. ${explanation}` : null,
+      },
+      shown,
+    );
   }
 
   // Returns the mark of facts that were not observed, or null.
@@ -66,7 +82,11 @@ var konvene = konvene || {};
   // Returns the state of a group: text with a dot.
   function state(name) {
     const shown = known(name);
-    const kind = /^(Stable|Steady)$/.test(shown) ? "good" : /^(Dead|Empty|unknown)$/.test(shown) ? "idle" : "busy";
+    const kind = /^(Stable|Steady)$/.test(shown)
+      ? "good"
+      : /^(Dead|Empty|unknown)$/.test(shown)
+        ? "idle"
+        : "busy";
     return [h("i", { class: `dot ${kind}`, "aria-hidden": "true" }), shown];
   }
 
@@ -74,11 +94,16 @@ var konvene = konvene || {};
 
   function facts(terms) {
     const values = new Map();
-    const node = h("dl", { class: "facts" }, terms.map(([id, term]) => {
-      const value = h("dd", {}, "–"), item = h("div", {}, h("dt", {}, term), value);
-      values.set(id, { value, item });
-      return item;
-    }));
+    const node = h(
+      "dl",
+      { class: "facts" },
+      terms.map(([id, term]) => {
+        const value = h("dd", {}, "–"),
+          item = h("div", {}, h("dt", {}, term), value);
+        values.set(id, { value, item });
+        return item;
+      }),
+    );
     // Sets a value; null hides the term.
     function set(id, shown, title) {
       const { value, item } = values.get(id);
@@ -97,8 +122,17 @@ var konvene = konvene || {};
     let chosen = null;
     const bar = h("div", { class: "tabs", role: "tablist", "aria-label": label });
     for (const each of list) {
-      const button = h("button", { type: "button", role: "tab", id: `tab-${each.id}`, "aria-controls": `panel-${each.id}`,
-        onclick: () => choose(each.id, true) }, each.label);
+      const button = h(
+        "button",
+        {
+          type: "button",
+          role: "tab",
+          id: `tab-${each.id}`,
+          "aria-controls": `panel-${each.id}`,
+          onclick: () => choose(each.id, true),
+        },
+        each.label,
+      );
       buttons.set(each.id, button);
       bar.append(button);
       each.panel.id = `panel-${each.id}`;
@@ -109,7 +143,8 @@ var konvene = konvene || {};
     function choose(id, isByUser) {
       chosen = id;
       for (const each of list) {
-        const isChosen = each.id === id, button = buttons.get(each.id);
+        const isChosen = each.id === id,
+          button = buttons.get(each.id);
         button.setAttribute("aria-selected", String(isChosen));
         button.tabIndex = isChosen ? 0 : -1;
         each.panel.hidden = !isChosen;
@@ -119,7 +154,8 @@ var konvene = konvene || {};
       if (shown && bar.isConnected) shown();
     }
     bar.addEventListener("keydown", (event) => {
-      const there = visible(), i = there.findIndex(({ id }) => id === chosen);
+      const there = visible(),
+        i = there.findIndex(({ id }) => id === chosen);
       const moves = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: there.length - 1 };
       if (!(event.key in moves)) return;
       event.preventDefault();
@@ -130,7 +166,12 @@ var konvene = konvene || {};
     const asked = konvene.query.get("tab");
     choose(list.some(({ id }) => id === asked) ? asked : list[0].id, false);
     return {
-      node: h("div", {}, bar, list.map(({ panel }) => panel)),
+      node: h(
+        "div",
+        {},
+        bar,
+        list.map(({ panel }) => panel),
+      ),
       label: (id, shown) => setText(buttons.get(id), shown),
       hide(id, isHidden) {
         buttons.get(id).hidden = isHidden;
@@ -148,11 +189,18 @@ var konvene = konvene || {};
   function choice(name, label, value, onChange) {
     const values = new Set();
     let chosen = konvene.query.get(name) || "";
-    const select = h("select", { id: `choice-${name}`, onchange: () => {
-      chosen = select.value;
-      konvene.query.set({ [name]: chosen });
-      onChange();
-    } }, h("option", { value: "" }, "all"));
+    const select = h(
+      "select",
+      {
+        id: `choice-${name}`,
+        onchange: () => {
+          chosen = select.value;
+          konvene.query.set({ [name]: chosen });
+          onChange();
+        },
+      },
+      h("option", { value: "" }, "all"),
+    );
     const node = h("label", { for: select.id, hidden: true }, label, select);
     function add(row) {
       const each = value(row);
@@ -176,17 +224,33 @@ var konvene = konvene || {};
   //   submit()  returns a promise of the message to show; its error is shown
   function dialog({ title, body, action, isDangerous, confirm, submit }) {
     const id = `dialog-${dialogs++}`;
-    const typed = isUnknown(confirm) ? null : h("input", { type: "text", id: `${id}-confirm`, autocomplete: "off", spellcheck: "false" });
+    const typed = isUnknown(confirm)
+      ? null
+      : h("input", { type: "text", id: `${id}-confirm`, autocomplete: "off", spellcheck: "false" });
     const expected = isUnknown(confirm) ? "" : confirm.replace(/[\r\n]/g, ""); // a field has one line
     const button = h("button", { type: "submit", class: isDangerous ? "danger" : "primary" }, action);
     const close = h("button", { type: "button", onclick: () => node.close() }, "Cancel");
     const outcome = h("div", { class: "outcome", role: "alert" });
     const fields = h("div", { class: "fields" }, body);
-    const form = h("form", {}, h("h2", { id }, title), fields,
-      typed && h("p", { class: "confirm" }, h("label", { for: typed.id }, "To confirm, type ", h("code", {}, confirm)), typed),
-      outcome, h("p", { class: "buttons" }, close, button));
+    const form = h(
+      "form",
+      {},
+      h("h2", { id }, title),
+      fields,
+      typed &&
+        h(
+          "p",
+          { class: "confirm" },
+          h("label", { for: typed.id }, "To confirm, type ", h("code", {}, confirm)),
+          typed,
+        ),
+      outcome,
+      h("p", { class: "buttons" }, close, button),
+    );
     const node = h("dialog", { "aria-labelledby": id }, form);
-    const check = () => { button.disabled = typed !== null && typed.value !== expected; };
+    const check = () => {
+      button.disabled = typed !== null && typed.value !== expected;
+    };
     if (typed) typed.addEventListener("input", check);
     check();
     form.addEventListener("submit", async (event) => {
@@ -198,7 +262,10 @@ var konvene = konvene || {};
         const message = await submit();
         fields.hidden = button.hidden = true;
         if (typed) typed.parentNode.hidden = true;
-        replace(outcome, [message].flat().map((each) => (each.nodeType ? each : h("p", {}, each))));
+        replace(
+          outcome,
+          [message].flat().map((each) => (each.nodeType ? each : h("p", {}, each))),
+        );
         close.textContent = "Close";
         close.focus();
       } catch (error) {
@@ -214,22 +281,55 @@ var konvene = konvene || {};
 
   // Returns the text of an error, with its hint.
   function problem(error) {
-    return h("div", { class: "problem" }, h("p", {}, error.message), error.hint ? h("p", { class: "small" }, error.hint) : null);
+    return h(
+      "div",
+      { class: "problem" },
+      h("p", {}, error.message),
+      error.hint ? h("p", { class: "small" }, error.hint) : null,
+    );
   }
 
   // Returns a label with its input.
   function field(label, input, hint) {
-    return h("div", { class: "field" }, h("label", { for: input.id }, label), input,
-      hint ? h("span", { class: "small soft" }, hint) : null);
+    return h(
+      "div",
+      { class: "field" },
+      h("label", { for: input.id }, label),
+      input,
+      hint ? h("span", { class: "small soft" }, hint) : null,
+    );
   }
 
-  const options = (pairs, chosen) => pairs.map(([value, label]) => h("option", { value, selected: value === chosen }, label));
+  const options = (pairs, chosen) =>
+    pairs.map(([value, label]) => h("option", { value, selected: value === chosen }, label));
 
   // Returns a time as text with the full time as its tooltip.
-  const time = (ms) => h("time", { datetime: isUnknown(ms) || ms < 0 ? null : new Date(ms).toISOString(), title: `${iso(ms)} UTC` }, iso(ms));
+  const time = (ms) =>
+    h(
+      "time",
+      { datetime: isUnknown(ms) || ms < 0 ? null : new Date(ms).toISOString(), title: `${iso(ms)} UTC` },
+      iso(ms),
+    );
 
   Object.assign(konvene, {
-    ago, known, dash, replace, words, amount, tag, evidence, progress, causeDot, state, facts, tabs, choice, dialog, problem,
-    field, options, time,
+    ago,
+    known,
+    dash,
+    replace,
+    words,
+    amount,
+    tag,
+    evidence,
+    progress,
+    causeDot,
+    state,
+    facts,
+    tabs,
+    choice,
+    dialog,
+    problem,
+    field,
+    options,
+    time,
   });
 })();
