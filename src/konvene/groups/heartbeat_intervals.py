@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import deque
 from zlib import crc32
 
-from konvene.shard.contract import Configs
+from konvene.shard.contract import Configs, Context
 
 RESPONSIVE = "responsive"
 
@@ -42,6 +42,15 @@ SPREAD = 10
 def is_responsive(config: Configs) -> bool:
     """Return whether members learn of rebalances sooner than in Kafka."""
     return bool(config["konvene.heartbeat.policy"] == RESPONSIVE)
+
+
+def resends_assignment(context: Context) -> bool:
+    """Return whether the response has the member's assignment although that has not changed.
+
+    librdkafka closes its connection when a heartbeat times out, and repeats the heartbeat without a full
+    request. In Kafka it never receives a partition that the lost response contained, if the member epoch has
+    not changed. Responsive intervals are shorter, so that time-outs are likelier than in Kafka."""
+    return context.may_have_lost_response and is_responsive(context.config)
 
 
 def initializing_interval_ms(configured_ms: int, config: Configs, members: int) -> int:

@@ -61,6 +61,8 @@ class RequestContext(NamedTuple):
     connection: object = None
     """The connection that the request arrived on, as an opaque key."""
     fresh_producer_id: int = -1
+    may_have_lost_response: bool = False
+    """As in `Context`."""
 
 
 class CachedDecision(NamedTuple):
@@ -176,6 +178,7 @@ class Coordinator:
             self._topics(), self._group_configs(), self._assignors, self._task_assignors,
             members=self._member_count(), fresh_producer_id=origin.fresh_producer_id,
             features=self._features(), end_offset=self._journal.end_offset,
+            may_have_lost_response=origin.may_have_lost_response,
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)

@@ -92,6 +92,8 @@ class Context(NamedTuple):
     """The finalized levels of the cluster's features."""
     end_offset: int = 0
     """End offset of the log: the offset that the next record will have."""
+    may_have_lost_response: bool = False
+    """Whether the last response to the member may be lost: this is the first heartbeat of a connection."""
 
 
 class Reply(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
+from tests.broker.net.raw_connections import Line
 
 from konvene.broker.net.frames import routes
 from konvene.broker.net.router import HANDLERS as FILES
@@ -220,12 +221,13 @@ def test_repeated_heartbeat_is_cached_until_the_catalogue_changes(
 
     async def scenario(client: BrokerClient) -> None:
         coordinator = await ready(client)
+        line = await Line.to(client.broker, None)
 
         async def read() -> int:
-            """Return how many of three heartbeats are decoded."""
+            """Return how many of three heartbeats of a connection are decoded."""
             before = len(core["seen"])
             for _ in range(3):
-                assert (await client.send(BEAT)).error_code == NONE
+                assert (await line.beat(BEAT)).error_code == NONE
             return len(core["seen"]) - before
 
         assert [await read(), await read()] == [1, 0]

@@ -35,6 +35,8 @@ log = logging.getLogger("konvene.connection")
 PRODUCE = b"\0\0"
 
 SHARE_HEARTBEAT = 76
+MEMBER_HEARTBEATS = frozenset((68, SHARE_HEARTBEAT))
+"""Heartbeats whose first response on a connection has the assignment: the one before may have been lost."""
 CACHED_APIS = frozenset((12, 68, SHARE_HEARTBEAT, 88, API_VERSIONS))
 """Keys of the APIs whose responses are cached: heartbeats of members and ApiVersions."""
 
@@ -64,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_held",
         "_is_processing",
         "_is_write_blocked",
+        "_knows_assignment",
         "_large_frame",
         "_large_received",
         "_large_size",
@@ -95,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_held = False  # The response to a heartbeat is in the purgatory.
         self._software = ("", "")  # Name and version of the client (ApiVersions).
         self._last_heartbeat: CachedResponse | None = None  # The last one of this connection.
+        self._knows_assignment = False  # A heartbeat of a member was answered on this connection.
         self._share_member: tuple[str, int] | None = None  # Member id and heartbeat interval in ms.
         self._spacing: HeartbeatSpacing | None = None  # Of the heartbeats of a classic member.
         self._task: asyncio.Task[None] | None = None
@@ -268,7 +272,8 @@ class Connection(asyncio.BufferedProtocol):
     def _process(self, frame: bytes | bytearray, end: int) -> None:
         self.active_at = self._network.loop.time()
         if 5 < end <= MAX_REQUEST_BYTES and frame[5] in CACHED_APIS:
-            cached = self._network.response_cache.find(frame)  # type: ignore[arg-type]
+            is_first = frame[5] in MEMBER_HEARTBEATS and not self._knows_assignment
+            cached = None if is_first else self._network.response_cache.find(frame)  # type: ignore[arg-type]
             if cached is not None:
                 self._send_cached(cached, frame)  # type: ignore[arg-type]
                 return
@@ -354,6 +359,8 @@ class Connection(asyncio.BufferedProtocol):
             self._close_malformed(str(error))
             return
         context = RequestContext(version, header.client_id, self._host, connection=self)
+        if header.api_key in MEMBER_HEARTBEATS and not self._knows_assignment:
+            context = context._replace(may_have_lost_response=True)
         try:
             answer = route.handler(request, context)
         except Exception:
@@ -453,6 +460,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.writelines(parts)
         if self._network.meter is not None:
             self._network.meter.answered(route.api.key, response)
+        if route.api.key in MEMBER_HEARTBEATS and response is not None and not response.error_code:
+            self._knows_assignment = True
         if route.api.key == SHARE_HEARTBEAT:
             self._share_member = (response.member_id or "", response.heartbeat_interval_ms)
         self._busy = False

@@ -33,7 +33,7 @@ from konvene.groups.consumer.heartbeat_fast_path import heartbeat_fast_path
 from konvene.groups.consumer.leave import leave
 from konvene.groups.consumer.subscriptions import maybe_bump_epoch, update_regex
 from konvene.groups.consumer.targets import maybe_reconcile, retarget
-from konvene.groups.heartbeat_intervals import heartbeat_interval_ms
+from konvene.groups.heartbeat_intervals import heartbeat_interval_ms, resends_assignment
 from konvene.groups.modern.admit import admit, cached_heartbeat
 from konvene.groups.modern.group import (
     JOIN,
@@ -253,7 +253,7 @@ def _changes_assignor(decision: Decision, old: Member, new: Member) -> bool:
 def _response(
     decision: Decision, request: ConsumerGroupHeartbeatRequest, old: Member, new: Member
 ) -> ConsumerGroupHeartbeatResponse:
-    is_full = (
+    is_full = resends_assignment(decision.context) or (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         and request.topic_partitions is not None

@@ -7,7 +7,7 @@ large group. The fast path is an optimisation and has no rules of its own: it de
 
     the group        has a target for its epoch, and its metadata hash is that of the current topics
     the member       uses the consumer protocol, has its whole target, and owes no revocation
-    the heartbeat    has the member's own epoch, and nothing else
+    the heartbeat    has the member's own epoch, and nothing else; it is not the first of its connection
 
 The last member to reach the target ends the rebalance, which the steps of `heartbeat` audit.
 
@@ -36,7 +36,7 @@ def heartbeat_fast_path(
     group: object, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> Outcome | None:
     """Return the outcome of a valid heartbeat; None if the steps of `heartbeat` have to decide it."""
-    if type(group) is not ConsumerGroup or not _is_keep_alive(request):
+    if type(group) is not ConsumerGroup or not _is_keep_alive(request) or context.may_have_lost_response:
         return None
     epoch, soft = group.epoch, group.soft
     if group.assignment_epoch != epoch or soft.hashed_topics is not context.topics or group.regex_users:

@@ -16,7 +16,11 @@ from collections.abc import Collection, Mapping
 from konvene.errors import Errors
 from konvene.groups.consumer.group import topic_names
 from konvene.groups.consumer.subscriptions import hash_of
-from konvene.groups.heartbeat_intervals import heartbeat_interval_ms, initializing_interval_ms
+from konvene.groups.heartbeat_intervals import (
+    heartbeat_interval_ms,
+    initializing_interval_ms,
+    resends_assignment,
+)
 from konvene.groups.modern.admit import cached_heartbeat
 from konvene.groups.modern.group import (
     JOIN,
@@ -193,7 +197,7 @@ def _subscribe(decision: Decision, old: Member, new: Member) -> tuple[bool, Coll
 def _response(
     decision: Decision, request: ShareGroupHeartbeatRequest, old: Member, new: Member
 ) -> ShareGroupHeartbeatResponse:
-    is_full = request.subscribed_topic_names is not None
+    is_full = request.subscribed_topic_names is not None or resends_assignment(decision.context)
     assignment = None
     if request.member_epoch == JOIN or is_full or new.current.assigned != old.current.assigned:
         assignment = _assignment(new.current)
