@@ -72,7 +72,7 @@ def test_plain_avro_may_begin_with_a_zero_byte() -> None:
         ("json", b"\x00\xff", "00ff", "not json: byte 1 is not UTF-8"),
         ("json", b"[" * 100_000, "[" * 100_000, "not json: nested too deeply"),
         ("json", b"", "", "not json: Expecting value: line 1 column 1 (char 0)"),
-        ("long", b"\x00", "00", "not long: 1 bytes instead of 8"),
+        ("long", b"\x00", "00", "not long: 1 byte instead of 8"),
         ("avro", b"\x0e\x04", "0e04", "not avro: with the given schema: note: the union has no branch 2"),
         (
             "avro",
