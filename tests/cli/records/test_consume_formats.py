@@ -73,7 +73,7 @@ def test_json_lines_have_one_object_per_record(broker: RunningBroker) -> None:
         ],
     }  # fmt: skip
     assert '"value": {"a":1.10}' in result.out
-    assert (second["key"], second["key_error"]) == ("k", "not long: 1 bytes instead of 8")
+    assert (second["key"], second["key_error"]) == ("k", "not long: 1 byte instead of 8")
     assert (second["value"], second["value_error"]) == ("00ff", "not json: byte 1 is not UTF-8")
     assert (third["key"], third["value"], third["headers"]) == (None, None, [])
 
