@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.commands import RunningBroker, running_broker
@@ -13,6 +14,7 @@ from tests.console.running import DEADLINE_S, kill, port_of, served_on
 from konvene.client.admin.admin import Admin
 from konvene.client.net.cluster import Cluster
 from konvene.console.tail import LogTail
+from konvene.internal_topics import AUDIT_TOPIC
 
 
 async def run_until(tail: LogTail, condition: Callable[[], object]) -> None:
@@ -40,6 +42,36 @@ def test_the_first_group_of_a_cluster_is_found_before_the_interval_of_metadata_r
 
     with running_broker(tmp_path) as broker:
         broker.create("orders", 1)
+        asyncio.run(job(broker))
+
+
+def test_rebalances_before_the_audit_topic_was_found_are_explained_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit topic is created with the first group, so it can be found after the group's records."""
+    monkeypatch.setattr("konvene.console.tail.METADATA_S", 3600)
+
+    async def job(broker: RunningBroker) -> None:
+        async with Cluster(broker.address) as cluster:
+            refresh, refreshes = cluster.refresh, []
+
+            async def without_audit_at_first(*args: Any) -> Any:
+                await refresh(*args)
+                refreshes.append(args)
+                if len(refreshes) == 1:
+                    cluster.forget_topic(AUDIT_TOPIC)
+                return cluster.metadata
+
+            monkeypatch.setattr(cluster, "refresh", without_audit_at_first)
+            tail = LogTail(cluster, lambda: None)
+            await run_until(
+                tail, lambda: {r.evidence for r in tail.history.rebalances_of("app")} == {"observed"}
+            )
+            assert ([AUDIT_TOPIC],) in refreshes
+
+    with running_broker(tmp_path) as broker:
+        broker.create("orders", 1)
+        broker.join("app", ["orders"], "one")
         asyncio.run(job(broker))
 
 

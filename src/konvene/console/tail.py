@@ -69,7 +69,7 @@ class LogTail:
         self._positions: dict[TopicPartition, int] = {}
         self._cluster_id: str | None = None
         """The cluster whose logs were read; `Cluster` is shared, so its metadata can be newer."""
-        self._refreshed_s = float("-inf")
+        self._refreshed_s = self._audit_sought_s = float("-inf")
 
     def __repr__(self) -> str:
         return f"<tail of {self._cluster!r}, {self.state.state}>"
@@ -120,6 +120,10 @@ class LogTail:
         interval_s = METADATA_S if self._positions else RETRY_S
         if now_s - self._refreshed_s >= interval_s:
             await self._cluster.refresh()
+        elif not self.history.has_audit and now_s - self._audit_sought_s >= RETRY_S:
+            self._audit_sought_s = now_s
+            await self._cluster.refresh([AUDIT_TOPIC])
+            return
         elif self._is_same_cluster() and self._positions.keys() >= set(self._partitions()):
             return
         if not self._is_same_cluster():
@@ -131,6 +135,12 @@ class LogTail:
             first = await list_offsets(self._cluster, dict.fromkeys(fresh, EARLIEST))
             self._positions |= {tp: first[tp].offset for tp in fresh}
         self._learn_topics()
+        if (
+            any(tp.topic == AUDIT_TOPIC for tp in fresh)
+            and self.history.version
+            and not self.history.has_audit
+        ):
+            raise _StartAgain  # The audit explains rebalances that were inferred until now.
         self.history.has_audit = any(tp.topic == AUDIT_TOPIC for tp in self._positions)
 
     def _is_same_cluster(self) -> bool:
