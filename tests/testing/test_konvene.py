@@ -17,6 +17,8 @@ from konvene.client.streams.tasks import InternalTopic, Subtopology, Topology
 from konvene.errors import Errors
 from konvene.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from konvene.testing import Konvene, Record, TasksView, broker
+from konvene.testing.fault_proxy import FaultProxy
+from konvene.testing.node import Node
 
 
 def test_broker_context_manager_starts_and_stops() -> None:
@@ -126,6 +128,28 @@ def test_data_and_port_survive_a_restart(konvene: Konvene, how: str) -> None:
     assert (konvene.port, konvene.topics()) == (port, {"orders": 1})
     assert konvene.group("g").offsets == {"orders": {0: 5}}
     assert len(konvene.records("orders")) == (0 if how == "power cut" else 1)
+
+
+class AcceptedTransport(asyncio.Transport):
+    """A transport that only records whether it was aborted."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_killed_broker_serves_no_connection_that_it_accepted_before(konvene: Konvene) -> None:
+    """What it would acknowledge there is lost: the next start has the data as of the kill."""
+
+    async def accepted(node: Node) -> FaultProxy:
+        return node._accept()
+
+    proxy, transport = konvene._run_on_loop(accepted), AcceptedTransport()
+    konvene.kill()
+    proxy.connection_made(transport)
+    proxy.connection_lost(None)
+    assert transport.aborted
 
 
 @pytest.mark.konvene(folder=True, topics={"orders": 1})

@@ -82,11 +82,19 @@ class FaultProxy(asyncio.Protocol):
     """The asyncio protocol of one client connection: forwards whole frames in both directions, with
     faults."""
 
-    def __init__(self, broker: Broker, faults: Faults, proxies: dict[FaultProxy, None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        faults: Faults,
+        proxies: dict[FaultProxy, None],
+        is_killed: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`proxies` has those that are connected; `is_killed`: returns whether the broker was killed."""
         self.client: asyncio.Transport = cast("asyncio.Transport", None)
         self._broker = broker
         self._faults = faults
         self._proxies = proxies
+        self._is_killed = is_killed
         self._connection = Connection(broker.network)
         self._bytes = bytearray()
         self._requests: deque[ProxiedRequest] = deque()
@@ -104,11 +112,16 @@ class FaultProxy(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.client = cast("asyncio.Transport", transport)
+        if self._is_killed():  # The connection was accepted just before.
+            self.client.abort()
+            return
         self._proxies[self] = None
         self._connection.connection_made(BrokerTransport(self))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._proxies.pop(self, None)
+        if self not in self._proxies:
+            return
+        del self._proxies[self]
         self._requests.clear()
         self._pending_responses.clear()
         self._drop_requests = self._drop_responses = True

@@ -87,6 +87,7 @@ class Node:
         self.broker = Broker(config, directory, asyncio.get_running_loop(), environment, threads)
         self.broker.groups.wrap_journal = lambda journal: FaultyJournal(journal, faults)
         self._proxies: dict[FaultProxy, None] = {}
+        self._is_killed = False
         self._server = self.broker.listener(self._accept)
 
     def __repr__(self) -> str:
@@ -97,7 +98,7 @@ class Node:
         return self._server.port
 
     def _accept(self) -> FaultProxy:
-        return FaultProxy(self.broker, self._faults, self._proxies)
+        return FaultProxy(self.broker, self._faults, self._proxies, lambda: self._is_killed)
 
     async def start(self, port: int = 0) -> None:
         """Load the coordinators, then listen on `port`, or on a free port if it is 0."""
@@ -119,7 +120,9 @@ class Node:
         """End as a killed process, which flushes nothing and aborts its connections; return the disk as it
         remains.
 
-        With `power_cut` an in-memory disk loses unsynced bytes."""
+        With `power_cut` an in-memory disk loses unsynced bytes. The loop runs on for a moment: a connection
+        that was accepted just before is aborted too, since what it writes is not on the returned disk."""
+        self._is_killed = True
         left = self._disk
         if isinstance(left, MemoryDisk):
             left = left.crash() if power_cut else left.copy()
