@@ -319,6 +319,7 @@ var konvene = konvene || {};
       const count = this.records.querySelectorAll(".record").length;
       this.records.hidden = !count;
       this.more.hidden = !next;
+      this.more.textContent = ended ? "Load newer records" : first.length ? "Load more" : "Search on";
       const searched = this.scanned > count ? `, ${number(this.scanned)} searched` : "";
       this.status.textContent = `${plural(count, "record")}${searched}${ended || !next ? ", no more" : ""}.`;
     }

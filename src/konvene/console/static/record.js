@@ -69,6 +69,9 @@ var konvene = konvene || {};
       isUnknown(shown)
         ? h("p", { class: "soft" }, "null")
         : h("pre", { tabindex: "0", "aria-label": label }, shown),
+      isUnknown(record[`${name}_schema_id`])
+        ? null
+        : h("p", { class: "soft small" }, `Schema id ${record[`${name}_schema_id`]}.`),
       isCut(record, name) ? h("p", { class: "soft small" }, "Cut: only the beginning is shown.") : null,
       isUnknown(text) ? null : copyButton(text, `Copy ${label.toLowerCase()}`),
     );
