@@ -143,7 +143,7 @@ def running_console(address: str, **options: Any) -> Iterator[RunningConsole]:
 
     async def serve() -> None:
         try:
-            await run(Cluster(address), ServerOptions(port=0, **options), announce)
+            await run(Cluster(address), ServerOptions(**{"port": 0} | options), announce)
         except asyncio.CancelledError:
             pass
         except BaseException as failure:

@@ -24,6 +24,7 @@ from konvene.client.net.cluster import Cluster
 from konvene.client.net.settings import ClientSettings
 from konvene.client.producer.producer import Producer
 from konvene.client.share.consumer import ShareConsumer
+from konvene.client.streams.tasks import Topology
 
 __all__ = ["LiveCluster", "live_cluster", "prepare"]
 
@@ -54,9 +55,18 @@ class Background:
         return asyncio.run_coroutine_threadsafe(job, self._loop).result(DEADLINE_S)
 
     def close(self) -> None:
+        self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE_S)
         self._loop.close()
+
+
+async def _cancel_others() -> None:
+    """Cancel what is left in the loop, such as heartbeats of members."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class _Broker(RunningBroker):
@@ -126,13 +136,16 @@ class LiveCluster:
 
         self.background.run(job())
 
-    def run_streams(self, app: str, lines: str, *names: str) -> None:
-        """Run members of a word count until its tasks are assigned; they stay in the group."""
+    def run_streams(self, app: str, lines: str, *names: str, topology: Topology | None = None) -> None:
+        """Run members of a word count, or of another topology of four tasks, until the tasks are assigned;
+        they stay in the group."""
 
         def is_assigned(*members: Any) -> bool:
             return has_all_tasks(*members) and all(m.assignment.active for m in members)
 
-        run = partial(StreamsEnvironment(self.broker).run, app, word_count_topology(app, lines), *names)
+        run = partial(
+            StreamsEnvironment(self.broker).run, app, topology or word_count_topology(app, lines), *names
+        )
         with ThreadPoolExecutor() as threads:
             threads.submit(run, until=is_assigned).result(DEADLINE_S)
 

@@ -6,6 +6,7 @@ var konvene = konvene || {};
 
   konvene.missingPage = () => ({
     title: "Page not found",
+    isStatic: true,
     node: h(
       "div",
       {},

@@ -107,6 +107,7 @@ var konvene = konvene || {};
 
   function show(page, section, isFirst) {
     part("page").replaceChildren(page.node);
+    part("connection").hidden = Boolean(page.isStatic); // It has no live view.
     title(page.title);
     for (const link of document.querySelectorAll("nav [data-section]")) {
       if (link.dataset.section === section) link.setAttribute("aria-current", "page");
