@@ -9,6 +9,7 @@ var konvene = konvene || {};
   const REDRAW_MS = 1000;
   const LAG_MS = 4000; // between redraws if only the lag changes: less than that is not a pixel
   const WAITS = 6; // shown before "and n more"
+  const LEAST_MS = 60000; // shown at least
   const LANES = 96; // drawn; the others are counted
 
   // --- the page ---
@@ -433,11 +434,14 @@ var konvene = konvene || {};
       const rebalances = [...view.section("rebalances").values()]
         .filter((row) => !isUnknown(row.at_ms))
         .sort((a, b) => b.at_ms - a.at_ms);
-      const starts = lanes.map(({ spans }) => (spans.length ? spans[0][0] : now));
-      const from = Math.min(Math.max(Math.min(now, ...starts), now - HOUR_MS), now - 60000);
+      const starts = [
+        ...lanes.map(({ spans }) => (spans.length ? spans[0][0] : now)),
+        ...rebalances.map((row) => row.at_ms),
+      ];
+      const known = Math.min(Math.max(Math.min(now, ...starts), now - HOUR_MS), now - LEAST_MS);
       return {
         id: this.title,
-        from_ms: from,
+        from_ms: known - (now - known) / 50,
         to_ms: now,
         rebalances,
         lanes,
@@ -479,7 +483,6 @@ var konvene = konvene || {};
       this.chart = konvene.chart(detail, {
         live: true,
         now: konvene.now,
-        window_ms: HOUR_MS,
         onPick: (key, row) => this.showPicked(row),
       });
       this.picked = h(
@@ -496,7 +499,7 @@ var konvene = konvene || {};
         h(
           "div",
           { class: "bar" },
-          h("span", { class: "soft small" }, "The last hour (UTC)"),
+          h("span", { class: "soft small" }, "The last hour, as far as it is known (UTC)"),
           this.chart.controls,
         ),
         this.chart.node,
