@@ -9,7 +9,7 @@ import pytest
 
 from konvene.client.admin.heartbeats import Heartbeats
 from konvene.console.views.groups import HOUR_MS, hourly
-from konvene.console.views.lanes import lanes
+from konvene.console.views.lanes import MAX_LANES, busiest, lanes
 from konvene.console.views.members import heartbeat_times, names_of
 
 
@@ -66,6 +66,14 @@ def test_a_lane_has_the_owners_of_a_partition_since_a_time() -> None:
     assert found["t:0"]["spans"] == [[5, 20, "a"], [25, None, "b"]]
     assert found["t:0"]["gaps"] == [[20, 25]]
     assert found["t:1"] == {"name": "t:1", "role": "active", "order": 1, "spans": [], "gaps": [[30, None]]}
+
+
+def test_lanes_with_most_owners_are_drawn_in_their_order() -> None:
+    owned = [interval(partition, 0, None, "a") for partition in range(MAX_LANES + 5)]
+    owned += [interval(MAX_LANES + 3, -9, -1, "b"), interval(0, -9, -1, "b")]
+    chosen = list(busiest(lanes(owned, [], since_ms=-10)))
+    assert len(chosen) == MAX_LANES
+    assert chosen == [*(f"t:{p}" for p in range(MAX_LANES - 1)), f"t:{MAX_LANES + 3}"]
 
 
 @pytest.mark.parametrize("role", ["shared", "standby"])

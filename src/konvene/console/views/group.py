@@ -13,10 +13,10 @@ from konvene.client.admin.reconciliation import MemberProgress
 from konvene.client.admin.share_groups import ShareGroupDescription
 from konvene.client.admin.streams_groups import StreamsGroupDescription
 from konvene.client.streams.tasks import Subtopology
-from konvene.console.rebalances import key_of
+from konvene.console.rebalances import RebalanceHistory, key_of
 from konvene.console.tail import wall_clock_ms
 from konvene.console.views.groups import is_open, live_sentence
-from konvene.console.views.lanes import lanes
+from konvene.console.views.lanes import busiest, lanes
 from konvene.console.views.members import heartbeat_times, member_rows, names_of
 from konvene.console.views.share import dead_letter_facts, in_flight_rows, share_unit_rows
 from konvene.console.views.streams import task_rows, topology_rows
@@ -31,6 +31,7 @@ __all__ = ["GroupView"]
 U = TypeVar("U")
 
 MAX_REBALANCES = 500
+KEEP_MS = 10_000
 WINDOW_MS = 3_600_000
 """Owners are shown over the last hour."""
 
@@ -44,12 +45,14 @@ class GroupView(View):
     def __init__(self, watch: ClusterWatch, arguments: Mapping[str, str]) -> None:
         super().__init__(watch, arguments)
         self._heartbeats_ms: dict[str, int] = {}
+        self._kept: tuple[tuple[int, int, int], tuple[Sections, int]] | None = None
 
     async def build(self) -> Sections:
         group = await self.watch.group(self.given["group"])
         sections: Sections = {"facts": self.facts(id=self.given["group"], exists=group is not None)}
-        history = self._history_sections()
+        history, left_out = self._history_sections()
         sections |= history
+        sections["facts"]["lanes_left_out"] = left_out
         if group is not None:
             names = names_of(group.members)
             units = await self._units(group, names)
@@ -99,9 +102,17 @@ class GroupView(View):
             }  # fmt: skip
         return rows
 
-    def _history_sections(self) -> Sections:
-        """Return what the logs contain about the group."""
+    def _history_sections(self) -> tuple[Sections, int]:
+        """Return what the logs contain about the group, and the number of lanes that are left out.
+
+        Both are kept until the group changes, but not long, since owners move out of the window."""
         history, group_id = self.watch.tail.history, self.given["group"]
+        key = id(history), history.version_of(group_id), wall_clock_ms() // KEEP_MS
+        if self._kept is None or self._kept[0] != key:
+            self._kept = key, self._read_history(history, group_id)
+        return self._kept[1]
+
+    def _read_history(self, history: RebalanceHistory, group_id: str) -> tuple[Sections, int]:
         found = history.rebalances_of(group_id)[:MAX_REBALANCES]
         gaps = history.rows("unavailability", (group_id,))
         cost = costs(found, gaps, Ends(()))
@@ -113,8 +124,9 @@ class GroupView(View):
                 "sentence": live_sentence(each, stopped),
             }
         since_ms = wall_clock_ms() - WINDOW_MS
-        owned = history.rows("ownership", (group_id,))
-        return {"rebalances": rebalances, "lanes": lanes(owned, gaps, since_ms)}
+        drawn = lanes(history.rows("ownership", (group_id,)), gaps, since_ms)
+        chosen = busiest(drawn)
+        return {"rebalances": rebalances, "lanes": chosen}, len(drawn) - len(chosen)
 
 
 def rebalance_row(r: Rebalance) -> Row:

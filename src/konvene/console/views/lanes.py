@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from konvene.console.views.view import Row
 from konvene.pipeline.answers.sentences import ROLES, short
 
-__all__ = ["lanes"]
+__all__ = ["busiest", "lanes"]
 
+MAX_LANES = 96
+"""Lanes that are drawn; the page lists the owners of all partitions."""
 MAX_SPANS = 200
 """Spans of one lane; the oldest ones are left out."""
 Unit = tuple[str, int, str, int]
@@ -47,6 +49,12 @@ def lanes(owned: Iterable[Row], gaps: Iterable[Row], since_ms: int) -> dict[str,
             "gaps": [[gap["from_ms"], gap["to_ms"]] for gap in unowned.get(unit, ())[-MAX_SPANS:]],
         }  # fmt: skip
     return found
+
+
+def busiest(drawn: dict[str, Row]) -> dict[str, Row]:
+    """Return the lanes with most owners, up to `MAX_LANES`, in their order."""
+    chosen = sorted(drawn.values(), key=lambda row: (-len(row["spans"]), row["order"]))[:MAX_LANES]
+    return {row["name"]: row for row in sorted(chosen, key=lambda row: int(row["order"]))}
 
 
 def _sort_key(unit: Unit) -> tuple[bool, str, int, int, str]:
