@@ -103,11 +103,11 @@ class Running:
 
     def cpu_s(self) -> float:
         """CPU seconds that the process and its threads have used."""
-        return _spent_s(f"/proc/{self.process.pid}/stat")
+        return spent_s(f"/proc/{self.process.pid}/stat")
 
     def loop_s(self) -> float:
         """Return the CPU seconds of the main thread, on which konvene's event loop runs."""
-        return _spent_s(f"/proc/{self.process.pid}/task/{self.process.pid}/stat")
+        return spent_s(f"/proc/{self.process.pid}/task/{self.process.pid}/stat")
 
     def loop_waited_s(self) -> float:
         """Return the seconds in which the main thread was runnable without a CPU."""
@@ -124,7 +124,8 @@ class Running:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
-def _spent_s(path: str) -> float:
+def spent_s(path: str) -> float:
+    """Return the CPU seconds in a `stat` file below /proc."""
     fields = Path(path).read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_S
 
