@@ -32,6 +32,14 @@ def test_other_names_are_refused_against_dns_rebinding(host: str) -> None:
     assert status(LOCAL, host=host) == 421
 
 
+@pytest.mark.parametrize("host", ["192.0.2.7:8080", "[2001:db8::7]:8080"])
+def test_with_a_token_any_address_is_a_host(host: str) -> None:
+    """The addresses of a machine are not always known to it; no DNS can make an address point elsewhere."""
+    assert status(GUARDED, host=host, authorization="Bearer s3cret") == 200
+    assert status(GUARDED, host=host) == 401
+    assert status(LOCAL, host=host) == 421
+
+
 def test_any_name_if_allowed() -> None:
     assert status(Access(frozenset({"*"})), host="any.example") == 200
 

@@ -482,3 +482,4 @@ def test_a_port_in_use_is_named(broker: RunningBroker, console: RunningConsole) 
     )  # fmt: skip
     assert done.returncode == 1
     assert f"cannot listen on localhost:{console.address[1]}: Address already in use" in done.stderr
+    assert "Choose another port with --port;" in done.stderr

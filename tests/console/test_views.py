@@ -76,6 +76,20 @@ def test_lanes_with_most_owners_are_drawn_in_their_order() -> None:
     assert chosen == [*(f"t:{p}" for p in range(MAX_LANES - 1)), f"t:{MAX_LANES + 3}"]
 
 
+def test_owners_with_the_same_client_id_have_names_of_their_own() -> None:
+    """Java's clients have the same client id in each process; one that restarts stays the same owner."""
+    ids = [
+        "consumer-g-1-5b2c0d4e-0000-4000-8000-000000000001",
+        "consumer-g-1-9f1a2b3c-0000-4000-8000-000000000002",
+    ]
+    rows = [{**interval(n, 0, None, "consumer-g-1"), "member_id": ids[n]} for n in (0, 1)]
+    found = lanes(rows, [], since_ms=0)
+    assert [row["spans"][0][2] for row in found.values()] == ["consumer-g-1-5b2c…", "consumer-g-1-9f1a…"]
+    rows[0]["to_ms"], rows[1]["from_ms"] = 10, 10
+    found = lanes(rows, [], since_ms=0)
+    assert [row["spans"][0][2] for row in found.values()] == ["consumer-g-1", "consumer-g-1"]
+
+
 @pytest.mark.parametrize("role", ["shared", "standby"])
 def test_owners_of_the_same_time_have_lanes_of_their_own(role: str) -> None:
     found = lanes([interval(0, 0, None, "a", role), interval(0, 1, None, "b", role)], [], since_ms=0)

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import logging
 import os
 import resource
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -36,6 +34,7 @@ from konvene.broker.advertised_address import (
 from konvene.broker.groups.assignors import SETTING as ASSIGNORS
 from konvene.broker.groups.assignors import TASK_SETTING as TASK_ASSIGNORS
 from konvene.broker.groups.assignors import load_assignors, load_task_assignors
+from konvene.broker.port_check import bind_error
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError
 from konvene.log.directory import META_NAME, Identity, LogDirectory
@@ -136,7 +135,7 @@ def serve(
         if options.metrics_port is not None:
             overrides.append(("konvene.metrics.port", str(options.metrics_port)))
         address = _address(settings, options.host, options.port, options.advertise)
-        _check_port(address)
+        _check_ports(address, settings, options.metrics_port)
         for notice in notices:
             log.warning("%s", notice)
         with _data_directory(settings, options) as path:
@@ -274,33 +273,30 @@ def _plaintext(listeners: tuple[str, ...], name: str) -> tuple[str, int]:
         raise CannotStart(f"{name}={entries[0]}: the port is not a number") from None
 
 
-def _check_port(address: Address) -> None:
-    """Raise `CannotStart` if the port is in use or reserved, before a data directory is created.
-
-    Other errors are left to the listener, which binds the port when the logs are open."""
-    if not address.port:
-        return
-    host = "127.0.0.1" if address.host == DEFAULT_HOST else address.host or None
-    try:
-        found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError:
-        return
-    for family, kind, protocol, _, where in found:
-        try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind(where)
-        except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                raise _cannot_listen(address, error) from None
+def _check_ports(address: Address, config: BrokerConfig, metrics_port: int | None) -> None:
+    """Raise `CannotStart` if the broker's port or that of metrics cannot be bound, before a data directory is
+    created."""
+    error = bind_error(address.host, address.port)
+    if error is not None:
+        raise _cannot_listen(address, error)
+    host = config["konvene.metrics.host"]
+    port = config["konvene.metrics.port"] if metrics_port is None else metrics_port
+    error = bind_error(host, port)
+    if error is not None:
+        raise _cannot_serve_metrics(host, port, error)
 
 
 def _cannot_listen(address: Address, error: OSError) -> CannotStart:
     return CannotStart(
         f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
         " (another broker may be running; choose another port with --port)"
+    )
+
+
+def _cannot_serve_metrics(host: str, port: int, error: OSError) -> CannotStart:
+    reason = os.strerror(error.errno) if error.errno else error  # asyncio repeats the address in `strerror`.
+    return CannotStart(
+        f"cannot serve metrics on {host}:{port}: {reason} (choose another port with --metrics-port)"
     )
 
 
@@ -446,10 +442,7 @@ async def _start_metrics(broker: Broker, health: Health) -> MetricsServer | None
     try:
         await metrics.listen(host, port)
     except OSError as error:
-        raise CannotStart(
-            f"cannot serve metrics on {host}:{port}: {error.strerror or error}"
-            " (choose another port with --metrics-port)"
-        ) from None
+        raise _cannot_serve_metrics(host, port, error) from None
     return metrics
 
 

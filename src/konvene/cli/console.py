@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import sys
+import time
+from functools import partial
 from importlib.util import find_spec
 
 import click
@@ -46,6 +48,9 @@ def console(
     konvene console --allow-changes
     """
     check_console_installed()
+    is_json = os.environ.get("KONVENE_LOG_FORMAT") == "json"
+    if is_json:
+        _log_json()
     from konvene.console.server import CannotListen, ServerOptions
     from konvene.console.server import run as serve
 
@@ -55,7 +60,7 @@ def console(
         import asyncio
 
         cluster = connect("konvene-console")
-        serving = asyncio.ensure_future(serve(cluster, options, _announce))
+        serving = asyncio.ensure_future(serve(cluster, options, partial(_announce, is_json)))
         ending = asyncio.ensure_future(_stdin_closed()) if with_parent else None
         waiting = {serving} if ending is None else {serving, ending}
         try:
@@ -72,7 +77,12 @@ def console(
     try:
         run(job)
     except CannotListen as error:
-        fail(str(error), "Choose another port with --port; 0 chooses a free one.")
+        option = "--console-port" if with_parent else "--port"
+        hint = f"Choose another port with {option}; 0 chooses a free one." if error.is_in_use else ""
+        if not is_json:
+            fail(str(error), hint)
+        logging.getLogger("konvene").critical("%s", f"{error}. {hint}" if hint else error)
+        raise click.exceptions.Exit(1) from None
 
 
 def check_console_installed() -> None:
@@ -81,11 +91,21 @@ def check_console_installed() -> None:
         fail(MISSING, "pip install 'konvene[console]'")
 
 
-def _announce(url: str) -> None:
-    line = f"konvene console at {url}"
-    if os.environ.get("KONVENE_LOG_FORMAT") == "json":
-        line = json.dumps({"event": "console-started", "message": line, "url": url})
-    sys.stdout.write(line + "\n")
+def _log_json() -> None:
+    """Make log lines JSON, as those of the broker beside which this process runs."""
+    from konvene.broker import log_output
+
+    log_output.configure(log_output.JSON, "warning")
+
+
+def _announce(is_json: bool, url: str) -> None:
+    line = f"konvene console at {url}\n"
+    if is_json:
+        from konvene.broker import log_output
+
+        fields = {"event": "console-started", "url": url}
+        line = log_output.json_line(line.strip(), fields, time.time())
+    sys.stdout.write(line)
     sys.stdout.flush()
 
 

@@ -57,7 +57,8 @@ class Access(NamedTuple):
     """Conditions under which requests are answered."""
 
     hosts: Collection[str]
-    """Names and addresses by which the server may be addressed, without ports; `*` allows any."""
+    """Names and addresses by which the server may be addressed, without ports; `*` allows any. With a token,
+    any address is allowed besides."""
     token: str | None = None
     """Token that every request needs; None if only this machine can connect."""
 
@@ -66,7 +67,9 @@ class Access(NamedTuple):
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         name = _host_name(host)
-        if "*" not in self.hosts and name not in self.hosts:
+        # An address is no name that another site's DNS can make point here; a token is needed in any case.
+        known = name in self.hosts or "*" in self.hosts or (self.token is not None and _is_address(name))
+        if not known:
             names = ", ".join(sorted(self.hosts))
             hint = f"Use one of {names}, or start it with --allowed-host {name or 'NAME'}."
             return 421, f"this server is not {host or 'named in the request'}", hint
@@ -96,6 +99,14 @@ class Access(NamedTuple):
         """Return True if `given` is the token."""
         token = self.token or ""
         return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_name(host: str) -> str:

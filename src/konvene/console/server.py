@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator
@@ -28,6 +30,11 @@ SHUTDOWN_S = 1
 
 class CannotListen(Exception):
     """The address is in use or not permitted; the message is for the user."""
+
+    def __init__(self, message: str, *, is_in_use: bool) -> None:
+        super().__init__(message)
+        self.is_in_use = is_in_use
+        """Whether another port may be free."""
 
 
 class ServerOptions(NamedTuple):
@@ -95,7 +102,10 @@ def _listen(host: str, port: int) -> socket.socket:
         family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server((where[0], port), family=family, backlog=128)
     except OSError as error:
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        # `create_server` repeats the address in `strerror`; errors of names have codes of their own.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        is_in_use = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        raise CannotListen(f"cannot listen on {host}:{port}: {reason}", is_in_use=is_in_use) from None
 
 
 def _access(options: ServerOptions) -> Access:

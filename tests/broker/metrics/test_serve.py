@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -35,16 +36,21 @@ def test_startup_line_has_the_metrics_address(option: list[str]) -> None:
         assert broker.wait(20) == 0
 
 
-def test_metrics_port_in_use_is_an_error() -> None:
-    """The broker does not start without the requested metrics."""
+def test_metrics_port_in_use_is_an_error(tmp_path: Path) -> None:
+    """The broker does not start without the requested metrics, and leaves no data directory."""
+    without_storage = [each for each in SERVE if each != "--ephemeral"]
     with socket.create_server(("127.0.0.1", 0)) as used:
         port = used.getsockname()[1]
         done = subprocess.run(
-            [*SERVE, "--metrics-port", str(port)], capture_output=True, text=True, timeout=60, check=False
-        )
+            [*without_storage, "--data-dir", str(tmp_path / "data"), "--metrics-port", str(port)],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
     assert done.returncode == 1
-    assert f"konvene: cannot serve metrics on localhost:{port}: " in done.stderr
-    assert "choose another port with --metrics-port" in done.stderr
+    assert done.stderr == (
+        f"konvene: cannot serve metrics on localhost:{port}: Address already in use"
+        " (choose another port with --metrics-port)\n"
+    )
+    assert not (tmp_path / "data").exists()
 
 
 WITHOUT_LIBRARY = """

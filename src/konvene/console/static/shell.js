@@ -93,8 +93,8 @@ var konvene = konvene || {};
     const percent = logs && logs.percent !== null ? `: ${logs.percent} %` : "";
     if (logs && logs.state === "reading") {
       found.push(["", `Reading the logs of the coordinators${percent}. Rebalances appear as they are read.`]);
-    } else if (logs && logs.state === "unavailable") {
-      found.push(["", `Rebalances are not known. ${logs.message || ""}`]);
+    } else if (logs && logs.state === "unavailable" && !error) {
+      found.push(["", `Rebalances cannot be read${logs.message ? `: ${logs.message}` : ""}.`]);
     }
     const signature = JSON.stringify(found),
       notices = part("notices");

@@ -182,12 +182,13 @@ def _subtopologies(group: StreamsGroupDescription) -> Sequence[Subtopology]:
 def _group_facts(group: AnyGroup, units: Mapping[str, Row]) -> Row:
     lags = [row["lag"] for row in units.values()]
     known = [lag for lag in lags if lag is not None]
+    is_known = len(known) == len(lags) if group.type == "share" else bool(known or not lags)
     return {
         "type": group.type, "state": group.state, "epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch, "assignor": group.assignor or None,
         "protocol_type": group.protocol_type if isinstance(group, GroupDescription) else None,
         "heartbeat_policy": getattr(group, "heartbeat_policy", None),
         "coordinator": str(group.coordinator), "members": len(group.members),
-        "lag": sum(known) if known or not lags else None,
+        "lag": sum(known) if is_known else None,
         "unit": "task" if group.type == "streams" else "partition",
     }  # fmt: skip

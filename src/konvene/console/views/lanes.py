@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from konvene.console.views.view import Row
-from konvene.pipeline.answers.sentences import ROLES, short
+from konvene.pipeline.answers.owners import owner_names
+from konvene.pipeline.answers.sentences import ROLES
 
 __all__ = ["busiest", "lanes"]
 
@@ -38,6 +39,7 @@ def lanes(owned: Iterable[Row], gaps: Iterable[Row], since_ms: int) -> dict[str,
     for gap in gaps:
         if gap["to_ms"] is None or gap["to_ms"] >= since_ms:
             unowned[gap["topic"], gap["partition"], gap["role"], 0].append(gap)
+    names = owner_names(row for rows in spans.values() for row in rows)
     found: dict[str, Row] = {}
     for order, unit in enumerate(sorted(spans.keys() | unowned.keys(), key=_sort_key)):
         rows = spans.get(unit, [])
@@ -45,7 +47,7 @@ def lanes(owned: Iterable[Row], gaps: Iterable[Row], since_ms: int) -> dict[str,
         name = _lane_name(unit, kind)
         found[name] = {
             "name": name, "role": unit[2], "order": order,
-            "spans": [[row["from_ms"], row["to_ms"], _owner(row)] for row in rows[-MAX_SPANS:]],
+            "spans": [[row["from_ms"], row["to_ms"], names[row["member_id"]]] for row in rows[-MAX_SPANS:]],
             "gaps": [[gap["from_ms"], gap["to_ms"]] for gap in unowned.get(unit, ())[-MAX_SPANS:]],
         }  # fmt: skip
     return found
@@ -68,7 +70,3 @@ def _lane_name(unit: Unit, group_type: str) -> str:
         return f"{topic}:{partition}" + (f" ({number + 1})" if number else "")
     more = f" {number + 1}" if number else ""
     return f"{topic}_{partition}" if role == "active" else f"{topic}_{partition} ({ROLES[role]}{more})"
-
-
-def _owner(row: Row) -> str:
-    return str(row["instance_id"] or row["client_id"] or short(row["member_id"]))

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from konvene.pipeline.answers.cost import Cost, Ends, costs
 from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, problems
 from konvene.pipeline.answers.gold import Gold
+from konvene.pipeline.answers.owners import owner_names
 from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.answers.report_traces import (
@@ -33,7 +34,7 @@ from konvene.pipeline.answers.report_traces import (
     add_traces,
     rebalance_key,
 )
-from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence, short
+from konvene.pipeline.answers.sentences import ROLES, caveats, note, sentence
 from konvene.pipeline.answers.summary import Group, Summary, summarise
 from konvene.pipeline.row import Row
 
@@ -256,7 +257,7 @@ def _lanes(
         gaps_by_unit[row["topic"], row["partition"], row["role"], 0].append(row)
     busiest = sorted(by_unit, key=lambda unit: (-len(by_unit[unit]), unit))[:MAX_LANES]
     chosen = sorted(busiest, key=lambda unit: (unit[2], unit[0], unit[1], unit[3]))
-    name_of = _names(row for unit in chosen for row in by_unit[unit])
+    name_of = owner_names(row for unit in chosen for row in by_unit[unit])
     names = sorted(set(name_of.values()))
     number = {name: i for i, name in enumerate(names)}
     least = (high - low) // 4000
@@ -301,32 +302,6 @@ def _unit_name(unit: tuple[str, int, str, int], group_type: str) -> str:
         return f"{topic}:{partition}" + (f" ({lane + 1})" if lane else "")
     more = f" {lane + 1}" if lane else ""
     return f"{topic}_{partition}" if role == "active" else f"{topic}_{partition} ({ROLES[role]}{more})"
-
-
-def _names(rows: Iterable[Row]) -> dict[str, str]:
-    """Return display names of members: instance or client id, or the member id where two members share it."""
-    owned = list(rows)
-    by_client = {
-        row["member_id"]: row["instance_id"] or row["client_id"] or row["member_id"] for row in owned
-    }
-    busy: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
-    for row in owned:
-        to_ms = float("inf") if row["to_ms"] is None else row["to_ms"]
-        busy[by_client[row["member_id"]]].append((row["from_ms"], to_ms, row["member_id"]))
-    shared = {name for name, spans in busy.items() if _overlap(sorted(spans))}
-    return {member: short(member) if name in shared else name for member, name in by_client.items()}
-
-
-def _overlap(spans: Sequence[tuple[int, float, str]]) -> bool:
-    """Return True if two different members are present at the same time.
-
-    A span has start, end and member id; spans are sorted by start."""
-    ends: dict[str, float] = {}
-    for from_ms, to_ms, member in spans:
-        if any(end > from_ms for other, end in ends.items() if other != member):
-            return True
-        ends[member] = max(to_ms, ends.get(member, 0))
-    return False
 
 
 def _merged(spans: Iterable[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
