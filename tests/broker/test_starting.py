@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from konvene.broker import app
+from konvene.broker import app, port_check
 from konvene.broker.catalogue import ClusterCatalogue
 from konvene.broker.net.listener import Listener
 
@@ -59,7 +59,7 @@ def test_reserved_port_leaves_no_data_directory(
         def bind(self, address: Any) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(app.socket, "socket", ReservedPorts)
+    monkeypatch.setattr(port_check.socket, "socket", ReservedPorts)
     assert app.serve(app.ServeOptions("127.0.0.1", 80, tmp_path / "data")) == 1
     assert "cannot listen on 127.0.0.1:80: Permission denied (" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
