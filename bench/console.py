@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from playwright.async_api import Page, async_playwright
-from tests.browser.conftest import chromium
+from tests.browser.chromium import chromium
 
 from bench.crowd import Crowd
 from bench.drive import Windows
@@ -113,8 +113,7 @@ async def measure(running: Running, members: int, partitions: int, seconds: floa
 
 
 async def builds(running: Running, crowd: Crowd) -> list[Row]:
-    """Return the time and CPU in which the view is built, with the answers of the broker and from the
-    cache."""
+    """Return the time and CPU in which the view is built, with answers of the broker and from the cache."""
     watch = ClusterWatch(Cluster(f"127.0.0.1:{running.port}"))
     following = asyncio.ensure_future(watch.run())
     while watch.tail.state.state != "live":  # noqa: ASYNC110 (what is awaited has no event)

@@ -5,23 +5,15 @@ Without it the tests are skipped with a message; `KONVENE_CHROMIUM` names anothe
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.browser.chromium import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-def chromium() -> str | None:
-    named = os.environ.get("KONVENE_CHROMIUM")
-    return named or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from tests.browser.conftest import chromium
+from tests.browser.chromium import chromium
 from tests.pipeline.answers.sample import day
 
 from konvene.pipeline.answers.rebalance import Selection

@@ -83,3 +83,15 @@ def test_records_that_cannot_be_decoded_are_ignored() -> None:
     header, _ = next(iter(rb.batches(batch(0, 1))))
     commits.take(0, header, [Record(0, 0, b"\x00\x01\x00", b""), Record(1, 0, None, b"x")])
     assert commits.group_ids == []
+
+
+def test_offsets_are_current_each_time_they_are_read() -> None:
+    commits = CommittedOffsets()
+    take(commits, batch(0, 5, 6))
+    assert offsets(commits) == offsets(commits) == {0: 5, 1: 6}
+    take(commits, batch(2, 8))
+    assert offsets(commits) == {0: 8, 1: 6}
+    take(commits, batch(3, None, None))
+    assert offsets(commits) == {}
+    take(commits, batch(5, 5))
+    assert offsets(commits) == {0: 5}

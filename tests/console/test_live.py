@@ -8,11 +8,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from konvene.client.errors import ConnectionLost
-from konvene.console.live import Change, LiveView, difference, merged
+from konvene.console.live import MAX_IDLE, Change, Hub, LiveView, difference, merged
 from konvene.console.views.view import Sections, View
 
 VALUES = st.one_of(st.none(), st.integers(0, 3), st.lists(st.integers(0, 2)))
@@ -111,6 +112,28 @@ def test_a_slow_viewer_gets_one_change_for_many() -> None:
         assert live.sections is None
 
     asyncio.run(asyncio.wait_for(job(), 30))
+
+
+def test_the_last_views_without_viewers_are_kept() -> None:
+    """The next viewer of one is sent its present state."""
+
+    async def job() -> None:
+        watch: Any = FakeWatch()
+        hub = Hub(watch, {})
+        for n in (*range(2 * MAX_IDLE), 0):
+            events = hub.open("group", {"group": str(n)})
+            assert (await anext(events)).startswith(b"event: reset")
+            await events.aclose()
+        assert len(hub._views) == MAX_IDLE and ("group", "0") in hub._views
+        watch.change()
+        events = hub.open("group", {"group": "0"})
+        assert b'"changes":1' in await anext(events)
+        await events.aclose()
+
+    with pytest.MonkeyPatch.context() as patch:
+        kind = type("CounterOfGroup", (Counter,), {"arguments": ("group",)})
+        patch.setattr("konvene.console.live.VIEWS", {"group": kind})
+        asyncio.run(asyncio.wait_for(job(), 30))
 
 
 def test_an_error_of_the_cluster_keeps_the_last_state() -> None:

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.console.logs import golden_history
 
 from konvene.client.admin.heartbeats import Heartbeats
+from konvene.console.views.group import GroupView
 from konvene.console.views.groups import HOUR_MS, hourly
-from konvene.console.views.lanes import MAX_LANES, busiest, lanes
+from konvene.console.views.lanes import MAX_LANES, lanes
 from konvene.console.views.members import heartbeat_times, names_of
 
 
@@ -62,7 +64,7 @@ def interval(
 def test_a_lane_has_the_owners_of_a_partition_since_a_time() -> None:
     owned = [interval(0, 5, 20, "a"), interval(0, 25, None, "b"), interval(0, 0, 4, "old")]
     gaps = [{**interval(0, 20, 25, "a")}, {**interval(1, 30, None, "a")}, {**interval(0, 1, 2, "old")}]
-    found = lanes(owned, gaps, since_ms=10)
+    found, _ = lanes(owned, gaps, since_ms=10)
     assert found["t:0"]["spans"] == [[5, 20, "a"], [25, None, "b"]]
     assert found["t:0"]["gaps"] == [[20, 25]]
     assert found["t:1"] == {"name": "t:1", "role": "active", "order": 1, "spans": [], "gaps": [[30, None]]}
@@ -71,9 +73,10 @@ def test_a_lane_has_the_owners_of_a_partition_since_a_time() -> None:
 def test_lanes_with_most_owners_are_drawn_in_their_order() -> None:
     owned = [interval(partition, 0, None, "a") for partition in range(MAX_LANES + 5)]
     owned += [interval(MAX_LANES + 3, -9, -1, "b"), interval(0, -9, -1, "b")]
-    chosen = list(busiest(lanes(owned, [], since_ms=-10)))
-    assert len(chosen) == MAX_LANES
-    assert chosen == [*(f"t:{p}" for p in range(MAX_LANES - 1)), f"t:{MAX_LANES + 3}"]
+    found, left_out = lanes(owned, [], since_ms=-10)
+    assert list(found) == [*(f"t:{p}" for p in range(MAX_LANES - 1)), f"t:{MAX_LANES + 3}"]
+    assert left_out == 5
+    assert [row["order"] for row in found.values()] == list(range(MAX_LANES))
 
 
 def test_owners_with_the_same_client_id_have_names_of_their_own() -> None:
@@ -83,15 +86,29 @@ def test_owners_with_the_same_client_id_have_names_of_their_own() -> None:
         "consumer-g-1-9f1a2b3c-0000-4000-8000-000000000002",
     ]
     rows = [{**interval(n, 0, None, "consumer-g-1"), "member_id": ids[n]} for n in (0, 1)]
-    found = lanes(rows, [], since_ms=0)
+    found, _ = lanes(rows, [], since_ms=0)
     assert [row["spans"][0][2] for row in found.values()] == ["consumer-g-1-5b2c…", "consumer-g-1-9f1a…"]
     rows[0]["to_ms"], rows[1]["from_ms"] = 10, 10
-    found = lanes(rows, [], since_ms=0)
+    found, _ = lanes(rows, [], since_ms=0)
     assert [row["spans"][0][2] for row in found.values()] == ["consumer-g-1", "consumer-g-1"]
 
 
 @pytest.mark.parametrize("role", ["shared", "standby"])
 def test_owners_of_the_same_time_have_lanes_of_their_own(role: str) -> None:
-    found = lanes([interval(0, 0, None, "a", role), interval(0, 1, None, "b", role)], [], since_ms=0)
+    found, _ = lanes([interval(0, 0, None, "a", role), interval(0, 1, None, "b", role)], [], since_ms=0)
     assert [row["spans"] for row in found.values()] == [[[0, None, "a"]], [[1, None, "b"]]]
     assert len(found) == 2
+
+
+def test_what_the_logs_contain_is_computed_again_only_after_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    history, _ = golden_history("consumer")
+    group_id = next(group for group in history.group_ids if history.rebalances_of(group))
+    watch: Any = SimpleNamespace(tail=SimpleNamespace(history=history))
+    view = GroupView(watch, {"group": group_id})
+    monkeypatch.setattr("konvene.console.views.group.wall_clock_ms", lambda: 0)
+    first = view._history_sections()
+    again = view._history_sections()
+    assert first["rebalances"] and first["rebalances"] is again["rebalances"]
+    other, _ = golden_history("consumer")  # as after a reset: the same versions in another history
+    watch.tail.history = other
+    assert view._history_sections()["rebalances"] is not first["rebalances"]

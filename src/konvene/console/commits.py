@@ -39,6 +39,8 @@ class CommittedOffsets:
         self._pending: dict[tuple[int, int], dict[bytes, Record]] = {}
         self._keys: dict[bytes, Owner | None] = {}
         self._versions: dict[str, int] = {}
+        self._decoded: dict[str, dict[TopicPartition, tuple[Record, Commit]]] = {}
+        """Commits that were decoded, with their records."""
 
     def __repr__(self) -> str:
         return f"<committed offsets of {len(self._groups)} groups>"
@@ -79,8 +81,10 @@ class CommittedOffsets:
             offsets[partition] = record
             return
         offsets.pop(partition, None)
+        self._decoded.get(group, {}).pop(partition, None)
         if not offsets:
             del self._groups[group]
+            self._decoded.pop(group, None)
 
     def _owner(self, key: bytes) -> Owner | None:
         """Decode a key and cache it, since most keys recur; None if it cannot be decoded."""
@@ -112,11 +116,17 @@ class CommittedOffsets:
         """Return the committed offsets of a group."""
         found = {}
         kind = GROUP_RECORDS[OffsetCommitKey.__key__]
+        decoded_before = self._decoded.setdefault(group, {})
         for partition, record in self._groups.get(group, {}).items():
+            known = decoded_before.get(partition)
+            if known is not None and known[0] is record:
+                found[partition] = known[1]
+                continue
             value = record.value or b""
             try:
                 decoded = decode(OffsetCommitValue, value_version(kind, value), value, 2)
             except CodecError:
                 continue
             found[partition] = Commit(decoded.offset, decoded.commit_timestamp, decoded.metadata)
+            decoded_before[partition] = record, found[partition]
         return found

@@ -24,6 +24,8 @@ LEAST_S = 0.1
 """Shortest time between two changes."""
 KEEP_ALIVE_S = 15.0
 RETRY_S = 1.0
+MAX_IDLE = 16
+"""Views that are kept after their last viewer has left."""
 
 
 class Change(NamedTuple):
@@ -42,6 +44,8 @@ def difference(before: Sections, after: Sections) -> Change:
     removed: dict[str, list[str]] = {}
     for name in before.keys() | after.keys():
         old, new = before.get(name, {}), after.get(name, {})
+        if old is new:
+            continue
         values = {key: value for key, value in new.items() if key not in old or old[key] != value}
         if values:
             changed[name] = values
@@ -177,7 +181,8 @@ class Hub:
         key = (name, *(arguments[each] for each in kind.arguments))
         if key not in self._views:
             self._views[key] = LiveView(kind(self._watch, arguments))
-        return self._events(key, self._views[key])
+        self._views[key] = live = self._views.pop(key)  # in the order of their use
+        return self._events(live)
 
     def close(self) -> None:
         """End the events of all viewers."""
@@ -186,7 +191,7 @@ class Hub:
             for viewer in live.viewers:
                 viewer.wakeup.set()
 
-    async def _events(self, key: tuple[str, ...], live: LiveView) -> AsyncIterator[bytes]:
+    async def _events(self, live: LiveView) -> AsyncIterator[bytes]:
         viewer = live.join()
         try:
             while not self._closed:
@@ -209,8 +214,13 @@ class Hub:
                     yield _event("change", {"set": change.set, "remove": change.removed})
         finally:
             await live.leave(viewer)
-            if not live.viewers and self._views.get(key) is live:
-                del self._views[key]
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        """Keep the last views without viewers: a page that is loaded again is built from what they cache."""
+        idle = [key for key, live in self._views.items() if not live.viewers]
+        for key in idle[:-MAX_IDLE]:
+            del self._views[key]
 
 
 def _event(name: str, data: Mapping[str, Any]) -> bytes:

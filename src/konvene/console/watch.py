@@ -21,7 +21,7 @@ from konvene.client.consumer.fetch import EARLIEST, LATEST
 from konvene.client.errors import KafkaError, UnsupportedVersion
 from konvene.client.net.cluster import Cluster, Topic, TopicPartition
 from konvene.console.commits import Commit
-from konvene.console.tail import LogTail
+from konvene.console.tail import LogTail, wall_clock_ms
 from konvene.errors import Errors
 
 __all__ = ["AnyGroup", "ClusterWatch"]
@@ -81,10 +81,17 @@ class ClusterWatch:
 
     async def group(self, group_id: str) -> AnyGroup | None:
         """Return the description of a group of any type; None if it does not exist."""
-        describe: Callable[[], Awaitable[AnyGroup | None]] = partial(self._describe, group_id)
+        return (await self.described(group_id))[0]
+
+    async def described(self, group_id: str) -> tuple[AnyGroup | None, int]:
+        """Return the description of a group as `group` does, and the time in ms at which it was received."""
+        describe = partial(self._describe, group_id)
         return await self._cached(("group", group_id), DESCRIPTION_S, describe)
 
-    async def _describe(self, group_id: str) -> AnyGroup | None:
+    async def _describe(self, group_id: str) -> tuple[AnyGroup | None, int]:
+        return await self._description(group_id), wall_clock_ms()
+
+    async def _description(self, group_id: str) -> AnyGroup | None:
         kind = next((g.type for g in await self.groups() if g.group_id == group_id), "")
         try:
             if kind == "share":

@@ -380,8 +380,15 @@ class Cluster:
     async def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Group partitions by the broker id of their leader."""
         grouped: dict[int, list[TopicPartition]] = {}
+        leaders: dict[str, dict[int, int]] = {}
         for each in sorted(set(partitions)):
-            grouped.setdefault(await self.leader(*each), []).append(each)
+            if each.topic not in leaders:
+                found = await self.topic(each.topic)
+                leaders[each.topic] = {p.partition: p.leader for p in found.partitions}
+            leader = leaders[each.topic].get(each.partition)
+            if leader is None:
+                leader = await self.leader(*each)
+            grouped.setdefault(leader, []).append(each)
         return dict(sorted(grouped.items()))
 
     def forget_topic(self, name: str) -> None:

@@ -16,7 +16,7 @@ from konvene.client.streams.tasks import Subtopology
 from konvene.console.rebalances import RebalanceHistory, key_of
 from konvene.console.tail import wall_clock_ms
 from konvene.console.views.groups import is_open, live_sentence
-from konvene.console.views.lanes import busiest, lanes
+from konvene.console.views.lanes import lanes
 from konvene.console.views.members import heartbeat_times, member_rows, names_of
 from konvene.console.views.share import dead_letter_facts, in_flight_rows, share_unit_rows
 from konvene.console.views.streams import task_rows, topology_rows
@@ -31,7 +31,7 @@ __all__ = ["GroupView"]
 U = TypeVar("U")
 
 MAX_REBALANCES = 500
-KEEP_MS = 10_000
+MINUTE_MS = 60_000
 WINDOW_MS = 3_600_000
 """Owners are shown over the last hour."""
 
@@ -45,19 +45,20 @@ class GroupView(View):
     def __init__(self, watch: ClusterWatch, arguments: Mapping[str, str]) -> None:
         super().__init__(watch, arguments)
         self._heartbeats_ms: dict[str, int] = {}
-        self._kept: tuple[tuple[int, int, int], tuple[Sections, int]] | None = None
+        self._history: tuple[tuple[RebalanceHistory, int, int], Sections] | None = None
+        """What the logs contain, and from which state of them."""
 
     async def build(self) -> Sections:
-        group = await self.watch.group(self.given["group"])
+        group, described_ms = await self.watch.described(self.given["group"])
         sections: Sections = {"facts": self.facts(id=self.given["group"], exists=group is not None)}
-        history, left_out = self._history_sections()
-        sections |= history
-        sections["facts"]["lanes_left_out"] = left_out
+        history = self._history_sections()
+        sections["rebalances"], sections["lanes"] = history["rebalances"], history["lanes"]
+        sections["facts"] |= history["facts"]
         if group is not None:
             names = names_of(group.members)
             units = await self._units(group, names)
             sections["units"] = units
-            sections["members"] = self._members(group, names)
+            sections["members"] = self._members(group, names, described_ms)
             sections["waits"] = wait_rows(group, names)
             sections["facts"] |= _group_facts(group, units)
             if isinstance(group, ShareGroupDescription):
@@ -71,9 +72,9 @@ class GroupView(View):
             sections["facts"]["epoch"] = newest["epoch"]  # Its description has no generation.
         return sections
 
-    def _members(self, group: AnyGroup, names: Mapping[str, str]) -> dict[str, Row]:
+    def _members(self, group: AnyGroup, names: Mapping[str, str], described_ms: int) -> dict[str, Row]:
         rows = member_rows(group, names)
-        self._heartbeats_ms = heartbeat_times(group.members, wall_clock_ms(), self._heartbeats_ms)
+        self._heartbeats_ms = heartbeat_times(group.members, described_ms, self._heartbeats_ms)
         for member_id, ms in self._heartbeats_ms.items():
             rows[member_id]["heartbeat_ms"] = ms
         return rows
@@ -102,17 +103,17 @@ class GroupView(View):
             }  # fmt: skip
         return rows
 
-    def _history_sections(self) -> tuple[Sections, int]:
-        """Return what the logs contain about the group, and the number of lanes that are left out.
+    def _history_sections(self) -> Sections:
+        """Return what the logs contain about the group; computed again after a record of the group, and each
+        minute, since owners of more than an hour ago are left out."""
+        history = self.watch.tail.history
+        basis = history, history.version_of(self.given["group"]), wall_clock_ms() // MINUTE_MS
+        if self._history is None or self._history[0] != basis:
+            self._history = basis, self._read_history(history)
+        return self._history[1]
 
-        Both are kept until the group changes, but not long, since owners move out of the window."""
-        history, group_id = self.watch.tail.history, self.given["group"]
-        key = id(history), history.version_of(group_id), wall_clock_ms() // KEEP_MS
-        if self._kept is None or self._kept[0] != key:
-            self._kept = key, self._read_history(history, group_id)
-        return self._kept[1]
-
-    def _read_history(self, history: RebalanceHistory, group_id: str) -> tuple[Sections, int]:
+    def _read_history(self, history: RebalanceHistory) -> Sections:
+        group_id = self.given["group"]
         found = history.rebalances_of(group_id)[:MAX_REBALANCES]
         gaps = history.rows("unavailability", (group_id,))
         cost = costs(found, gaps, Ends(()))
@@ -124,9 +125,9 @@ class GroupView(View):
                 "sentence": live_sentence(each, stopped),
             }
         since_ms = wall_clock_ms() - WINDOW_MS
-        drawn = lanes(history.rows("ownership", (group_id,)), gaps, since_ms)
-        chosen = busiest(drawn)
-        return {"rebalances": rebalances, "lanes": chosen}, len(drawn) - len(chosen)
+        owned = history.rows("ownership", (group_id,))
+        drawn, left_out = lanes(owned, gaps, since_ms)
+        return {"rebalances": rebalances, "lanes": drawn, "facts": {"lanes_left_out": left_out}}
 
 
 def rebalance_row(r: Rebalance) -> Row:

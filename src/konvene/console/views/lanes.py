@@ -9,18 +9,19 @@ from konvene.console.views.view import Row
 from konvene.pipeline.answers.owners import owner_names
 from konvene.pipeline.answers.sentences import ROLES
 
-__all__ = ["busiest", "lanes"]
+__all__ = ["lanes"]
 
 MAX_LANES = 96
-"""Lanes that are drawn; the page lists the owners of all partitions."""
+"""Lanes of a group, those with the most owners; the page draws no more."""
 MAX_SPANS = 200
 """Spans of one lane; the oldest ones are left out."""
 Unit = tuple[str, int, str, int]
 """Topic or subtopology, partition, role, and a number that separates owners of the same time."""
 
 
-def lanes(owned: Iterable[Row], gaps: Iterable[Row], since_ms: int) -> dict[str, Row]:
-    """Return a lane for each unit, by its name: its owners from `since_ms` on, and when it had no owner.
+def lanes(owned: Iterable[Row], gaps: Iterable[Row], since_ms: int) -> tuple[dict[str, Row], int]:
+    """Return a lane for each unit, by its name: its owners from `since_ms` on, and when it had no owner; and
+    the number of lanes left out.
 
     `owned` and `gaps` are rows of `ownership` and `unavailability` of one group. Copies of a task and shared
     partitions have one lane for each owner at a time."""
@@ -41,7 +42,9 @@ def lanes(owned: Iterable[Row], gaps: Iterable[Row], since_ms: int) -> dict[str,
             unowned[gap["topic"], gap["partition"], gap["role"], 0].append(gap)
     names = owner_names(row for rows in spans.values() for row in rows)
     found: dict[str, Row] = {}
-    for order, unit in enumerate(sorted(spans.keys() | unowned.keys(), key=_sort_key)):
+    units = spans.keys() | unowned.keys()
+    chosen = sorted(sorted(units, key=_sort_key), key=lambda unit: -len(spans.get(unit, ())))[:MAX_LANES]
+    for order, unit in enumerate(sorted(chosen, key=_sort_key)):
         rows = spans.get(unit, [])
         kind = (rows or unowned[unit])[0]["group_type"]
         name = _lane_name(unit, kind)
@@ -50,13 +53,7 @@ def lanes(owned: Iterable[Row], gaps: Iterable[Row], since_ms: int) -> dict[str,
             "spans": [[row["from_ms"], row["to_ms"], names[row["member_id"]]] for row in rows[-MAX_SPANS:]],
             "gaps": [[gap["from_ms"], gap["to_ms"]] for gap in unowned.get(unit, ())[-MAX_SPANS:]],
         }  # fmt: skip
-    return found
-
-
-def busiest(drawn: dict[str, Row]) -> dict[str, Row]:
-    """Return the lanes with most owners, up to `MAX_LANES`, in their order."""
-    chosen = sorted(drawn.values(), key=lambda row: (-len(row["spans"]), row["order"]))[:MAX_LANES]
-    return {row["name"]: row for row in sorted(chosen, key=lambda row: int(row["order"]))}
+    return found, len(units) - len(chosen)
 
 
 def _sort_key(unit: Unit) -> tuple[bool, str, int, int, str]:
