@@ -50,3 +50,20 @@ def test_the_startup_line_is_json_like_that_of_the_broker() -> None:
     assert list(started)[:4] == ["timestamp", "level", "logger", "message"]
     assert started["event"] == "console-started"
     assert started["message"] == f"konvene console at {started['url']}"
+
+
+def test_a_broker_serves_on_without_its_console(used_port: int) -> None:
+    command = [sys.executable, "-m", "konvene", "serve", "--ephemeral", "--port", "0", "--log-format", "json"]
+    with subprocess.Popen(
+        [*command, f"--console-port={used_port}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        try:
+            lines = (json.loads(line)["message"] for line in process.stderr)
+            warning = next(line for line in lines if line.startswith("the console has ended"))
+            assert warning == "the console has ended (exit code 1); the broker serves on without it"
+            assert process.poll() is None
+        finally:
+            process.terminate()
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, errors) == (0, "")

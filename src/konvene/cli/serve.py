@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +18,8 @@ import click
 from konvene.cli.console import check_console_installed
 from konvene.cli.options import fail
 from konvene.cli.output import Progress
+
+log = logging.getLogger("konvene")
 
 CONSOLE_END_S = 5
 """How long the live page may take to end before it is killed."""
@@ -122,14 +126,27 @@ def _console(port: int, allow_changes: bool, log_format: str, bootstrap: str) ->
     command += ["--bootstrap-server", bootstrap, *(["--allow-changes"] if allow_changes else [])]
     environment = os.environ | {"KONVENE_LOG_FORMAT": log_format}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
+    stopping = threading.Event()
+    watching = threading.Thread(target=_warn_if_ended, args=(process, stopping), daemon=True)
+    watching.start()
     try:
         yield
     finally:
+        stopping.set()
         try:
             process.communicate(timeout=CONSOLE_END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
+        watching.join()
+
+
+def _warn_if_ended(process: subprocess.Popen[bytes], stopping: threading.Event) -> None:
+    """Wait for the process, and log a warning if it ended by itself."""
+    code = process.wait()
+    if not stopping.is_set():
+        reason = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        log.warning("the console has ended (%s); the broker serves on without it", reason)
 
 
 def _progress(total: int) -> Callable[[str], None]:
