@@ -112,7 +112,7 @@ class LiveCluster:
         self.join(name, topic, "--group", group, "--from-beginning", *protocol, *args)
 
     def kill(self, name: str) -> None:
-        """End a member without a farewell to the coordinator, as `kill -9` does."""
+        """End a member without a LeaveGroup request, as `kill -9` does."""
         process = self.members.pop(name)
         process.kill()
         process.wait(DEADLINE_S)
