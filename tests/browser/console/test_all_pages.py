@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tests.browser.console.cluster import LiveCluster
@@ -104,6 +105,20 @@ def test_the_timeline_is_stepped_through_with_the_keyboard(prepared: LiveCluster
     assert page.locator(".details").inner_text() != first
     page.locator(".details a").click()
     page.locator(".steps li").first.wait_for()
+
+
+def test_the_timeline_of_a_young_group_begins_with_it(prepared: LiveCluster, visit: Visit) -> None:
+    """It has the shortest length that shows all rebalances of the last hour; its owners are not a sliver."""
+    page = visit(prepared, group_path("billing"))
+    page.locator(".chart svg text").first.wait_for()
+    assert page.locator("#panel-timeline .bar").inner_text().startswith(("The last 2 min", "The last 10 min"))
+    ticks = [
+        [int(part) for part in text.split(":")]
+        for text in page.locator(".chart svg text").all_inner_texts()
+        if re.fullmatch(r"\d\d:\d\d(:\d\d)?", text)
+    ]
+    seconds = [(60 * hour + minute) * 60 + sum(rest) for hour, minute, *rest in ticks]
+    assert len(seconds) > 2 and (seconds[-1] - seconds[0]) % 86_400 <= 600
 
 
 def focus_by_tab(page: Page, selector: str) -> None:

@@ -6,10 +6,10 @@ var konvene = konvene || {};
   const { h, number, plural, known, isUnknown } = konvene;
   const columns = konvene.groupColumns;
   const HOUR_MS = 3600000;
+  const WINDOWS_MS = [2 * 60000, 10 * 60000, HOUR_MS]; // lengths of the timeline: the shortest that shows all
   const REDRAW_MS = 1000;
   const LAG_MS = 4000; // between redraws if only the lag changes: less than that is not a pixel
   const WAITS = 6; // shown before "and n more"
-  const LEAST_MS = 60000; // shown at least
   const LANES = 96; // drawn; the others are counted
 
   // --- the page ---
@@ -438,10 +438,11 @@ var konvene = konvene || {};
         ...lanes.map(({ spans }) => (spans.length ? spans[0][0] : now)),
         ...rebalances.map((row) => row.at_ms),
       ];
-      const known = Math.min(Math.max(Math.min(now, ...starts), now - HOUR_MS), now - LEAST_MS);
+      const length = now - Math.min(now, ...starts);
+      this.window = WINDOWS_MS.find((each) => each >= length) || HOUR_MS;
       return {
         id: this.title,
-        from_ms: known - (now - known) / 50,
+        from_ms: now - this.window,
         to_ms: now,
         rebalances,
         lanes,
@@ -470,8 +471,14 @@ var konvene = konvene || {};
         );
         return;
       }
-      if (!this.chart) this.newChart(detail);
-      else this.chart.update(detail);
+      if (!this.chart) {
+        this.newChart(detail);
+      } else {
+        this.chartOptions.window_ms = this.window;
+        this.chart.update(detail);
+      }
+      const range = this.window === HOUR_MS ? "hour" : plural(this.window / 60000, "minute");
+      konvene.setText(this.range, `The last ${range} (UTC)`);
       const left = this.lanesLeftOut;
       konvene.setText(
         this.leftOut,
@@ -480,11 +487,14 @@ var konvene = konvene || {};
     }
 
     newChart(detail) {
-      this.chart = konvene.chart(detail, {
+      this.chartOptions = {
         live: true,
         now: konvene.now,
+        window_ms: this.window,
         onPick: (key, row) => this.showPicked(row),
-      });
+      };
+      this.chart = konvene.chart(detail, this.chartOptions);
+      this.range = h("span", { class: "soft small" });
       this.picked = h(
         "div",
         { class: "details", "aria-live": "polite" },
@@ -496,12 +506,7 @@ var konvene = konvene || {};
       );
       this.leftOut = h("p", { class: "soft small" });
       this.chartPlace.replaceChildren(
-        h(
-          "div",
-          { class: "bar" },
-          h("span", { class: "soft small" }, "The last hour, as far as it is known (UTC)"),
-          this.chart.controls,
-        ),
+        h("div", { class: "bar" }, this.range, this.chart.controls),
         this.chart.node,
         this.chart.legend,
         this.picked,
