@@ -114,7 +114,7 @@ def test_the_timeline_of_a_young_group_begins_with_it(prepared: LiveCluster, vis
     assert page.locator("#panel-timeline .bar").inner_text().startswith(("The last 2 min", "The last 10 min"))
     ticks = [
         [int(part) for part in text.split(":")]
-        for text in page.locator(".chart svg text").all_inner_texts()
+        for text in page.locator(".chart svg text").all_text_contents()
         if re.fullmatch(r"\d\d:\d\d(:\d\d)?", text)
     ]
     seconds = [(60 * hour + minute) * 60 + sum(rest) for hour, minute, *rest in ticks]
