@@ -112,7 +112,7 @@ class LiveCluster:
         self.join(name, topic, "--group", group, "--from-beginning", *protocol, *args)
 
     def kill(self, name: str) -> None:
-        """End a member without a LeaveGroup request, as `kill -9` does."""
+        """Kill a member, which cannot leave its group (`kill -9`)."""
         process = self.members.pop(name)
         process.kill()
         process.wait(DEADLINE_S)
