@@ -108,10 +108,9 @@ def test_the_timeline_is_stepped_through_with_the_keyboard(prepared: LiveCluster
 
 
 def test_the_timeline_of_a_young_group_begins_with_it(prepared: LiveCluster, visit: Visit) -> None:
-    """It has the shortest length that shows all rebalances of the last hour; its owners are not a sliver."""
+    """It is not the last hour, in which its owners would be a sliver."""
     page = visit(prepared, group_path("billing"))
     page.locator(".chart svg text").first.wait_for()
-    assert page.locator("#panel-timeline .bar").inner_text().startswith(("The last 2 min", "The last 10 min"))
     ticks = [
         [int(part) for part in text.split(":")]
         for text in page.locator(".chart svg text").all_text_contents()
