@@ -124,7 +124,7 @@ def test_initialization_of_share_partitions_continues_after_a_restart(tmp_path: 
     async def second(client: BrokerClient) -> None:
         await client.broker.groups.loaded()
         answer = await client.send(heartbeat(2))
-        while answer.assignment is None:
+        while answer.assignment is None or not assigned(answer):
             assert answer.error_code == Errors.NONE
             await asyncio.sleep(0.005)
             answer = await client.send(heartbeat(answer.member_epoch))
