@@ -105,7 +105,7 @@ def test_lists_are_filtered_alike(stage: Stage, groups: None, options: str) -> N
     assert theirs == [g["group"] for g in stage.konvene(f"list {options} --json").json]
 
 
-OURS = {"--members --verbose": (-2, -1), "--state --verbose": (-2,)}
+OURS = {"--members --verbose": (-3, -2, -1), "--state --verbose": (-2,)}
 """The columns that Kafka's tool does not have: how members heartbeat."""
 
 
