@@ -140,7 +140,8 @@ def test_names_of_the_command_line_replace_those_of_a_profile(config: Path) -> N
         broker.answers["Metadata"] = [broker.metadata(orders=1, payments=1)]
         assert [t["topic"] for t in call(broker, "topics", "list", "--json").json] == ["payments"]
         assert "there is no topic none" in call(broker, "topics", "delete", "none").err
-        assert "konvene: topic none: UNKNOWN" in call(broker, "produce", "none", "--timeout", "500", stdin="x\n").err
+        produced = call(broker, "produce", "none", "--timeout", "500", stdin="x\n")
+        assert "konvene: topic none: UNKNOWN" in produced.err
     for words in (["other"], ["--all-groups"]):
         command = ["groups", "describe", *words, "--bootstrap-server", UNREACHABLE]
         assert "cannot connect" in call(None, *command).err
