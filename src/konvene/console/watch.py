@@ -35,8 +35,6 @@ TOPICS_S = 2.0
 CONFIGS_S = 5.0
 """How long answers of the Admin API are used again."""
 MAX_CACHED = 5_000
-GROUP, TOPIC, BROKER = 32, 2, 4
-"""Types of config resources."""
 _T = TypeVar("_T")
 
 
@@ -123,25 +121,20 @@ class ClusterWatch:
         return await self._offsets(partitions, EARLIEST)
 
     async def _offsets(self, partitions: Iterable[TopicPartition], at: int) -> Mapping[TopicPartition, int]:
-        wanted = set(partitions)
+        wanted: dict[str, set[TopicPartition]] = {}
+        for tp in partitions:
+            wanted.setdefault(tp.topic, set()).add(tp)
         found: dict[TopicPartition, int] = {}
-        if not wanted:
-            return found
-        existing = {
-            TopicPartition(topic.name, p.partition)
-            for topic in await self.topics()
-            for p in topic.partitions
-            if p.leader >= 0
-        }
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for tp in sorted(existing):
-            by_topic.setdefault(tp.topic, []).append(tp)
-        for topic in sorted({tp.topic for tp in wanted & existing}):
-            everything = by_topic[topic]
-            offsets = await self._cached(
-                ("offsets", topic, at), OFFSETS_S, partial(self._list, everything, at)
-            )
-            found |= {tp: offset for tp, offset in offsets.items() if tp in wanted}
+        for topic in await self.topics() if wanted else ():
+            if topic.name not in wanted:
+                continue
+            of_topic = wanted[topic.name]
+            existing = [TopicPartition(topic.name, p.partition) for p in topic.partitions if p.leader >= 0]
+            if of_topic.isdisjoint(existing):
+                continue
+            list_all = partial(self._list, existing, at)
+            offsets = await self._cached(("offsets", topic.name, at), OFFSETS_S, list_all)
+            found |= {tp: offset for tp, offset in offsets.items() if tp in of_topic}
         return found
 
     async def _list(self, partitions: Iterable[TopicPartition], at: int) -> Mapping[TopicPartition, int]:

@@ -23,6 +23,7 @@ MAX_TEXT = 300
 
 
 SAME_HEARTBEAT_MS = 1_000
+"""Two descriptions whose heartbeat times differ by less are about the same heartbeat."""
 
 
 class _Identified(Protocol):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from konvene.client.admin.admin import GROUP_CONFIG
 from konvene.client.admin.share_groups import ShareGroupDescription, SharePartitionOffset
 from konvene.client.errors import ClientError
 from konvene.client.net.cluster import TopicPartition
 from konvene.console.views.view import Row
-from konvene.console.watch import GROUP, ClusterWatch
+from konvene.console.watch import ClusterWatch
 
 __all__ = ["dead_letter_facts", "in_flight_rows", "share_unit_rows"]
 
@@ -71,7 +72,7 @@ def in_flight_rows(offsets: Offsets, names: Mapping[str, str]) -> dict[str, Row]
 async def dead_letter_facts(watch: ClusterWatch, group_id: str) -> Row:
     """Return the group's dead letter topic and the number of records in it; None where there is none."""
     try:
-        configs = {c.name: c.value for c in await watch.configs(GROUP, group_id)}
+        configs = {c.name: c.value for c in await watch.configs(GROUP_CONFIG, group_id)}
     except ClientError:
         return {"dead_letter_topic": None, "dead_letters": None}
     name = configs.get(DEAD_LETTER_TOPIC) or None

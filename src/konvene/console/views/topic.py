@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from konvene.client.admin.admin import ConfigEntry
+from konvene.client.admin.admin import TOPIC, ConfigEntry
 from konvene.client.net.cluster import Topic, TopicPartition
 from konvene.console.views.view import Row, Sections, View
-from konvene.console.watch import TOPIC
 
 __all__ = ["TopicView"]
 
