@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.catalogue import MAX_METADATA_BATCH_BYTES, ClusterCatalogue
 from konvene.broker.groups.audit import Audit
 from konvene.broker.groups.coordinators import GroupCoordinators
+from konvene.broker.net.authorization import Authorization
 from konvene.broker.net.client_metrics import Telemetry
 from konvene.broker.net.connection_quotas import ConnectionQuotas
 from konvene.broker.net.fetch_sessions import FetchSessions
@@ -91,6 +92,7 @@ class Broker:
         self.disk = DiskThreads(DISK_THREADS) if disk is None else disk
         self.settings = BrokerSettings(config)
         self.meter = _meter(config)
+        self.authorization = Authorization()
         self.partitions = Partitions()
         self.catalogue = ClusterCatalogue(
             loop,
@@ -102,7 +104,14 @@ class Broker:
         )
         self.topic_creator = TopicCreator(environment, self.settings, self.catalogue, self.partitions)
         self.node = NodeServices(
-            loop, environment, self.settings, self.catalogue, self.topic_creator, self.partitions, self.meter
+            loop,
+            environment,
+            self.settings,
+            self.authorization,
+            self.catalogue,
+            self.topic_creator,
+            self.partitions,
+            self.meter,
         )
         self.producer_ids = ProducerIds(self.catalogue)
         self._make_storage(config)
@@ -139,6 +148,7 @@ class Broker:
             loop=self.loop,
             environment=self.environment,
             settings=self.settings,
+            authorization=self.authorization,
             catalogue=self.catalogue,
             topic_creator=self.topic_creator,
             producer_ids=self.producer_ids,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from konvene.broker.catalogue import ClusterCatalogue
+from konvene.broker.net.authorization import Authorization
 from konvene.broker.settings import BrokerSettings
 from konvene.broker.storage.partitions import Partition, Partitions
 from konvene.broker.topic_creator import TopicCreator
@@ -26,6 +27,7 @@ class NodeServices:
     loop: asyncio.AbstractEventLoop
     environment: Environment
     settings: BrokerSettings
+    authorization: Authorization
     catalogue: ClusterCatalogue
     topic_creator: TopicCreator
     partitions: Partitions

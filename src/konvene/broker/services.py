@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.net.client_metrics import Telemetry
     from konvene.broker.net.fetch_sessions import FetchSessions
     from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
@@ -47,6 +48,7 @@ class Services:
     loop: asyncio.AbstractEventLoop
     environment: Environment
     settings: BrokerSettings
+    authorization: Authorization
     catalogue: ClusterCatalogue
     topic_creator: TopicCreator
     producer_ids: ProducerIds

@@ -28,6 +28,7 @@ from konvene.records.transactional import InTransaction, TransactionEnded
 from konvene.runtime.deferred import Deferred
 from konvene.runtime.ports import AppendRefused, ExplainedRebalance, Ports, RecordSerde, RecordTooLarge
 from konvene.runtime.timers import Alarm, Timers
+from konvene.security.session import ANONYMOUS_SESSION, Session
 from konvene.shard.contract import Arm, Configs, Context, Core, Disarm, Effect, Outcome, Reply, TimerKey
 from konvene.shard.errors import Refusal
 
@@ -56,7 +57,9 @@ class RequestContext(NamedTuple):
     """In Kafka's notation: a slash and the address."""
     fresh_ids: tuple[str, ...] = ()
     """Random ids, as many as the request can need."""
-    listener: str = "PLAINTEXT"
+    session: Session = ANONYMOUS_SESSION
+    """Principal, listener and security protocol of the connection."""
+    api_key: int = -1
     deadline_ms: int = 0
     connection: object = None
     """The connection that the request arrived on, as an opaque key."""
@@ -176,7 +179,7 @@ class Coordinator:
             self._wall_clock_ms(), self._config(), waiter,
             origin.api_version, origin.client_id, origin.client_host, origin.fresh_ids,
             self._topics(), self._group_configs(), self._assignors, self._task_assignors,
-            members=self._member_count(), fresh_producer_id=origin.fresh_producer_id,
+            origin.session.principal, self._member_count(), origin.fresh_producer_id,
             features=self._features(), end_offset=self._journal.end_offset,
             may_have_lost_response=origin.may_have_lost_response,
         )  # fmt: skip

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from konvene.codec.schema import Struct
 from konvene.records.audit import RebalanceValue
 from konvene.records.coordinator import Record
+from konvene.security.principal import ANONYMOUS, KafkaPrincipal
 from konvene.shard.image import NO_TOPICS, Topics
 
 Waiter = int
@@ -82,8 +83,8 @@ class Context(NamedTuple):
     """The available server-side assignors by name (`groups.assignors.Assignor`), the default first."""
     task_assignors: Mapping[str, Any] = NO_ASSIGNORS
     """The available task assignors of streams groups (`groups.assignors.tasks.contract.TaskAssignor`)."""
-    principal: str = "User:ANONYMOUS"
-    """The principal of the request, as Kafka writes it. Always anonymous: there is no authentication yet."""
+    principal: KafkaPrincipal = ANONYMOUS
+    """The principal of the request."""
     members: int = 0
     """Number of members in all groups of the broker; it may lag behind by some moments."""
     fresh_producer_id: int = -1

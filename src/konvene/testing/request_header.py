@@ -10,12 +10,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from konvene.broker.net.authorizer import REQUIRED_PERMISSIONS, ResourceType, resources
+from konvene.broker.net.authorizer import REQUIRED_PERMISSIONS, resources
 from konvene.broker.net.frames import FrameHeader, read_frame_header, skip_tags
 from konvene.codec.compile import decode_from
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.messages import API_KEYS
+from konvene.security.resources import ResourceType
 from konvene.testing.group import GroupMember, shard_of
 from konvene.testing.rules import Match
 

@@ -10,7 +10,6 @@ from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 
 from konvene.broker.groups.internal_topics import InternalTopics
 from konvene.broker.handlers import streams_group_heartbeat
-from konvene.broker.net.authorizer import Operation, ResourceType
 from konvene.broker.services import bind
 from konvene.errors import Errors
 from konvene.groups.streams.topology.configure import InternalTopic
@@ -30,6 +29,7 @@ from konvene.messages.streams_group_topology_description_update import (
     TopologyDescriptionSubtopology,
 )
 from konvene.runtime.coordinator import RequestContext
+from konvene.security.resources import Operation, ResourceType
 
 AT_ONCE = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
 KEPT = {**AT_ONCE, "konvene.streams.topology.description.enable": "true"}

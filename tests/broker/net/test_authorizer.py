@@ -11,15 +11,7 @@ import pytest
 from tests.broker.net.holds import responsive
 from tests.broker.net.raw_connections import Line
 
-from konvene.broker.net.authorizer import (
-    CLUSTER_NAME,
-    REQUIRED_PERMISSIONS,
-    Operation,
-    Resource,
-    ResourceType,
-    guarded,
-    resources,
-)
+from konvene.broker.net.authorizer import REQUIRED_PERMISSIONS, guarded, resources
 from konvene.broker.net.frames import routes
 from konvene.broker.net.router import HANDLERS
 from konvene.codec.schema import Struct
@@ -37,6 +29,7 @@ from konvene.messages.offset_fetch import (
 from konvene.messages.produce import ProduceRequest, TopicProduceData
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import HANG_UP
+from konvene.security.resources import CLUSTER_NAME, Operation, Resource, ResourceType
 from konvene.shard.image import Topic, Topics
 
 KNOWN = Uuid(b"k" * 16)

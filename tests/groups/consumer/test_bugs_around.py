@@ -25,7 +25,6 @@ from tests.groups.consumer.harness import (
 )
 
 from konvene.broker.groups.background_work import resolve_regexes
-from konvene.broker.net.authorizer import Operation, Resource
 from konvene.client.consumer.membership import ConsumerMembership, Subscription
 from konvene.client.membership.state_machine import MembershipSettings
 from konvene.client.membership.state_machine import MemberState as ClientState
@@ -65,6 +64,7 @@ from konvene.messages.offset_fetch import (
 )
 from konvene.records.commits import encode_group_record
 from konvene.runtime.coordinator import RequestContext
+from konvene.security.resources import Operation, Resource
 from konvene.sim.journal import batch_of
 
 NONE, FENCED, UNKNOWN = Errors.NONE, Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.groups import changelog_ends
 from konvene.broker.groups.internal_topics import InternalTopics
-from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.broker.shares.background_work import ShareStateWork
 from konvene.groups.assignors import PartitionAssignorError
 from konvene.groups.assignors.tasks.contract import TaskAssignorError
@@ -43,6 +43,7 @@ from konvene.groups.consumer.work import (
 from konvene.groups.streams.classic.changelog_ends import LOOK_UP_ENDS, EndsToLookUp
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS, TopicsToCreate
 from konvene.runtime.coordinator import Coordinator, RequestContext
+from konvene.security.resources import Operation, Resource, ResourceType
 from konvene.shard.contract import Core, Effect
 
 if TYPE_CHECKING:

@@ -12,14 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from konvene.broker.net.authorizer import (
-    CLUSTER_NAME,
-    Authorizer,
-    Operation,
-    Resource,
-    ResourceType,
-    allow_all,
-)
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import Errors
 from konvene.groups.streams.topology.configure import InternalTopic
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, TopicsToCreate
@@ -30,6 +23,7 @@ from konvene.messages.create_topics import (
     CreateTopicsResponse,
 )
 from konvene.runtime.coordinator import RequestContext
+from konvene.security.resources import CLUSTER_NAME, Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
     from konvene.broker.node_services import NodeServices

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import share_groups_enabled
 from konvene.broker.handlers.share_group_limit import LIMIT_REACHED, may_create_group
-from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -18,6 +18,7 @@ from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
+from konvene.security.resources import Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue

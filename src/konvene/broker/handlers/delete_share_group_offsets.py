@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import share_groups_enabled
-from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
+from konvene.security.resources import Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from konvene.broker.handlers.authorized_operations import GROUP_OPERATIONS
-from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import Errors
+from konvene.security.resources import Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators

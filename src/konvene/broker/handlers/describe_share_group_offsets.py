@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from konvene.broker.handlers.group_requests import share_groups_enabled
-from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.broker.shares import describe_in_flight
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import MESSAGES, Errors
@@ -24,6 +24,7 @@ from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+from konvene.security.resources import Operation, Resource, ResourceType
 from konvene.share_state.requests import ReadSummary, SharePartitionKey
 
 if TYPE_CHECKING:

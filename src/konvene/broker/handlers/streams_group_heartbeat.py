@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import streams_groups_enabled, submit_to_group_coordinator
-from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import Errors
 from konvene.groups.streams.validate import check_names, named_topics
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
+from konvene.security.resources import Operation, Resource, ResourceType
 from konvene.shard.errors import GroupError
 
 if TYPE_CHECKING:

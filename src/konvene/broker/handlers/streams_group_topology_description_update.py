@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.group_requests import streams_groups_enabled, submit_to_group_coordinator
-from konvene.broker.net.authorizer import Authorizer, Operation, Resource, ResourceType, allow_all
+from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import Errors
 from konvene.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
+from konvene.security.resources import Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue

@@ -18,66 +18,19 @@ group id.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from enum import IntEnum
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.cluster.state import ResourceType as Configured
 from konvene.codec.uuid import ZERO_UUID, Uuid
-from konvene.errors import Errors
 from konvene.runtime.deferred import HANG_UP
+from konvene.security.resources import CLUSTER_NAME, Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
     from konvene.codec.schema import Struct
     from konvene.runtime.coordinator import RequestContext
     from konvene.shard.image import Topics
-
-CLUSTER_NAME = "kafka-cluster"
-
-
-class Operation(IntEnum):
-    """Operations of Kafka's ACLs."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class ResourceType(IntEnum):
-    """Resource types of Kafka's ACLs."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-class Resource(NamedTuple):
-    """A resource to which access is permitted or denied, such as a topic or a group, by its name."""
-
-    type: ResourceType
-    name: str
-
-    @property
-    def authorization_failed(self) -> Errors:
-        """Return the error code for a request that is denied access to this resource."""
-        return AUTHORIZATION_FAILED[self.type]
-
-
-AUTHORIZATION_FAILED = {
-    ResourceType.TOPIC: Errors.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: Errors.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: Errors.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
 
 
 class Permission(NamedTuple):

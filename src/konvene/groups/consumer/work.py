@@ -14,6 +14,7 @@ from typing import Any
 
 from konvene.groups.assignors import Assignor, PartitionAssignorError
 from konvene.groups.assignors.tasks.contract import TaskAssignor, TopologyDescriber
+from konvene.security.principal import ANONYMOUS, KafkaPrincipal
 from konvene.shard.image import Topics
 
 RESOLVE_REGEXES = "resolve-regexes"
@@ -31,7 +32,7 @@ class RegexesToResolve:
     regexes: tuple[str, ...]
     topics: Topics
     """The existing topics."""
-    principal: str = ""
+    principal: KafkaPrincipal = ANONYMOUS
     """The user whose request caused this; topics that it may not describe do not match."""
 
 

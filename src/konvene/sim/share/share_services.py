@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.handlers import share_acknowledge, share_fetch
+from konvene.broker.net.authorization import Authorization
 from konvene.broker.node_services import NodeServices
 from konvene.broker.services import bind
 from konvene.broker.shares.background_work import ShareStateWork
@@ -140,9 +141,10 @@ class Deliveries:
         self.settings = cast("Any", _Settings(node))
         self.catalogue = cast("Any", _Catalogue(node))
         environment = Environment(wall_clock_ms=node.world.event_queue.wall_clock_ms)
+        self.authorization = Authorization()
         services = NodeServices(
-            cast("Any", self.loop), environment, self.settings, self.catalogue, cast("Any", None),
-            cast("Any", node), None,
+            cast("Any", self.loop), environment, self.settings, self.authorization, self.catalogue,
+            cast("Any", None), cast("Any", node), None,
         )  # fmt: skip
         self.share_coordinators = _States(services, node)
         self.share_partitions = RecordingSharePartitions(

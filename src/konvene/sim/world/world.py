@@ -15,7 +15,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from konvene.broker.groups.background_work import WORK
-from konvene.broker.net.authorizer import Operation, Resource
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
@@ -33,6 +32,7 @@ from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.ports import ExplainedRebalance
+from konvene.security.resources import Operation, Resource
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import EventQueue

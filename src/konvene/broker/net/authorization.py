@@ -1,0 +1,138 @@
+"""Answers the handlers' questions of authorization: may the client of this request do this?
+
+Without an authorizer (`authorizer.class.name` is empty) everything is permitted, and each check costs one
+attribute and one comparison. With one, `authorizer` is the current value of the ACLs
+(`konvene.security.authorizer`), which is replaced as a whole when ACLs change; `epoch` then increases.
+Whatever is cached or held for a client depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from konvene.security.resources import (
+    CLUSTER,
+    SUPPORTED_OPERATIONS,
+    Operation,
+    Resource,
+    ResourceType,
+    operation_bits,
+    topic,
+)
+
+if TYPE_CHECKING:
+    from konvene.runtime.coordinator import RequestContext
+    from konvene.security.principal import KafkaPrincipal
+
+__all__ = ["NOT_REQUESTED", "Authorization", "Authorizer"]
+
+NOT_REQUESTED = -(1 << 31)
+"""Value of `authorized_operations` in a response whose request does not ask for them."""
+
+
+class Authorizer(Protocol):
+    """The ACLs, super users and defaults at one time, as an immutable value."""
+
+    def authorize(
+        self,
+        principal: KafkaPrincipal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        *,
+        api_key: int = -1,
+        logs_denied: bool = True,
+    ) -> bool:
+        """Return True if `principal` at `host` (an address) may perform the operation; log it for the audit.
+
+        `logs_denied`: whether a denial is written at INFO (else at TRACE, as for filters)."""
+
+    def authorize_by_resource_type(
+        self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        """Return True if the operation is permitted on at least one resource of the type."""
+
+
+class Authorization:
+    """The authorizer of a broker as its handlers use it: permits everything while `authorizer` is None."""
+
+    __slots__ = ("authorizer", "epoch")
+
+    def __init__(self, authorizer: Authorizer | None = None) -> None:
+        self.authorizer = authorizer
+        self.epoch = 0
+        """Increases whenever the authorizer is replaced."""
+
+    def __repr__(self) -> str:
+        return f"<authorization: {self.authorizer!r}, epoch {self.epoch}>"
+
+    @property
+    def is_enabled(self) -> bool:
+        """Return True if there is an authorizer."""
+        return self.authorizer is not None
+
+    def replace(self, authorizer: Authorizer | None) -> None:
+        """Replace the authorizer, because ACLs or settings have changed."""
+        self.authorizer = authorizer
+        self.epoch += 1
+
+    def permits(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource: Resource,
+        *,
+        logs_denied: bool = True,
+    ) -> bool:
+        """Return True if the client of this request may perform the operation on the resource."""
+        if self.authorizer is None:
+            return True
+        return self.authorizer.authorize(
+            context.session.principal,
+            context.client_host.removeprefix("/"),
+            operation,
+            resource,
+            api_key=context.api_key,
+            logs_denied=logs_denied,
+        )
+
+    def permits_cluster(
+        self, context: RequestContext, operation: Operation, *, logs_denied: bool = True
+    ) -> bool:
+        """Return True if the client may perform the operation on the cluster."""
+        return self.permits(context, operation, CLUSTER, logs_denied=logs_denied)
+
+    def permits_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+        """Return True if the client may perform the operation on at least one resource of the type."""
+        if self.authorizer is None:
+            return True
+        return self.authorizer.authorize_by_resource_type(
+            context.session.principal, context.client_host.removeprefix("/"), operation, resource_type
+        )
+
+    def permitted_topics(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        names: Iterable[str],
+        *,
+        logs_denied: bool = True,
+    ) -> set[str]:
+        """Return the names of the topics on which the client may perform the operation."""
+        if self.authorizer is None:
+            return set(names)
+        return {
+            name
+            for name in dict.fromkeys(names)
+            if self.permits(context, operation, topic(name), logs_denied=logs_denied)
+        }
+
+    def operations(self, context: RequestContext, resource: Resource) -> int:
+        """Return all operations that the client may perform on a resource, as a bit field."""
+        supported = SUPPORTED_OPERATIONS[resource.type]
+        if self.authorizer is None:
+            return operation_bits(*supported)
+        return operation_bits(
+            *(o for o in supported if self.permits(context, o, resource, logs_denied=False))
+        )
