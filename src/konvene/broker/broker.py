@@ -168,6 +168,7 @@ class Broker:
         self.network = Network(
             loop=self.loop,
             settings=self.settings,
+            authorization=self.authorization,
             routes=routes(HANDLERS, self.services),
             connection_quotas=ConnectionQuotas(lambda: self.settings.config),
             request_scheduler=RequestScheduler(self.loop),

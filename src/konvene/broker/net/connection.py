@@ -15,17 +15,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from konvene.broker.net.frames import Route, read_frame_header, skip_tags
-from konvene.broker.net.heartbeat_purgatory import may_be_held
+from konvene.broker.net.endpoint import PLAINTEXT_ENDPOINT, Endpoint
+from konvene.broker.net.frames import Route, read_request
+from konvene.broker.net.heartbeat_purgatory import may_be_held, set_hold_time
 from konvene.broker.net.response_cache import MAX_REQUEST_BYTES, CachedResponse
 from konvene.broker.net.supported_apis import unsupported_version
-from konvene.codec.errors import CannotEncode, CodecError
-from konvene.groups.classic.group import ClassicGroup, State
+from konvene.codec.errors import CodecError
 from konvene.groups.heartbeat_intervals import HeartbeatSpacing, max_classic_hold_ms, max_hold_ms
 from konvene.messages import API_VERSIONS
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import HANG_UP, Deferred
+from konvene.security.session import ANONYMOUS_SESSION, Session
 
 if TYPE_CHECKING:
     from konvene.broker.net.network import Network
@@ -42,9 +43,6 @@ CACHED_APIS = frozenset((12, 68, SHARE_HEARTBEAT, 88, API_VERSIONS))
 
 SENT_ONCE = "assignment", "active_tasks", "partitions_by_user_endpoint"
 """Fields that a member receives once: a heartbeat response with one of them is not cached."""
-
-STREAMS = "stream"
-"""Protocol name of Kafka Streams in classic groups."""
 
 LARGE_FRAME_BYTES = 64 * 1024
 """Larger frames are read into a buffer of their own; larger responses are sent in parts."""
@@ -63,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         "_busy",
         "_frame_start",
         "_host",
+        "_identity",
         "_is_held",
         "_is_processing",
         "_is_write_blocked",
@@ -71,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         "_large_received",
         "_large_size",
         "_last_heartbeat",
+        "_max_frame_bytes",
         "_network",
         "_paused",
         "_share_member",
@@ -80,10 +80,16 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_unprocessed",
         "active_at",
+        "endpoint",
+        "session",
     )  # fmt: skip
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, endpoint: Endpoint = PLAINTEXT_ENDPOINT) -> None:
         self._network = network
+        self.endpoint = endpoint
+        self.session = ANONYMOUS_SESSION
+        self._identity = b""  # The identity that responses are cached for; empty without an authorizer.
+        self._max_frame_bytes = network.max_request_bytes
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._unprocessed: bytes | bytearray = b""
         self._frame_start = 0  # Start of the next frame in `_unprocessed`.
@@ -107,6 +113,10 @@ class Connection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         state = "busy" if self._busy else "idle"
         return f"<connection {self._host}: {state}, {self.unprocessed_bytes} bytes unprocessed>"
+
+    @property
+    def _frame_limit(self) -> str:
+        return f"socket.request.max.bytes is {self._max_frame_bytes}"
 
     @property
     def is_write_blocked(self) -> bool:
@@ -137,6 +147,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._network.connection_quotas.connected(self._host)
         self._network.connections[self] = None
+        self._begin_session(self.endpoint.session_of(transport))
+
+    def _begin_session(self, session: Session) -> None:
+        """Serve requests as the principal of `session` from now on."""
+        self.session = session
+        self._last_heartbeat = self._share_member = None
+        if self._network.authorization.is_enabled:
+            self._identity = f"{session.principal}\0{self._host}\0".encode()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._network.request_scheduler.run_now(self)
@@ -241,10 +259,9 @@ class Connection(asyncio.BufferedProtocol):
             if len(unprocessed) - start < 4:
                 break
             size = int.from_bytes(unprocessed[start : start + 4], "big", signed=True)
-            if not 0 < size <= self._network.max_request_bytes:
+            if not 0 < size <= self._max_frame_bytes:
                 self._close_malformed(
-                    f"a request of {size} bytes, and socket.request.max.bytes is"
-                    f" {self._network.max_request_bytes}"
+                    f"a request of {size} bytes; at most {self._max_frame_bytes} are allowed"
                 )
                 break
             stop = start + 4 + size
@@ -273,7 +290,9 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = self._network.loop.time()
         if 5 < end <= MAX_REQUEST_BYTES and frame[5] in CACHED_APIS:
             is_first = frame[5] in MEMBER_HEARTBEATS and not self._knows_assignment
-            cached = None if is_first else self._network.response_cache.find(frame)  # type: ignore[arg-type]
+            cached = (
+                None if is_first else self._network.response_cache.find(frame, self._identity)  # type: ignore[arg-type]
+            )
             if cached is not None:
                 self._send_cached(cached, frame)  # type: ignore[arg-type]
                 return
@@ -343,22 +362,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _decide(self, frame: bytes | bytearray, end: int) -> None:
         try:
-            header = read_frame_header(frame, 4, end)
-            route = self._network.routes.get(header.api_key)
-            if route is None:
-                raise CannotEncode(f"API key {header.api_key} is not served")
-            version = header.api_version
-            if not route.first <= version <= route.last:
-                if header.api_key != API_VERSIONS:
-                    raise CannotEncode(f"{route.api.name} has no version {version}")
-                self._send(route, 0, header.correlation_id, unsupported_version())
-                return
-            body = skip_tags(frame, header.body, end) if version >= route.first_flexible else header.body
-            request = route.read(version, frame, body, end)
+            header, route, request = read_request(self._network.routes, frame, end)
         except CodecError as error:
             self._close_malformed(str(error))
             return
-        context = RequestContext(version, header.client_id, self._host, connection=self)
+        if request is None:
+            self._send(route, 0, header.correlation_id, unsupported_version())
+            return
+        version = header.api_version
+        context = RequestContext(
+            version, header.client_id, self._host, session=self.session, api_key=header.api_key,
+            connection=self,
+        )  # fmt: skip
         if header.api_key in MEMBER_HEARTBEATS and not self._knows_assignment:
             context = context._replace(may_have_lost_response=True)
         try:
@@ -413,20 +428,20 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(response, ApiVersionsResponse):
             if isinstance(request, ApiVersionsRequest):
                 self._software = request.client_software_name, request.client_software_version
-                cache.add_constant(frame, route, response, self._software)
+                cache.add_constant(frame, route, response, self._software, self._identity)
             return
         coordinator = self._network.groups.of(request.group_id)
         if coordinator is None or any(getattr(response, name, None) is not None for name in SENT_ONCE):
             return
         if getattr(response, "topology_description_required", False):
             return
-        cached = cache.add_heartbeat(frame, route, response, coordinator, request)
+        cached = cache.add_heartbeat(frame, route, response, coordinator, request, self._identity)
         if cached is None:
             return
         self._last_heartbeat = cached
         cached.group_id, cached.member_id = request.group_id, request.member_id
         if self._network.settings.holds_heartbeats:
-            _set_hold_time(cached, response)
+            set_hold_time(cached, response)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
         try:
@@ -485,15 +500,3 @@ class Connection(asyncio.BufferedProtocol):
         """Close unless a request arrived after `since`, in the loop's time (`connections.max.idle.ms`)."""
         if not self._busy and self.active_at < since:
             self._transport.close()
-
-
-def _set_hold_time(cached: CachedResponse, response: Any) -> None:
-    """Set the fields of `cached` that determine how long a repeated heartbeat may be held back."""
-    value: Any = cached.decision and cached.decision.value
-    if isinstance(value, ClassicGroup):
-        # Kafka Streams closes without leaving the group, and waits for the response like a static member.
-        cached.is_learnt = value.state is State.STABLE and value.protocol != STREAMS
-        cached.is_static = value.members[cached.member_id].instance_id is not None
-    else:
-        is_static = value.member.instance_id is not None
-        cached.hold_ms = max_hold_ms(response.heartbeat_interval_ms, is_static=is_static)

@@ -8,13 +8,14 @@ decoded.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from importlib import import_module
 from typing import NamedTuple
 
 from konvene.broker.net.authorizer import Authorizer, Handler, allow_all, guarded
 from konvene.broker.services import Services, bind
 from konvene.codec.compile import decode_from, encode_into
-from konvene.codec.errors import Truncated
+from konvene.codec.errors import CannotEncode, Truncated
 from konvene.codec.schema import Struct
 from konvene.codec.text import decode_text
 from konvene.messages import API_KEYS, API_VERSIONS, Api
@@ -128,3 +129,23 @@ def routes(
 
     Without `services` the routes can only encode and decode, not run handlers."""
     return {key: Route(API_KEYS[key], module, services, authorize) for key, module in table.items()}
+
+
+def read_request(
+    routes: Mapping[int, Route], frame: bytes | bytearray, end: int
+) -> tuple[FrameHeader, Route, Struct | None]:
+    """Return the header, the route and the decoded request of a frame, which includes its length prefix.
+
+    The request is None if it is an ApiVersions of an unknown version, which is answered. Raises `CodecError`
+    for what closes the connection: bytes that are no request, an API that is not served, an unknown version."""
+    header = read_frame_header(frame, 4, end)
+    route = routes.get(header.api_key)
+    if route is None:
+        raise CannotEncode(f"API key {header.api_key} is not served")
+    version = header.api_version
+    if not route.first <= version <= route.last:
+        if header.api_key != API_VERSIONS:
+            raise CannotEncode(f"{route.api.name} has no version {version}")
+        return header, route, None
+    body = skip_tags(frame, header.body, end) if version >= route.first_flexible else header.body
+    return header, route, route.read(version, frame, body, end)

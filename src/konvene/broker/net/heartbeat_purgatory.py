@@ -25,9 +25,11 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from functools import lru_cache
 from itertools import chain, takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from konvene.broker.net.response_cache import CachedResponse
+from konvene.groups.classic.group import ClassicGroup, State
+from konvene.groups.heartbeat_intervals import max_hold_ms
 from konvene.groups.shard import group_of
 from konvene.shard.contract import Outcome
 
@@ -41,6 +43,10 @@ PAUSE_S = 0.002
 
 SLOT_S = 0.02
 """Holds that end within the same slot of this length end together: at most fifty timers a second."""
+
+
+STREAMS = "stream"
+"""Protocol name of Kafka Streams in classic groups."""
 
 
 class HoldingConnection(Hashable, Protocol):
@@ -158,6 +164,18 @@ class HeartbeatPurgatory:
         self._closed = True
         for connection in list(self._held):
             self.release(connection)
+
+
+def set_hold_time(cached: CachedResponse, response: Any) -> None:
+    """Set the fields of `cached` that determine how long a repeated heartbeat may be held back."""
+    value: Any = cached.decision and cached.decision.value
+    if isinstance(value, ClassicGroup):
+        # Kafka Streams closes without leaving the group, and waits for the response like a static member.
+        cached.is_learnt = value.state is State.STABLE and value.protocol != STREAMS
+        cached.is_static = value.members[cached.member_id].instance_id is not None
+    else:
+        is_static = value.member.instance_id is not None
+        cached.hold_ms = max_hold_ms(response.heartbeat_interval_ms, is_static=is_static)
 
 
 @lru_cache(maxsize=256)

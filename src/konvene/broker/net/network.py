@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
     from konvene.broker.metrics.meter import Meter
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.net.client_metrics import Telemetry
     from konvene.broker.net.connection import Connection
     from konvene.broker.net.connection_quotas import ConnectionQuotas
@@ -27,6 +28,7 @@ class Network:
 
     loop: asyncio.AbstractEventLoop
     settings: BrokerSettings
+    authorization: Authorization
     routes: dict[int, Route]
     """API key to route."""
     connection_quotas: ConnectionQuotas

@@ -6,6 +6,9 @@ for the correlation id. As long as the member and what the response depends on a
 After any change to them the next heartbeat is decided in full. The coordinator must also be active, must not
 have reloaded its log, and must have no reply that waits for the disk, because replies leave in order.
 
+With an authorizer a response is cached for one identity, the client's principal and host: the same bytes of
+another client are decided, and authorized, anew. A change of ACLs empties the cache.
+
 ApiVersions, the first request of every client, is cached as well: its response stays the same until a feature
 changes.
 """
@@ -94,7 +97,9 @@ class CachedResponse:
 
 
 class ResponseCache:
-    """A cache of responses by the bytes of the request, except for its length and correlation id."""
+    """A cache of responses by the bytes of the request, except for its length and correlation id.
+
+    `identity`: the principal and host that the response is cached for; empty without an authorizer."""
 
     __slots__ = ("_cached",)
 
@@ -107,16 +112,21 @@ class ResponseCache:
     def __len__(self) -> int:
         return len(self._cached)
 
-    def find(self, frame: bytes) -> CachedResponse | None:
+    def find(self, frame: bytes, identity: bytes = b"") -> CachedResponse | None:
         """Repeat a request's effect and return the cached response; None if the request has to be decided."""
-        cached = self._cached.get(frame[4:8] + frame[12:])
+        cached = self._cached.get(identity + frame[4:8] + frame[12:])
         return cached if cached is not None and cached.apply() else None
 
     def add_constant(
-        self, frame: bytes, encoder: ResponseEncoder, response: Struct, software: tuple[str, str]
+        self,
+        frame: bytes,
+        encoder: ResponseEncoder,
+        response: Struct,
+        software: tuple[str, str],
+        identity: bytes = b"",
     ) -> None:
         """Cache a response that is valid until `invalidate` is called."""
-        cached = self._add(frame, encoder, response)
+        cached = self._add(frame, encoder, response, identity)
         if cached is not None:
             cached.software = software
 
@@ -127,17 +137,20 @@ class ResponseCache:
         response: Struct,
         coordinator: Coordinator,
         request: Struct,
+        identity: bytes = b"",
     ) -> CachedResponse | None:
         """Cache and return the response to an accepted heartbeat; return None if it is not cacheable."""
         decision = coordinator.cacheable_decision(request)
         if decision is None:
             return None
-        cached = self._add(frame, encoder, response)
+        cached = self._add(frame, encoder, response, identity)
         if cached is not None:
             cached.coordinator, cached.decision = coordinator, decision
         return cached
 
-    def _add(self, frame: bytes, encoder: ResponseEncoder, response: Struct) -> CachedResponse | None:
+    def _add(
+        self, frame: bytes, encoder: ResponseEncoder, response: Struct, identity: bytes
+    ) -> CachedResponse | None:
         if len(frame) > MAX_REQUEST_BYTES:
             return None
         if len(self._cached) >= MAX_CACHED:
@@ -145,7 +158,7 @@ class ResponseCache:
         version = int.from_bytes(frame[6:8], "big")
         kind = encoder.api.key, getattr(response, "heartbeat_interval_ms", 0)
         cached = CachedResponse(b"".join(encoder.write(version, 0, response)), kind)
-        self._cached[frame[4:8] + frame[12:]] = cached
+        self._cached[identity + frame[4:8] + frame[12:]] = cached
         return cached
 
     def invalidate(self) -> None:
