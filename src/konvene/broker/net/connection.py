@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.net.endpoint import PLAINTEXT_ENDPOINT, Endpoint
 from konvene.broker.net.frames import Route, read_request
-from konvene.broker.net.heartbeat_purgatory import may_be_held, set_hold_time
+from konvene.broker.net.heartbeat_purgatory import set_hold_time
+from konvene.broker.net.member_heartbeats import MemberHeartbeats
 from konvene.broker.net.response_cache import MAX_REQUEST_BYTES, CachedResponse
 from konvene.broker.net.supported_apis import unsupported_version
 from konvene.codec.errors import CodecError
-from konvene.groups.heartbeat_intervals import HeartbeatSpacing, max_classic_hold_ms, max_hold_ms
 from konvene.messages import API_VERSIONS
 from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from konvene.runtime.coordinator import RequestContext
@@ -60,22 +60,18 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_busy",
         "_frame_start",
+        "_heartbeats",
         "_host",
         "_identity",
         "_is_held",
         "_is_processing",
         "_is_write_blocked",
-        "_knows_assignment",
         "_large_frame",
         "_large_received",
         "_large_size",
-        "_last_heartbeat",
         "_max_frame_bytes",
         "_network",
         "_paused",
-        "_share_member",
-        "_software",
-        "_spacing",
         "_task",
         "_transport",
         "_unprocessed",
@@ -102,17 +98,18 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_blocked = False
         self._host = ""
         self._is_held = False  # The response to a heartbeat is in the purgatory.
-        self._software = ("", "")  # Name and version of the client (ApiVersions).
-        self._last_heartbeat: CachedResponse | None = None  # The last one of this connection.
-        self._knows_assignment = False  # A heartbeat of a member was answered on this connection.
-        self._share_member: tuple[str, int] | None = None  # Member id and heartbeat interval in ms.
-        self._spacing: HeartbeatSpacing | None = None  # Of the heartbeats of a classic member.
+        self._heartbeats = MemberHeartbeats()
         self._task: asyncio.Task[None] | None = None
         self.active_at = 0.0
 
     def __repr__(self) -> str:
         state = "busy" if self._busy else "idle"
         return f"<connection {self._host}: {state}, {self.unprocessed_bytes} bytes unprocessed>"
+
+    @property
+    def _is_alone(self) -> bool:
+        """Return True if nothing was received after the current request."""
+        return len(self._unprocessed) <= self._frame_start
 
     @property
     def _frame_limit(self) -> str:
@@ -152,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_session(self, session: Session) -> None:
         """Serve requests as the principal of `session` from now on."""
         self.session = session
-        self._last_heartbeat = self._share_member = None
+        self._heartbeats.forget()
         if self._network.authorization.is_enabled:
             self._identity = f"{session.principal}\0{self._host}\0".encode()
 
@@ -289,14 +286,14 @@ class Connection(asyncio.BufferedProtocol):
     def _process(self, frame: bytes | bytearray, end: int) -> None:
         self.active_at = self._network.loop.time()
         if 5 < end <= MAX_REQUEST_BYTES and frame[5] in CACHED_APIS:
-            is_first = frame[5] in MEMBER_HEARTBEATS and not self._knows_assignment
+            is_first = frame[5] in MEMBER_HEARTBEATS and not self._heartbeats.knows_assignment
             cached = (
                 None if is_first else self._network.response_cache.find(frame, self._identity)  # type: ignore[arg-type]
             )
             if cached is not None:
                 self._send_cached(cached, frame)  # type: ignore[arg-type]
                 return
-            self._last_heartbeat = None
+            self._heartbeats.last = None
         if end > LARGE_FRAME_BYTES or self._network.request_scheduler.admit(self, frame):  # type: ignore[arg-type]
             self._decide(frame, end)
 
@@ -308,11 +305,13 @@ class Connection(asyncio.BufferedProtocol):
         """Send a cached response, now or when it leaves the heartbeat purgatory."""
         network = self._network
         if cached.coordinator is None:
-            self._software = cached.software
+            self._heartbeats.software = cached.software
         else:
             network.groups.heartbeat_received(cached.group_id, cached.member_id, self)
-            hold_ms = self._hold_ms(cached)
-            self._last_heartbeat = cached
+            hold_ms = self._heartbeats.hold_ms(
+                cached, self.active_at, network.settings.config, is_alone=self._is_alone
+            )
+            self._heartbeats.last = cached
             if hold_ms and self._hold(cached, frame, hold_ms):
                 return
         if network.meter is not None:
@@ -320,37 +319,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(cached.response(frame))
         self._busy = False
 
-    def _hold_ms(self, cached: CachedResponse) -> int:
-        """Return how long the response to this heartbeat may be held back, 0 if not at all.
-
-        The client must have received the same response on this connection, must tolerate the delay
-        (`konvene.heartbeat.hold.clients`), and must not have sent another request already."""
-        repeated, hold_ms, config = (
-            self._last_heartbeat is cached,
-            cached.hold_ms,
-            self._network.settings.config,
-        )
-        if cached.is_learnt:
-            self._spacing = spacing = self._spacing or HeartbeatSpacing()
-            spacing.came(int(self.active_at * 1000), again=repeated)
-            hold_ms = max_classic_hold_ms(spacing.learnt_ms, is_static=cached.is_static)
-        if not repeated or not hold_ms or len(self._unprocessed) > self._frame_start:
-            return 0
-        if cached.is_learnt:
-            clients = config["konvene.heartbeat.hold.classic.clients"]
-        else:
-            clients = config["konvene.heartbeat.hold.clients"]
-        return hold_ms if may_be_held(self._software, clients) else 0
-
     def answer_held(self, cached: CachedResponse, frame: bytes) -> None:
         """Answer a heartbeat that leaves the purgatory: from the cache if valid, else decide it anew."""
         self._is_held = False
         if self._transport.is_closing():
             return
-        if self._spacing is not None:
-            self._spacing.answered(int(self._network.loop.time() * 1000))
+        self._heartbeats.answered(self._network.loop.time())
         if not cached.apply(was_held=True):
-            self._last_heartbeat = self._share_member = None
+            self._heartbeats.forget()
             self._decide(frame, len(frame))
             return
         if self._network.meter is not None:
@@ -374,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
             version, header.client_id, self._host, session=self.session, api_key=header.api_key,
             connection=self,
         )  # fmt: skip
-        if header.api_key in MEMBER_HEARTBEATS and not self._knows_assignment:
+        if header.api_key in MEMBER_HEARTBEATS and not self._heartbeats.knows_assignment:
             context = context._replace(may_have_lost_response=True)
         try:
             answer = route.handler(request, context)
@@ -395,25 +371,10 @@ class Connection(asyncio.BufferedProtocol):
             self._send(route, version, header.correlation_id, answer)
 
     def _hold_after_change(self, frame: bytes) -> bool:
-        """Hold back the response to a share member's heartbeat that was just decided, if possible.
-
-        The member has received the group's last change on this connection, and need not acknowledge it. If
-        its next heartbeat were answered at once, it would learn of a further change only from the one after
-        that. Return True if the response is held."""
-        cached, member = self._last_heartbeat, self._share_member
-        if (
-            cached is None
-            or member is None
-            or member[0] != cached.member_id
-            or len(self._unprocessed) > self._frame_start
-        ):
-            return False
-        held_ms = min(cached.hold_ms, max_hold_ms(member[1], is_static=False))
-        if not held_ms or not may_be_held(
-            self._software, self._network.settings.config["konvene.heartbeat.hold.clients"]
-        ):
-            return False
-        return self._hold(cached, frame, held_ms)
+        """Hold back the response to a share member's heartbeat that was just decided, if possible."""
+        cached, config = self._heartbeats.last, self._network.settings.config
+        hold_ms = self._heartbeats.hold_ms_after_change(config, is_alone=self._is_alone)
+        return cached is not None and hold_ms > 0 and self._hold(cached, frame, hold_ms)
 
     def _hold(self, cached: CachedResponse, frame: bytes, held_ms: int) -> bool:
         """Put the heartbeat into the purgatory. Return False if the broker is stopping."""
@@ -427,8 +388,8 @@ class Connection(asyncio.BufferedProtocol):
         cache = self._network.response_cache
         if isinstance(response, ApiVersionsResponse):
             if isinstance(request, ApiVersionsRequest):
-                self._software = request.client_software_name, request.client_software_version
-                cache.add_constant(frame, route, response, self._software, self._identity)
+                self._heartbeats.software = request.client_software_name, request.client_software_version
+                cache.add_constant(frame, route, response, self._heartbeats.software, self._identity)
             return
         coordinator = self._network.groups.of(request.group_id)
         if coordinator is None or any(getattr(response, name, None) is not None for name in SENT_ONCE):
@@ -438,7 +399,7 @@ class Connection(asyncio.BufferedProtocol):
         cached = cache.add_heartbeat(frame, route, response, coordinator, request, self._identity)
         if cached is None:
             return
-        self._last_heartbeat = cached
+        self._heartbeats.last = cached
         cached.group_id, cached.member_id = request.group_id, request.member_id
         if self._network.settings.holds_heartbeats:
             set_hold_time(cached, response)
@@ -476,9 +437,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._network.meter is not None:
             self._network.meter.answered(route.api.key, response)
         if route.api.key in MEMBER_HEARTBEATS and response is not None and not response.error_code:
-            self._knows_assignment = True
+            self._heartbeats.knows_assignment = True
         if route.api.key == SHARE_HEARTBEAT:
-            self._share_member = (response.member_id or "", response.heartbeat_interval_ms)
+            self._heartbeats.share_member_answered(response)
         self._busy = False
         if self._unprocessed and not self._is_processing:
             self._process_frames()

@@ -137,7 +137,7 @@ def read_request(
     """Return the header, the route and the decoded request of a frame, which includes its length prefix.
 
     The request is None if it is an ApiVersions of an unknown version, which is answered. Raises `CodecError`
-    for what closes the connection: bytes that are no request, an API that is not served, an unknown version."""
+    for what closes the connection: malformed bytes, an API that is not served, an unknown version."""
     header = read_frame_header(frame, 4, end)
     route = routes.get(header.api_key)
     if route is None:
