@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from konvene.cluster import configs, features, partitions, producer_ids, registration, topics
+from konvene.cluster import (
+    configs,
+    delegation_tokens,
+    features,
+    partitions,
+    producer_ids,
+    registration,
+    topics,
+)
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from konvene.messages.alter_configs import AlterConfigsRequest
 from konvene.messages.broker_registration import BrokerRegistrationRequest
+from konvene.messages.create_delegation_token import CreateDelegationTokenRequest
 from konvene.messages.create_partitions import CreatePartitionsRequest
 from konvene.messages.create_topics import CreateTopicsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
+from konvene.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from konvene.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest
 from konvene.messages.update_features import UpdateFeaturesRequest
 from konvene.records.metadata import (
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -47,7 +60,10 @@ class Catalogue:
         return HANDLERS[type(request)](self.state, request, context)
 
     def expire(self, key: object, context: Context) -> Outcome:
-        raise LookupError(f"the catalogue has no timers; cannot expire {key!r}")
+        """Remove expired delegation tokens: the only timer."""
+        if key != delegation_tokens.EXPIRE_TOKENS:
+            raise LookupError(f"the catalogue has no timer {key!r}")
+        return delegation_tokens.remove_expired(self.state, context)
 
     def replay(self, record: object) -> None:
         """Apply a metadata record to the state; types that have no meaning for a single node are ignored."""
@@ -70,7 +86,8 @@ class Catalogue:
         return Outcome(
             records=tuple(
                 FeatureLevelRecord(name=name, feature_level=level) for name, level in missing.items()
-            )
+            ),
+            timers=delegation_tokens.sweep_timer(context),
         )
 
 
@@ -83,6 +100,9 @@ HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] 
     AllocateProducerIdsRequest: producer_ids.allocate,
     UpdateFeaturesRequest: features.update,
     BrokerRegistrationRequest: registration.register,
+    CreateDelegationTokenRequest: delegation_tokens.create,
+    RenewDelegationTokenRequest: delegation_tokens.renew,
+    ExpireDelegationTokenRequest: delegation_tokens.expire,
 }
 
 
@@ -134,6 +154,8 @@ REPLAYS: dict[type, Callable[[CatalogueState, Any], None]] = {
     FeatureLevelRecord: _feature,
     ProducerIdsRecord: _producer_ids,
     RegisterBrokerRecord: _register_broker,
+    DelegationTokenRecord: delegation_tokens.replay,
+    RemoveDelegationTokenRecord: delegation_tokens.replay_removal,
 }
 
 __all__ = ["Catalogue", "ResourceType"]

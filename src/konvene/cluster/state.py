@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from konvene.codec.uuid import Uuid
 from konvene.records.metadata import RegisterBrokerRecord
+from konvene.security.tokens import DelegationToken
 from konvene.shard.image import Topic, Topics
 
 
@@ -34,7 +35,8 @@ class CatalogueState:
     """The cluster's metadata as replayed from the log; only the catalogue's `replay` changes it."""
 
     __slots__ = (
-        "_image", "broker", "configs", "created", "features", "names", "next_producer_id", "starts", "topics",
+        "_image", "broker", "configs", "created", "features", "names", "next_producer_id", "starts",
+        "tokens", "topics",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -43,6 +45,8 @@ class CatalogueState:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         """Settings by resource type and name; cluster-wide broker defaults have the name ''."""
         self.features: dict[str, int] = {}
+        self.tokens: dict[str, DelegationToken] = {}
+        """Delegation tokens by id."""
         self.next_producer_id = 0
         self.broker: RegisterBrokerRecord | None = None
         self.starts = 0

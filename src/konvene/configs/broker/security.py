@@ -35,16 +35,16 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
     # Delegation tokens
     Setting("delegation.token.secret.key", PASSWORD, None,
             "Key that signs delegation tokens.",
-            unused=True),
+            ),
     Setting("delegation.token.max.lifetime.ms", LONG, 604_800_000,
             "Longest life of a delegation token.",
-            at_least=1, unused=True),
+            at_least=1),
     Setting("delegation.token.expiry.time.ms", LONG, 86_400_000,
             "How long a delegation token is valid before it must be renewed.",
-            at_least=1, unused=True),
+            at_least=1),
     Setting("delegation.token.expiry.check.interval.ms", LONG, 3_600_000,
             "How often expired delegation tokens are removed.",
-            at_least=1, importance="LOW", unused=True),
+            at_least=1, importance="LOW"),
 
     # TLS
     Setting("ssl.client.auth", STRING, "none",
