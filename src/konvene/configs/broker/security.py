@@ -34,8 +34,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
 
     # Delegation tokens
     Setting("delegation.token.secret.key", PASSWORD, None,
-            "Key that signs delegation tokens.",
-            ),
+            "Key that signs delegation tokens."),
     Setting("delegation.token.max.lifetime.ms", LONG, 604_800_000,
             "Longest life of a delegation token.",
             at_least=1),

@@ -1,0 +1,1 @@
+"""OAUTHBEARER access tokens: JSON Web Tokens and the key sets that verify them."""
