@@ -1,8 +1,8 @@
 """JSON Web Key Sets: the public keys that verify access tokens, and when to fetch them again.
 
 The set is an immutable value. `RefreshPolicy` decides, as Kafka's `RefreshingHttpsJwks`, when a key id that
-is not in the set is a reason to fetch it anew: at most once a minute for each id, never for very long ones. It
-also bounds the fetches of all ids together, so that invented ids cause no flood of requests.
+is not in the set is a reason to fetch it anew: at most once a minute for each id, never for very long ones.
+Fetches for all ids together are at least a second apart, so that invented ids cause no flood of requests.
 """
 
 from __future__ import annotations
