@@ -51,6 +51,7 @@ BEYOND_FACTS = {
     "konvene.streams.migration.policy",
     "konvene.streams.mode",
     "konvene.streams.topology.description.enable",
+    "org.apache.kafka.sasl.oauthbearer.allowed.urls",
     "leader.replication.throttled.rate",
     "metrics.jmx.exclude",
     "metrics.jmx.include",
