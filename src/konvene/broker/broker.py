@@ -167,6 +167,7 @@ class Broker:
         queued_bytes: int = config["queued.max.request.bytes"]
         self.network = Network(
             loop=self.loop,
+            wall_clock_ms=self.environment.wall_clock_ms,
             settings=self.settings,
             authorization=self.authorization,
             routes=routes(HANDLERS, self.services),

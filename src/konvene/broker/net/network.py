@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ class Network:
     """The services that connections use, and the set of open connections."""
 
     loop: asyncio.AbstractEventLoop
+    wall_clock_ms: Callable[[], int]
     settings: BrokerSettings
     authorization: Authorization
     routes: dict[int, Route]
