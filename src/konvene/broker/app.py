@@ -34,6 +34,7 @@ from konvene.broker.advertised_address import (
 from konvene.broker.groups.assignors import SETTING as ASSIGNORS
 from konvene.broker.groups.assignors import TASK_SETTING as TASK_ASSIGNORS
 from konvene.broker.groups.assignors import load_assignors, load_task_assignors
+from konvene.broker.net.authorization import standard_authorizer
 from konvene.broker.port_check import bind_error
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError
@@ -216,10 +217,7 @@ def _resolved_settings(
 
 def _reject_security_settings(config: BrokerConfig) -> None:
     """Raise `CannotStart` if settings require access control or encryption, which are unsupported."""
-    if config["authorizer.class.name"]:
-        raise CannotStart(
-            "authorizer.class.name: authorizers are not supported; remove it to allow every operation"
-        )
+    standard_authorizer(config)
     if "listener.security.protocol.map" in config.static:
         for entry in config["listener.security.protocol.map"].split(","):
             name, _, protocol = entry.strip().partition(":")

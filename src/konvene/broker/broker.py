@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from konvene.broker.catalogue import MAX_METADATA_BATCH_BYTES, ClusterCatalogue
 from konvene.broker.groups.audit import Audit
 from konvene.broker.groups.coordinators import GroupCoordinators
-from konvene.broker.net.authorization import Authorization
+from konvene.broker.net.authorization import Authorization, standard_authorizer
 from konvene.broker.net.client_metrics import Telemetry
 from konvene.broker.net.connection_quotas import ConnectionQuotas
 from konvene.broker.net.fetch_sessions import FetchSessions
@@ -42,6 +42,7 @@ from konvene.broker.topic_creator import TopicCreator
 from konvene.broker.topic_logs import TopicLogs
 from konvene.broker.transactions.coordinators import TransactionCoordinators
 from konvene.broker.transactions.hanging_transactions import end_hanging_transactions, has_open_transactions
+from konvene.cluster.acls import ACLS_CHANGED
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import FEATURES_CHANGED
 from konvene.cluster.state import ResourceType
@@ -92,7 +93,7 @@ class Broker:
         self.disk = DiskThreads(DISK_THREADS) if disk is None else disk
         self.settings = BrokerSettings(config)
         self.meter = _meter(config)
-        self.authorization = Authorization()
+        self.authorization = Authorization(standard_authorizer(config))
         self.partitions = Partitions()
         self.catalogue = ClusterCatalogue(
             loop,
@@ -232,6 +233,8 @@ class Broker:
             self.share_partitions.features_changed()
         elif effect.verb == CONFIGS_CHANGED:
             self._reconfigure(*effect.subject)
+        elif effect.verb == ACLS_CHANGED:
+            self.authorization.acls_changed(*effect.subject)
 
     def _reconfigure(self, resource_type: int, name: str) -> None:
         """Apply altered configs of a resource; those of the broker also to all groups and topics."""
@@ -262,6 +265,7 @@ class Broker:
     async def start(self) -> None:
         """Load the catalogue, open the partitions, start the coordinators."""
         await self.catalogue.coordinator.load()
+        self.authorization.acls_changed(self.catalogue.state.acls.values(), ())
         self._reconfigure(ResourceType.BROKER, "")
         await self._register()
         for topic in self.catalogue.state.topics.values():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from konvene.cluster import (
+    acls,
     configs,
     delegation_tokens,
     features,
@@ -19,21 +20,25 @@ from konvene.codec.schema import Struct
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from konvene.messages.alter_configs import AlterConfigsRequest
 from konvene.messages.broker_registration import BrokerRegistrationRequest
+from konvene.messages.create_acls import CreateAclsRequest
 from konvene.messages.create_delegation_token import CreateDelegationTokenRequest
 from konvene.messages.create_partitions import CreatePartitionsRequest
 from konvene.messages.create_topics import CreateTopicsRequest
+from konvene.messages.delete_acls import DeleteAclsRequest
 from konvene.messages.delete_topics import DeleteTopicsRequest
 from konvene.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from konvene.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest
 from konvene.messages.update_features import UpdateFeaturesRequest
 from konvene.records.metadata import (
+    AccessControlEntryRecord,
     ConfigRecord,
     DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -100,6 +105,8 @@ HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] 
     AllocateProducerIdsRequest: producer_ids.allocate,
     UpdateFeaturesRequest: features.update,
     BrokerRegistrationRequest: registration.register,
+    CreateAclsRequest: acls.create,
+    DeleteAclsRequest: acls.delete,
     CreateDelegationTokenRequest: delegation_tokens.create,
     RenewDelegationTokenRequest: delegation_tokens.renew,
     ExpireDelegationTokenRequest: delegation_tokens.expire,
@@ -154,6 +161,8 @@ REPLAYS: dict[type, Callable[[CatalogueState, Any], None]] = {
     FeatureLevelRecord: _feature,
     ProducerIdsRecord: _producer_ids,
     RegisterBrokerRecord: _register_broker,
+    AccessControlEntryRecord: acls.replay,
+    RemoveAccessControlEntryRecord: acls.replay_removal,
     DelegationTokenRecord: delegation_tokens.replay,
     RemoveDelegationTokenRecord: delegation_tokens.replay_removal,
 }

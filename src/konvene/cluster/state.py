@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from konvene.codec.uuid import Uuid
 from konvene.records.metadata import RegisterBrokerRecord
+from konvene.security.acls import Acl
 from konvene.security.tokens import DelegationToken
 from konvene.shard.image import Topic, Topics
 
@@ -35,7 +36,7 @@ class CatalogueState:
     """The cluster's metadata as replayed from the log; only the catalogue's `replay` changes it."""
 
     __slots__ = (
-        "_image", "broker", "configs", "created", "features", "names", "next_producer_id", "starts",
+        "_image", "acls", "broker", "configs", "created", "features", "names", "next_producer_id", "starts",
         "tokens", "topics",
     )  # fmt: skip
 
@@ -45,6 +46,8 @@ class CatalogueState:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         """Settings by resource type and name; cluster-wide broker defaults have the name ''."""
         self.features: dict[str, int] = {}
+        self.acls: dict[Uuid, Acl] = {}
+        """ACLs by id."""
         self.tokens: dict[str, DelegationToken] = {}
         """Delegation tokens by id."""
         self.next_producer_id = 0

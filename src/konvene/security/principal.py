@@ -27,6 +27,6 @@ ANONYMOUS: Final = KafkaPrincipal(USER, "ANONYMOUS")
 def parse_principal(text: str) -> KafkaPrincipal:
     """Return the principal written as `type:name`; the name may contain colons. Raises ValueError."""
     kind, separator, name = text.partition(":")
-    if not separator or not kind:
+    if not separator:
         raise ValueError(f"expected a string in format principalType:principalName but got {text}")
     return KafkaPrincipal(kind, name)

@@ -1,4 +1,5 @@
-"""CreateAcls: reject all ACLs with SECURITY_DISABLED, since there is no authorizer."""
+"""CreateAcls: authorize the request and submit it to the catalogue; SECURITY_DISABLED without an
+authorizer."""
 
 from __future__ import annotations
 
@@ -6,13 +7,36 @@ from typing import TYPE_CHECKING
 
 from konvene.errors import Errors
 from konvene.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from konvene.runtime.deferred import HANG_UP
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
+    from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
+    from konvene.runtime.environment import Environment
 
 
-def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    disabled = AclCreationResult(
-        error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured."
-    )
-    return CreateAclsResponse(results=(disabled,) * len(request.creations))
+async def handle(
+    environment: Environment,
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    request: CreateAclsRequest,
+    context: RequestContext,
+) -> CreateAclsResponse | object:
+    if not authorization.permits_cluster(context, Operation.ALTER):
+        return _failed(request, Errors.CLUSTER_AUTHORIZATION_FAILED, None)
+    if not authorization.is_enabled:
+        return _failed(request, Errors.SECURITY_DISABLED, "No Authorizer is configured.")
+    for creation in request.creations:
+        codes = creation.resource_type, creation.resource_pattern_type, creation.operation
+        if 0 in (*codes, creation.permission_type):
+            return HANG_UP  # As in Kafka, where such a request cannot be parsed.
+    with_ids = context._replace(fresh_ids=environment.fresh_ids(len(request.creations)))
+    response = await catalogue.submit(request, with_ids)
+    return _failed(request, response, None) if isinstance(response, Errors) else response
+
+
+def _failed(request: CreateAclsRequest, error: Errors, message: str | None) -> CreateAclsResponse:
+    result = AclCreationResult(error_code=error, error_message=message)
+    return CreateAclsResponse(results=(result,) * len(request.creations))

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from konvene.configs import ConfigError
+from konvene.security.authorizer import StandardAuthorizer, parse_super_users
 from konvene.security.resources import (
     CLUSTER,
     SUPPORTED_OPERATIONS,
@@ -22,13 +24,19 @@ from konvene.security.resources import (
 )
 
 if TYPE_CHECKING:
+    from konvene.configs import BrokerConfig
     from konvene.runtime.coordinator import RequestContext
+    from konvene.security.acls import Acl
     from konvene.security.principal import KafkaPrincipal
 
 __all__ = ["NOT_REQUESTED", "Authorization", "Authorizer"]
 
 NOT_REQUESTED = -(1 << 31)
 """Value of `authorized_operations` in a response whose request does not ask for them."""
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""The only authorizer that the broker has, under the name of Kafka's class."""
 
 
 class Authorizer(Protocol):
@@ -54,6 +62,22 @@ class Authorizer(Protocol):
         """Return True if the operation is permitted on at least one resource of the type."""
 
 
+def standard_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
+    """Return the authorizer of a broker's settings without any ACL; None if `authorizer.class.name` is empty.
+
+    Raises `ConfigError` for another class than Kafka's and for invalid super users."""
+    name = config["authorizer.class.name"]
+    if not name:
+        return None
+    if name != STANDARD_AUTHORIZER:
+        raise ConfigError(f"authorizer.class.name={name} is not supported; use {STANDARD_AUTHORIZER}")
+    try:
+        super_users = parse_super_users(config["super.users"])
+    except ValueError as error:
+        raise ConfigError(f"super.users: {error}") from None
+    return StandardAuthorizer((), super_users, allows_everyone=config["allow.everyone.if.no.acl.found"])
+
+
 class Authorization:
     """The authorizer of a broker as its handlers use it: permits everything while `authorizer` is None."""
 
@@ -76,6 +100,11 @@ class Authorization:
         """Replace the authorizer, because ACLs or settings have changed."""
         self.authorizer = authorizer
         self.epoch += 1
+
+    def acls_changed(self, created: Iterable[Acl], deleted: Iterable[Acl]) -> None:
+        """Apply changes of ACLs in the metadata log."""
+        if isinstance(self.authorizer, StandardAuthorizer):
+            self.replace(self.authorizer.with_acls(created, deleted))
 
     def permits(
         self,
