@@ -80,8 +80,8 @@ def test_acls_are_created_once() -> None:
         ({"resource_name": ""}, "Invalid empty resource name"),
         (
             {"principal": "alice"},
-            "Could not parse principal from `alice` (no colon is present separating the principal type from the"
-            " principal name)",
+            "Could not parse principal from `alice` (no colon is present separating the principal type"
+            " from the principal name)",
         ),
         ({"host": ""}, "Host pattern cannot be null or empty"),
         ({"host": "10.0.0.0/33"}, "Invalid CIDR notation '10.0.0.0/33': Could not parse [10.0.0.0/33]"),

@@ -16,13 +16,15 @@ from konvene.security.resources import CLUSTER, Operation, Resource, ResourceTyp
 
 ALICE, BOB = KafkaPrincipal("User", "alice"), KafkaPrincipal("User", "bob")
 HOST = "10.0.0.1"
-O = Operation
+READ, WRITE, ALTER, DESCRIBE, ALL = (
+    Operation.READ, Operation.WRITE, Operation.ALTER, Operation.DESCRIBE, Operation.ALL
+)  # fmt: skip
 PREFIXED = PatternType.PREFIXED
 
 
 def acl(
     name: str = "foo",
-    operation: Operation = O.READ,
+    operation: Operation = READ,
     principal: str = "User:alice",
     host: str = "*",
     *,
@@ -36,7 +38,7 @@ def acl(
 
 def allows(
     acls: list[Acl],
-    operation: Operation = O.READ,
+    operation: Operation = READ,
     name: str = "foo",
     user: KafkaPrincipal = ALICE,
     host: str = HOST,
@@ -53,9 +55,9 @@ def test_a_literal_acl_is_for_its_resource_operation_and_user() -> None:
     assert allows(acls)
     assert not allows(acls, name="foob")
     assert not allows(acls, name="fo")
-    assert not allows(acls, O.WRITE)
+    assert not allows(acls, WRITE)
     assert not allows(acls, user=BOB)
-    assert not StandardAuthorizer(acls).find_rule(ALICE, HOST, O.READ, group("foo")).allows
+    assert not StandardAuthorizer(acls).find_rule(ALICE, HOST, READ, group("foo")).allows
 
 
 def test_prefixes_and_wildcards() -> None:
@@ -71,27 +73,27 @@ def test_prefixes_and_wildcards() -> None:
 
 def test_a_denial_wins() -> None:
     for denied in (acl(denies=True), acl("f", pattern=PREFIXED, denies=True), acl("*", denies=True)):
-        for allowed in (acl(), acl("fo", pattern=PREFIXED), acl("*"), acl(operation=O.ALL)):
+        for allowed in (acl(), acl("fo", pattern=PREFIXED), acl("*"), acl(operation=ALL)):
             assert not allows([allowed, denied])
             assert not allows([denied, allowed])
     assert not allows([acl(), acl(principal="User:*", denies=True)])
-    assert allows([acl(), acl(operation=O.WRITE, denies=True)])
-    assert not allows([acl(), acl(operation=O.ALL, denies=True)])
+    assert allows([acl(), acl(operation=WRITE, denies=True)])
+    assert not allows([acl(), acl(operation=ALL, denies=True)])
     assert allows([acl(), acl(host="10.0.0.2", denies=True)])
 
 
-@pytest.mark.parametrize("operation", [O.READ, O.WRITE, O.DELETE, O.ALTER, O.DESCRIBE, O.ALL])
+@pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, ALTER, DESCRIBE, ALL])
 def test_operations_that_imply_describe(operation: Operation) -> None:
-    assert allows([acl(operation=operation)], O.DESCRIBE)
-    denied = [acl(operation=O.ALL), acl(operation=operation, denies=True)]
-    assert allows(denied, O.DESCRIBE) is (operation not in (O.DESCRIBE, O.ALL))
+    assert allows([acl(operation=operation)], DESCRIBE)
+    denied = [acl(operation=ALL), acl(operation=operation, denies=True)]
+    assert allows(denied, DESCRIBE) is (operation not in (DESCRIBE, ALL))
 
 
 def test_operations_that_imply_nothing() -> None:
-    assert not allows([acl(operation=O.CREATE)], O.DESCRIBE)
-    assert allows([acl(operation=O.ALTER_CONFIGS)], O.DESCRIBE_CONFIGS)
-    assert not allows([acl(operation=O.ALTER)], O.DESCRIBE_CONFIGS)
-    assert not allows([acl(operation=O.DESCRIBE)], O.READ)
+    assert not allows([acl(operation=Operation.CREATE)], DESCRIBE)
+    assert allows([acl(operation=Operation.ALTER_CONFIGS)], Operation.DESCRIBE_CONFIGS)
+    assert not allows([acl(operation=ALTER)], Operation.DESCRIBE_CONFIGS)
+    assert not allows([acl(operation=DESCRIBE)], READ)
 
 
 def test_hosts() -> None:
@@ -113,11 +115,11 @@ def test_all_users_are_users() -> None:
 
 def test_super_users_may_do_anything() -> None:
     authorizer = StandardAuthorizer(
-        [acl("*", O.ALL, "User:*", denies=True)], parse_super_users("User:alice; User:x")
+        [acl("*", ALL, "User:*", denies=True)], parse_super_users("User:alice; User:x")
     )
-    assert authorizer.find_rule(ALICE, HOST, O.ALTER, CLUSTER).allows
-    assert not authorizer.find_rule(BOB, HOST, O.READ, topic("foo")).allows
-    assert authorizer.authorize_by_resource_type(ALICE, HOST, O.WRITE, ResourceType.TOPIC)
+    assert authorizer.find_rule(ALICE, HOST, ALTER, CLUSTER).allows
+    assert not authorizer.find_rule(BOB, HOST, READ, topic("foo")).allows
+    assert authorizer.authorize_by_resource_type(ALICE, HOST, WRITE, ResourceType.TOPIC)
     for text in ("alice", "User:a;b"):
         with pytest.raises(ValueError, match="principalType:principalName"):
             parse_super_users(text)
@@ -126,28 +128,28 @@ def test_super_users_may_do_anything() -> None:
 
 def test_resources_without_acls_may_be_open() -> None:
     authorizer = StandardAuthorizer([acl(principal="User:bob")], allows_everyone=True)
-    assert authorizer.find_rule(ALICE, HOST, O.READ, topic("bar")).allows
-    assert not authorizer.find_rule(ALICE, HOST, O.READ, topic("foo")).allows
-    assert not authorizer.find_rule(BOB, HOST, O.WRITE, topic("foo")).allows
+    assert authorizer.find_rule(ALICE, HOST, READ, topic("bar")).allows
+    assert not authorizer.find_rule(ALICE, HOST, READ, topic("foo")).allows
+    assert not authorizer.find_rule(BOB, HOST, WRITE, topic("foo")).allows
 
 
 def test_any_resource_of_a_type() -> None:
     def any_write(*acls: Acl) -> bool:
-        return StandardAuthorizer(acls).authorize_by_resource_type(ALICE, HOST, O.WRITE, ResourceType.TOPIC)
+        return StandardAuthorizer(acls).authorize_by_resource_type(ALICE, HOST, WRITE, ResourceType.TOPIC)
 
-    write, prefix = acl(operation=O.WRITE), acl("fo", O.WRITE, pattern=PREFIXED)
+    write, prefix = acl(operation=WRITE), acl("fo", WRITE, pattern=PREFIXED)
     assert not any_write()
     assert any_write(write)
     assert any_write(prefix)
-    assert any_write(acl(operation=O.ALL))
-    assert not any_write(write, acl(operation=O.WRITE, denies=True))
-    assert not any_write(write, acl("f", O.ALL, "User:*", pattern=PREFIXED, denies=True))
-    assert any_write(write, acl("bar", O.WRITE, denies=True))
-    assert any_write(prefix, acl("fo", O.WRITE, denies=True))
-    assert not any_write(prefix, acl("*", O.WRITE, denies=True))
-    assert any_write(acl("*", O.WRITE), write)
-    assert not any_write(acl(operation=O.WRITE, type=ResourceType.GROUP))
-    assert not any_write(acl(operation=O.WRITE, host="10.0.0.2"))
+    assert any_write(acl(operation=ALL))
+    assert not any_write(write, acl(operation=WRITE, denies=True))
+    assert not any_write(write, acl("f", ALL, "User:*", pattern=PREFIXED, denies=True))
+    assert any_write(write, acl("bar", WRITE, denies=True))
+    assert any_write(prefix, acl("fo", WRITE, denies=True))
+    assert not any_write(prefix, acl("*", WRITE, denies=True))
+    assert any_write(acl("*", WRITE), write)
+    assert not any_write(acl(operation=WRITE, type=ResourceType.GROUP))
+    assert not any_write(acl(operation=WRITE, host="10.0.0.2"))
 
 
 def test_acls_are_added_and_removed() -> None:
@@ -164,10 +166,10 @@ def test_the_audit_has_kafkas_line(caplog: pytest.LogCaptureFixture) -> None:
     """A denial at INFO, a grant at DEBUG; filters below both."""
     authorizer = StandardAuthorizer([acl()], parse_super_users("User:bob"))
     with caplog.at_level(logging.DEBUG, AUDIT_LOG):
-        authorizer.authorize(ALICE, HOST, O.WRITE, topic("foo"), api_key=0)
-        authorizer.authorize(ALICE, "::1", O.READ, topic("foo"), api_key=1)
-        authorizer.authorize(BOB, HOST, O.ALTER, CLUSTER, api_key=30)
-        authorizer.authorize(ALICE, HOST, O.WRITE, topic("foo"), logs_denied=False)
+        authorizer.authorize(ALICE, HOST, WRITE, topic("foo"), api_key=0)
+        authorizer.authorize(ALICE, "::1", READ, topic("foo"), api_key=1)
+        authorizer.authorize(BOB, HOST, ALTER, CLUSTER, api_key=30)
+        authorizer.authorize(ALICE, HOST, WRITE, topic("foo"), logs_denied=False)
     assert [(r.levelname, r.message) for r in caplog.records] == [
         (
             "INFO",
@@ -196,7 +198,7 @@ NAMES = st.sampled_from(["", "*", "f", "fo", "foo", "foob", "b", "*f"])
 USERS = st.sampled_from(["User:alice", "User:bob", "User:*", "Other:alice"])
 HOSTS = st.sampled_from(["*", HOST, "10.0.0.2", "10.0.0.0/30", "0.0.0.0/0", "0:0:0:0:0:0:0:1", "::/0"])
 OPERATIONS = st.sampled_from(
-    [O.ALL, O.READ, O.WRITE, O.DESCRIBE, O.ALTER_CONFIGS, O.DESCRIBE_CONFIGS, O.CREATE]
+    [ALL, READ, WRITE, DESCRIBE, Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS, Operation.CREATE]
 )
 ACLS = st.builds(
     Acl,
@@ -223,12 +225,14 @@ def plainly(
         return a.resource_name in ("*", resource.name)
 
     def implies(a: Acl) -> bool:
-        if a.operation in (O.ALL, operation):
+        if a.operation in (ALL, operation):
             return True
         if a.permission_type is PermissionType.DENY:
             return False
-        describing = operation is O.DESCRIBE and a.operation in (O.READ, O.WRITE, O.DELETE, O.ALTER)
-        return describing or (operation is O.DESCRIBE_CONFIGS and a.operation is O.ALTER_CONFIGS)
+        describing = operation is DESCRIBE and a.operation in (READ, WRITE, Operation.DELETE, ALTER)
+        return describing or (
+            operation is Operation.DESCRIBE_CONFIGS and a.operation is Operation.ALTER_CONFIGS
+        )
 
     matching = [
         a
@@ -249,7 +253,7 @@ def test_random_questions(acls: list[Acl], removed: list[Acl], data: st.DataObje
     left = [a for a in acls if a not in removed]
     user = data.draw(st.sampled_from([ALICE, BOB, KafkaPrincipal("Other", "alice")]))
     host = data.draw(st.sampled_from([HOST, "10.0.0.9", "0:0:0:0:0:0:0:1"]))
-    operation = data.draw(OPERATIONS.filter(lambda o: o is not O.ALL))
+    operation = data.draw(OPERATIONS.filter(lambda o: o is not ALL))
     resource = Resource(
         data.draw(st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP])), data.draw(NAMES)
     )

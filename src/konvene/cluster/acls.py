@@ -1,6 +1,6 @@
 """CreateAcls and DeleteAcls, as Kafka's `AclControlManager`.
 
-Each ACL and each filter has its own result. An ACL that exists already is not created again; that is a success.
+Each ACL and each filter has its own result. An ACL that exists already is not created again: a success.
 """
 
 from __future__ import annotations
