@@ -9,6 +9,7 @@
     effective       the values that a topic or a group has, given its overrides and the broker's values
     group_configs   the values of all groups
     alter           the result of AlterConfigs and IncrementalAlterConfigs, and its validation
+    listeners       the listeners of a broker, and the settings of each
     describe        the result of DescribeConfigs
     reference       the generated page docs/reference/configs.md
 

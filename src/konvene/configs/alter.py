@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from konvene.configs.broker.table import BROKER, PLUGIN_PREFIXES, REMOVED
+from konvene.configs.broker.table import BROKER, CLUSTER_WIDE_OF_LISTENER, PLUGIN_PREFIXES, REMOVED
 from konvene.configs.checks import conflicts, wrong_cleaners
 from konvene.configs.config import CLAMPED, BrokerConfig, base_name, nearest_names
 from konvene.configs.effective import limits, task_assignors_on_offer, topic_values
@@ -212,19 +212,32 @@ def _broker_value(name: str, text: str | None, per_broker: bool) -> Value:
     if name.startswith(PLUGIN_PREFIXES) or name in REMOVED:
         return given
     base = base_name(name)
-    row = _row(BROKER, "broker", base or name)
+    if base is not None:
+        return _value_of_listener(name, base, given, per_broker)
+    row = _row(BROKER, "broker", name)
     if row.dynamic == "no":
         raise ConfigError(f"Cannot update these configs dynamically: [{name}]")
-    if base is None and name.startswith(PER_LISTENER):
+    if name.startswith(PER_LISTENER):
         raise ConfigError(
             "These security configs can be dynamically updated only per-listener using the listener prefix:"
             f" [{name}]"
         )
     if row.dynamic == "per-broker" and not per_broker:
-        raise ConfigError(
-            f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
-        )
+        raise _only_per_broker(name)
     return row.parse(given)
+
+
+def _value_of_listener(name: str, base: str, text: str, per_broker: bool) -> Value:
+    """Return the typed value of a setting `listener.name.…`; as in Kafka, names below the prefix are free."""
+    if not per_broker and base not in CLUSTER_WIDE_OF_LISTENER:
+        raise _only_per_broker(name)
+    return BROKER[base].parse(text) if base in BROKER else text
+
+
+def _only_per_broker(name: str) -> ConfigError:
+    return ConfigError(
+        f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
+    )
 
 
 # Key and trust stores belong to one listener.

@@ -16,13 +16,20 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from konvene.configs.broker.table import BROKER, LISTENER, PLUGIN_PREFIXES, REMOVED, SINGLE_COPY
+from konvene.configs.broker.table import (
+    BROKER,
+    CLUSTER_WIDE_OF_LISTENER,
+    LISTENER,
+    PLUGIN_PREFIXES,
+    REMOVED,
+    SINGLE_COPY,
+)
 from konvene.configs.checks import conflicts
 from konvene.configs.errors import ConfigError, ConflictingConfigs, ManyConfigErrors, UnknownConfig
 from konvene.configs.setting import Setting, Value
 from konvene.properties import Entry, UnreadableProperties, parse_properties
 
-__all__ = ["CLAMPED", "BrokerConfig", "Origin", "Source", "base_name", "nearest_names"]
+__all__ = ["CLAMPED", "BrokerConfig", "Origin", "Source", "base_name", "base_setting", "nearest_names"]
 
 
 class Source(IntEnum):
@@ -62,7 +69,8 @@ class BrokerConfig:
 
     `static`, `cluster` and `broker` have the texts of the static settings and of the dynamic settings of the
     cluster and of this broker; `places` has where each static text is set; `values` has the effective values,
-    and `origins` the sources of those that are not defaults. All are by name.
+    and `origins` the sources of those that are not defaults. All are by name. Settings of one listener
+    (`listener.name.…`) are among them under their full names, if they are set.
     """
 
     __slots__ = ("broker", "cluster", "origins", "places", "static", "values")
@@ -128,17 +136,18 @@ class BrokerConfig:
         values = dict(_DEFAULTS)
         origins: dict[str, Origin] = {}
         for name, text in self.static.items():
-            if name in BROKER:
-                values[name] = _single_copy(name, BROKER[name].parse(text))
+            row = base_setting(name)
+            if row is not None:
+                values[name] = _single_copy(name, row.parse(text))
                 origins[name] = Origin(Source.STATIC, self.places[name])
         _equate_node_ids(values, origins)
         for source, texts in ((Source.CLUSTER, cluster), (Source.BROKER, broker)):
             for name, text in texts.items():
-                row = BROKER.get(name)
+                row = base_setting(name)
                 if row is None:
-                    continue  # a setting of one listener, or one that a later release knew
+                    continue  # one of a plugin, or one that a later release knew
                 try:
-                    _dynamic_only(row, source)
+                    _dynamic_only(row, name, source)
                     values[name] = _single_copy(name, row.parse(text))
                     origins[name] = Origin(source)
                 except ConfigError as error:
@@ -191,6 +200,11 @@ def base_name(name: str) -> str | None:
     return rest if rest in BROKER else rest.partition(".")[2]
 
 
+def base_setting(name: str) -> Setting | None:
+    """Return the definition of a broker setting or of a setting `listener.name.…`; None if there is none."""
+    return BROKER.get(base_name(name) or name)
+
+
 def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """Return up to three known names that are similar to a name."""
     from difflib import get_close_matches  # only a mistake needs it
@@ -235,7 +249,7 @@ def _add_static(
 
     `where` is its place, such as `server.properties:12`. If it has no effect, adds a line to `notices`.
     """
-    row = BROKER.get(name)
+    row = base_setting(name)
     if row is None:
         notices.append(f"{where}: {name} {_reason_for_no_effect(name, where)}")
         return
@@ -257,10 +271,7 @@ def _reason_for_no_effect(name: str, where: str) -> str:
         return "was dropped by Kafka and changes nothing"
     if name.startswith(PLUGIN_PREFIXES):
         return "belongs to a Java plugin and changes nothing here"
-    base = base_name(name)
-    if base is not None and base in BROKER:
-        return "is about one listener and changes nothing here"
-    raise UnknownConfig(name, "broker", nearest_names(base or name, BROKER), where)
+    raise UnknownConfig(name, "broker", nearest_names(base_name(name) or name, BROKER), where)
 
 
 def _single_copy(name: str, value: Value) -> Value:
@@ -279,7 +290,11 @@ def _equate_node_ids(values: dict[str, Value], origins: dict[str, Origin]) -> No
         values["broker.id"] = values["node.id"]
 
 
-def _dynamic_only(row: Setting, source: Source) -> None:
+def _dynamic_only(row: Setting, name: str, source: Source) -> None:
+    if name != row.name:
+        if source is Source.CLUSTER and row.name not in CLUSTER_WIDE_OF_LISTENER:
+            raise ConfigError(f"{name} can be altered for one broker only")
+        return
     if row.dynamic == "no":
         raise ConfigError(f"{row.name} cannot be altered while a broker runs")
     if row.dynamic == "per-broker" and source is Source.CLUSTER:

@@ -14,7 +14,7 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from konvene.configs.broker.table import BROKER
-from konvene.configs.config import BrokerConfig, Source, base_name
+from konvene.configs.config import BrokerConfig, Source, base_name, base_setting
 from konvene.configs.effective import group_defaults, topic_values
 from konvene.configs.group import GROUP, LIMITS, WARMUPS
 from konvene.configs.setting import Setting, Value
@@ -145,10 +145,19 @@ def _own_default(row: Setting) -> tuple[Synonym, ...]:
 def _described_broker(name: str, broker: BrokerConfig, synonyms: tuple[Synonym, ...]) -> Described:
     row = BROKER.get(name)
     if row is None:
-        return Described(name, None, _source(synonyms), True, True, synonyms, 0, None)
+        return _described_elsewhere(name, broker, synonyms)
     text = None if row.sensitive else row.render(broker[name])
     source, read_only = _source(synonyms), row.dynamic == "no"
     return Described(name, text, source, read_only, row.sensitive, synonyms, row.kind, row.sentence)
+
+
+def _described_elsewhere(name: str, broker: BrokerConfig, synonyms: tuple[Synonym, ...]) -> Described:
+    """Return the description of a setting of one listener, or of one that is unknown, which has no value."""
+    row = base_setting(name)
+    if row is None or row.sensitive:
+        return Described(name, None, _source(synonyms), True, True, synonyms, row.kind if row else 0, None)
+    text = next((text for layer in _layers(broker) if (text := layer.get(name)) is not None), None)
+    return Described(name, text, _source(synonyms), True, False, synonyms, row.kind, None)
 
 
 def _source(synonyms: tuple[Synonym, ...]) -> Source:
@@ -160,7 +169,8 @@ def _synonyms(broker: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[
 
     Those before the first value of the setting `name` itself are omitted.
     """
-    hidden = name not in BROKER or BROKER[name].sensitive
+    row = base_setting(name)
+    hidden = row is None or row.sensitive
     found = (
         Synonym(one, None if hidden else text, source)
         for source, text_of in _lookups(broker)

@@ -20,7 +20,15 @@ from konvene.configs.broker.security import SECURITY_ROWS
 from konvene.configs.broker.transactions import TRANSACTION_ROWS
 from konvene.configs.setting import Setting
 
-__all__ = ["BROKER", "BROKER_TABLES", "LISTENER", "PLUGIN_PREFIXES", "REMOVED", "SINGLE_COPY"]
+__all__ = [
+    "BROKER",
+    "BROKER_TABLES",
+    "CLUSTER_WIDE_OF_LISTENER",
+    "LISTENER",
+    "PLUGIN_PREFIXES",
+    "REMOVED",
+    "SINGLE_COPY",
+]
 
 # In the order of the reference page.
 BROKER_TABLES: Final[dict[str, tuple[Setting, ...]]] = {
@@ -50,6 +58,9 @@ SINGLE_COPY: Final = (
 
 # What settings of one listener start with: `listener.name.<listener>.[<mechanism>.]<setting>`.
 LISTENER: Final = "listener.name."
+
+# Settings of one listener that can be altered for all brokers at once; others for one broker only.
+CLUSTER_WIDE_OF_LISTENER: Final = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 
 # Settings that Kafka hands to a plugin without knowing them.
 PLUGIN_PREFIXES: Final = ("client.quota.callback.", "config.providers.", "rlmm.config.", "rsm.config.")
