@@ -126,7 +126,8 @@ def test_advertised_listeners_may_have_the_same_port() -> None:
     [
         (
             "PLAINTEXT://0.0.0.0:1",
-            "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address.",
+            "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP"
+            " address.",
         ),
         (
             "PLAINTEXT://a:1,SSL://b:2",

@@ -169,7 +169,7 @@ def mechanism_setting(settings: Mapping[str, Any], mechanism: str, name: str) ->
 
 def _listener(endpoint: _Endpoint, protocol: str, advertised: _Endpoint | None) -> Listener:
     if advertised is None:
-        return Listener(*endpoint[:1], protocol, *endpoint[1:], is_advertised=False)
+        return Listener(endpoint.name, protocol, endpoint.host, endpoint.port, is_advertised=False)
     host = "" if advertised == endpoint and advertised.host in META_ADDRESSES else advertised.host
     return Listener(endpoint.name, protocol, endpoint.host, endpoint.port, True, host, advertised.port)
 

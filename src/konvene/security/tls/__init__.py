@@ -1,0 +1,1 @@
+"""TLS: keys and certificates from Kafka's settings, contexts made of them, and principals of certificates."""
