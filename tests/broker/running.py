@@ -9,7 +9,7 @@ from pathlib import Path
 
 from konvene.broker.app import open_directory
 from konvene.broker.broker import Broker
-from konvene.broker.net.listener import Listener
+from konvene.broker.net.socket_server import SocketServer
 from konvene.configs import BrokerConfig
 
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
@@ -25,14 +25,13 @@ async def running(path: Path, settings: dict[str, str] | None = None) -> AsyncIt
 @asynccontextmanager
 async def listening(
     path: Path, settings: dict[str, str] | None = None
-) -> AsyncIterator[tuple[Broker, Listener]]:
+) -> AsyncIterator[tuple[Broker, SocketServer]]:
     """Start a broker; yield it and its listener."""
     config, _ = BrokerConfig.load(overrides=list((QUICK | (settings or {})).items()))
     broker = Broker(config, open_directory(path, config["node.id"]), asyncio.get_running_loop())
-    server = broker.listener()
+    server = broker.socket_server()
     await broker.start()
     await server.listen("127.0.0.1", 0)
-    broker.catalogue.advertised = ("127.0.0.1", server.port)
     try:
         yield broker, server
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.testing.wire import RawMember, committed, talk
 
+from konvene.broker.net.endpoint import PLAINTEXT_ENDPOINT
 from konvene.client import Cluster, Connection, Consumer, KafkaError
 from konvene.client.admin.groups import CommittedOffset
 from konvene.client.membership.state_machine import MembershipSettings
@@ -143,7 +144,7 @@ def test_killed_broker_serves_no_connection_that_it_accepted_before(konvene: Kon
     """What it would acknowledge there is lost: the next start has the data as of the kill."""
 
     async def accepted(node: Node) -> FaultProxy:
-        return node._accept()
+        return node._accept(PLAINTEXT_ENDPOINT)
 
     proxy, transport = konvene._run_on_loop(accepted), AcceptedTransport()
     konvene.kill()

@@ -35,9 +35,11 @@ from konvene.broker.groups.assignors import SETTING as ASSIGNORS
 from konvene.broker.groups.assignors import TASK_SETTING as TASK_ASSIGNORS
 from konvene.broker.groups.assignors import load_assignors, load_task_assignors
 from konvene.broker.net.authorization import standard_authorizer
+from konvene.broker.net.socket_server import CannotListen
 from konvene.broker.port_check import bind_error
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError
+from konvene.configs.listeners import Listener, broker_listeners
 from konvene.log.directory import META_NAME, Identity, LogDirectory
 from konvene.log.disk.files import RealDisk
 from konvene.log.errors import LogError
@@ -48,9 +50,11 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.health import Health
     from konvene.broker.metrics.server import MetricsServer
+    from konvene.broker.net.socket_server import SocketServer
 
 log = logging.getLogger("konvene")
 
+PLAINTEXT = "PLAINTEXT"
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 9092
 
@@ -103,10 +107,10 @@ class WrongUsage(CannotStart):
 
 
 class _Startup(NamedTuple):
-    """Validated settings, address and data directory of a broker, computed before its event loop runs."""
+    """Validated settings, listeners and data directory of a broker, computed before its event loop runs."""
 
     config: BrokerConfig
-    address: Address
+    listeners: tuple[Listener, ...]
     path: Path
     """The data directory."""
     ephemeral: bool
@@ -135,16 +139,16 @@ def serve(
         overrides += _assignor_settings(settings, options.assignors)
         if options.metrics_port is not None:
             overrides.append(("konvene.metrics.port", str(options.metrics_port)))
-        address = _address(settings, options.host, options.port, options.advertise)
-        _check_ports(address, settings, options.metrics_port)
+        listeners = _listeners(settings, options)
+        _check_ports(listeners, settings, options.metrics_port)
         for notice in notices:
             log.warning("%s", notice)
         with _data_directory(settings, options) as path:
-            overrides += _resolved_settings(settings, address, path, options)
+            overrides += _resolved_settings(settings, listeners, path, options)
             settings, _ = _configuration(options.config, overrides)
             _check_metrics(settings)
             output = progress, options.log_format
-            _run(_Startup(settings, address, path, options.ephemeral, began_s, *output, companion))
+            _run(_Startup(settings, listeners, path, options.ephemeral, began_s, *output, companion))
     except (CannotStart, ConfigError, LogError) as error:
         if options.log_format == log_output.JSON:
             log.critical("%s", error)
@@ -171,7 +175,7 @@ def _configuration(
         except OSError as error:
             raise CannotStart(f"cannot read --config {file}: {error.strerror}") from None
     loaded, notices = BrokerConfig.load(text, overrides, file=str(file or "server.properties"))
-    _reject_security_settings(loaded)
+    standard_authorizer(loaded)
     return loaded, notices
 
 
@@ -199,7 +203,7 @@ def _check_metrics(config: BrokerConfig) -> None:
 
 
 def _resolved_settings(
-    config: BrokerConfig, address: Address, path: Path, options: ServeOptions
+    config: BrokerConfig, listeners: tuple[Listener, ...], path: Path, options: ServeOptions
 ) -> list[tuple[str, str]]:
     """Return the actual values of `log.dirs` and of the listeners that no setting names.
 
@@ -207,22 +211,37 @@ def _resolved_settings(
     resolved = [("log.dirs", str(path))]
     by_option = options.host is not None or options.port is not None
     if by_option or "listeners" not in config.static:
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        resolved.append(("listeners", f"PLAINTEXT://{host}:{address.port}"))
+        host = f"[{listeners[0].host}]" if ":" in listeners[0].host else listeners[0].host
+        resolved.append(("listeners", f"PLAINTEXT://{host}:{listeners[0].port}"))
     if options.advertise is not None:
-        advertised = shown(address.advertised_host, address.advertised_port)
+        advertised = shown(listeners[0].advertised_host, listeners[0].advertised_port)
         resolved.append(("advertised.listeners", f"PLAINTEXT://{advertised}"))
     return resolved
 
 
-def _reject_security_settings(config: BrokerConfig) -> None:
-    """Raise `CannotStart` if settings require access control or encryption, which are unsupported."""
-    standard_authorizer(config)
-    if "listener.security.protocol.map" in config.static:
-        for entry in config["listener.security.protocol.map"].split(","):
-            name, _, protocol = entry.strip().partition(":")
-            if name.upper() == "PLAINTEXT" and protocol.upper() != "PLAINTEXT":
-                raise CannotStart(f"listener.security.protocol.map={entry}: only PLAINTEXT is supported")
+def _listeners(config: BrokerConfig, options: ServeOptions) -> tuple[Listener, ...]:
+    """Return the listeners to open: those of `listeners`, or one on the address of the options.
+
+    Raises `ConfigError` and `CannotStart`."""
+    by_option = options.host is not None or options.port is not None
+    if not by_option and "listeners" in config.static:
+        listeners = broker_listeners(config)
+        if len(listeners) > 1 or listeners[0].protocol != PLAINTEXT:
+            if options.advertise is not None:
+                raise WrongUsage("--advertise is for a single PLAINTEXT listener; set advertised.listeners")
+            return tuple(map(_reachable, listeners))
+    address = _address(config, options.host, options.port, options.advertise)
+    return (Listener(PLAINTEXT, PLAINTEXT, address.host, address.port, True, *address[2:]),)
+
+
+def _reachable(listener: Listener) -> Listener:
+    """Return the listener with an advertised host, if it listens on all addresses and none is set."""
+    if listener.advertised_host or listener.host not in WILDCARDS or not listener.is_advertised:
+        return listener
+    try:
+        return listener._replace(advertised_host=reachable_host(listener.host))
+    except NoReachableAddress as error:
+        raise CannotStart(str(error)) from None
 
 
 def _address(
@@ -271,12 +290,13 @@ def _plaintext(listeners: tuple[str, ...], name: str) -> tuple[str, int]:
         raise CannotStart(f"{name}={entries[0]}: the port is not a number") from None
 
 
-def _check_ports(address: Address, config: BrokerConfig, metrics_port: int | None) -> None:
-    """Raise `CannotStart` if the broker's port or that of metrics cannot be bound, before a data directory is
+def _check_ports(listeners: tuple[Listener, ...], config: BrokerConfig, metrics_port: int | None) -> None:
+    """Raise `CannotStart` if a listener's port or that of metrics cannot be bound, before a data directory is
     created."""
-    error = bind_error(address.host, address.port)
-    if error is not None:
-        raise _cannot_listen(address, error)
+    for listener in listeners:
+        error = bind_error(listener.host, listener.port)
+        if error is not None:
+            raise _cannot_listen(listener, error)
     host = config["konvene.metrics.host"]
     port = config["konvene.metrics.port"] if metrics_port is None else metrics_port
     error = bind_error(host, port)
@@ -284,9 +304,9 @@ def _check_ports(address: Address, config: BrokerConfig, metrics_port: int | Non
         raise _cannot_serve_metrics(host, port, error)
 
 
-def _cannot_listen(address: Address, error: OSError) -> CannotStart:
+def _cannot_listen(listener: Listener, error: OSError) -> CannotStart:
     return CannotStart(
-        f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
+        f"cannot listen on {listener.host}:{listener.port}: {error.strerror or error}"
         " (another broker may be running; choose another port with --port)"
     )
 
@@ -351,14 +371,14 @@ async def _main(startup: _Startup) -> None:
     from konvene.broker.broker import Broker
     from konvene.broker.health import Health
 
-    loop, address = asyncio.get_running_loop(), startup.address
+    loop = asyncio.get_running_loop()
     directory = open_directory(startup.path, startup.config["node.id"])
     if startup.progress is not None:
         report_opened = startup.progress(len(directory.partitions()))
         directory.on_loaded = lambda partition: report_opened(str(partition))
     broker = Broker(startup.config, directory, loop)
-    listener = broker.listener()
-    health = Health(broker, listener)
+    server = broker.socket_server()
+    health = Health(broker, server)
     metrics: MetricsServer | None = None
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -368,23 +388,21 @@ async def _main(startup: _Startup) -> None:
         await broker.start()
         enabling_gc = loop.create_task(_enable_gc_when_loaded(broker))
         directory.on_loaded = lambda _partition: None
-        # Clients may connect to the first address before `listen` returns.
-        _advertise(broker, address, address.port)
         try:
-            await listener.listen(address.host, address.port)
-        except OSError as error:
-            raise _cannot_listen(address, error) from None
+            await server.listen_on(startup.listeners)
+        except CannotListen as failure:
+            raise _cannot_listen(failure.listener, failure.error) from None
         metrics = await _start_metrics(broker, health)
-        _advertise(broker, address, listener.port)
-        sys.stdout.write(_startup_line(startup, broker, listener.port, metrics))
+        sys.stdout.write(_startup_line(startup, broker, server, metrics))
         sys.stdout.flush()
-        companion, here = startup.companion, shown(_local_host(address.host), listener.port)
+        companion = startup.companion
+        here = shown(_local_host(startup.listeners[0].host), server.port)
         with companion(here) if companion is not None else contextlib.nullcontext():
             await stop.wait()
         enabling_gc.cancel()
     finally:
         health.stopping = True
-        await listener.close()
+        await server.close()
         await broker.stop()
         if metrics is not None:
             await metrics.close()
@@ -395,12 +413,18 @@ def _local_host(host: str) -> str:
     return "localhost" if host in WILDCARDS else host
 
 
-def _startup_line(startup: _Startup, broker: Broker, port: int, metrics: MetricsServer | None) -> str:
+def _startup_line(
+    startup: _Startup, broker: Broker, server: SocketServer, metrics: MetricsServer | None
+) -> str:
     """Return the line for standard output. It names the advertised address if it is another one."""
     elapsed_s = time.perf_counter() - startup.began_s
     ephemeral = " (ephemeral: deleted when the broker stops)" if startup.ephemeral else ""
-    listening, advertised = shown(startup.address.host, port), shown(*broker.catalogue.advertised)
+    bound = {one.name: shown(one.host, server.listeners[one.name].port) for one in startup.listeners}
+    listening, advertised = bound[startup.listeners[0].name], shown(*broker.catalogue.advertised)
     advertising = "" if listening == advertised else f", advertised as {advertised}"
+    if len(startup.listeners) > 1 or startup.listeners[0].protocol != PLAINTEXT:
+        listening = ", ".join(_shown_listener(one, bound[one.name]) for one in startup.listeners)
+        advertising = ""
     recovery = _recovery_summary(broker.directory)
     metrics_address = "" if metrics is None else f", metrics at {metrics.url}"
     line = (
@@ -414,6 +438,10 @@ def _startup_line(startup: _Startup, broker: Broker, port: int, metrics: Metrics
         "version": __version__,
         "listener": listening,
         "advertised": advertised,
+        "listeners": [
+            {"name": one.name, "protocol": one.protocol, "address": bound[one.name]}
+            for one in startup.listeners
+        ],
         "data_dir": str(startup.path),
         "ephemeral": startup.ephemeral,
         "recovery": recovery,
@@ -423,9 +451,10 @@ def _startup_line(startup: _Startup, broker: Broker, port: int, metrics: Metrics
     return log_output.json_line(line, fields, SYSTEM.wall_clock_ms() / 1000)
 
 
-def _advertise(broker: Broker, address: Address, port: int) -> None:
-    """Set the host and port that responses name for clients; `port` applies if the advertised port is 0."""
-    broker.catalogue.advertised = (address.advertised_host or "localhost", address.advertised_port or port)
+def _shown_listener(listener: Listener, address: str) -> str:
+    """Return name, protocol and address of a listener as text."""
+    protocol = "" if listener.name == listener.protocol else f" ({listener.protocol})"
+    return f"{listener.name}://{address}{protocol}"
 
 
 async def _start_metrics(broker: Broker, health: Health) -> MetricsServer | None:

@@ -20,11 +20,13 @@ from konvene.broker.net.fetch_sessions import FetchSessions
 from konvene.broker.net.frame_buffers import FrameBufferPool
 from konvene.broker.net.frames import routes
 from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
-from konvene.broker.net.listener import Listener
+from konvene.broker.net.listener import Accept
+from konvene.broker.net.listener_security import ListenerSecurity
 from konvene.broker.net.network import Network
 from konvene.broker.net.request_scheduler import RequestScheduler
 from konvene.broker.net.response_cache import ResponseCache
 from konvene.broker.net.router import HANDLERS, UNADVERTISED
+from konvene.broker.net.socket_server import SocketServer
 from konvene.broker.net.supported_apis import SupportedApis
 from konvene.broker.node_services import NodeServices
 from konvene.broker.producer_ids import ProducerIds
@@ -165,6 +167,7 @@ class Broker:
             share_partitions=self.share_partitions,
             transactions=self.transactions,
         )
+        self.listener_security = ListenerSecurity(self.loop, self.environment, self.settings, self.catalogue)
         queued_bytes: int = config["queued.max.request.bytes"]
         self.network = Network(
             loop=self.loop,
@@ -210,9 +213,11 @@ class Broker:
     def _fresh_id(self) -> Uuid:
         return Uuid(self.environment.fresh_uuid().bytes)
 
-    def listener(self, accept: Callable[[], asyncio.BaseProtocol] | None = None) -> Listener:
-        """Return a listener for this broker. `accept` creates the asyncio protocol of each connection."""
-        return Listener(self.network, self.log_maintenance, accept)
+    def socket_server(self, accept: Accept | None = None) -> SocketServer:
+        """Return the server of this broker's listeners. `accept` creates each connection's protocol."""
+        return SocketServer(
+            self.network, self.catalogue, self.log_maintenance, self.listener_security, accept
+        )
 
     # --- effects of the catalogue ---
 
@@ -251,6 +256,7 @@ class Broker:
             )
             _warn(warnings)
             self.cleaner.reconfigured()
+            self.listener_security.reconfigured()
             self.groups.internal_topic_warnings.configs_changed(None)
             for topic in list(self.catalogue.topics.by_name):
                 self.topic_logs.reconfigure(topic)

@@ -27,6 +27,8 @@ from konvene.shard.image import Topics
 
 CLUSTER_SERDE = RecordSerde(encode_cluster_record, one_by_one(decode_cluster_record))
 
+DEFAULT_LISTENER = "PLAINTEXT"
+
 MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
 """Maximum size of a batch in the metadata log, as in Kafka."""
 
@@ -45,8 +47,8 @@ class ClusterCatalogue:
     ) -> None:
         self.node_id: int = settings.static_config["node.id"]
         self.cluster_id = cluster_id
-        self.advertised: tuple[str, int] = ("localhost", 0)
-        """Host and port that responses name for clients to connect to."""
+        self.advertised_by_listener: dict[str, tuple[str, int]] = {DEFAULT_LISTENER: ("localhost", 0)}
+        """Host and port that responses name for clients to connect to, by listener."""
         self._metadata = metadata
         self.coordinator = Coordinator(
             CLUSTER_METADATA_TOPIC,
@@ -64,6 +66,15 @@ class ClusterCatalogue:
 
     def __repr__(self) -> str:
         return f"<catalogue of {len(self.topics.by_name)} topics>"
+
+    @property
+    def advertised(self) -> tuple[str, int]:
+        """Return the advertised host and port of the first listener."""
+        return next(iter(self.advertised_by_listener.values()))
+
+    def advertised_to(self, listener: str) -> tuple[str, int]:
+        """Return the host and port that responses name for clients of a listener."""
+        return self.advertised_by_listener.get(listener) or self.advertised
 
     @property
     def state(self) -> CatalogueState:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
-    from konvene.broker.net.listener import Listener
+    from konvene.broker.net.socket_server import SocketServer
 
 
 class Health:
     """The readiness of one broker."""
 
-    def __init__(self, broker: Broker, listener: Listener) -> None:
+    def __init__(self, broker: Broker, server: SocketServer) -> None:
         self._broker = broker
-        self._listener = listener
+        self._server = server
         self.stopping = False
 
     def __repr__(self) -> str:
@@ -34,7 +34,7 @@ class Health:
         failure = self._broker.directory.health.failure
         if failure is not None:
             reasons.append(f"the log directory is offline: {failure}")
-        if not self._listener.is_listening:
+        if not self._server.is_listening:
             reasons.append("the listener is closed")
         loading = Counter(
             noun

@@ -13,12 +13,14 @@ from konvene.cluster import (
     partitions,
     producer_ids,
     registration,
+    scram,
     topics,
 )
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
 from konvene.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from konvene.messages.alter_configs import AlterConfigsRequest
+from konvene.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from konvene.messages.broker_registration import BrokerRegistrationRequest
 from konvene.messages.create_acls import CreateAclsRequest
 from konvene.messages.create_delegation_token import CreateDelegationTokenRequest
@@ -41,7 +43,9 @@ from konvene.records.metadata import (
     RemoveAccessControlEntryRecord,
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from konvene.shard.contract import Context, Outcome
 
@@ -105,6 +109,7 @@ HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] 
     AllocateProducerIdsRequest: producer_ids.allocate,
     UpdateFeaturesRequest: features.update,
     BrokerRegistrationRequest: registration.register,
+    AlterUserScramCredentialsRequest: scram.alter,
     CreateAclsRequest: acls.create,
     DeleteAclsRequest: acls.delete,
     CreateDelegationTokenRequest: delegation_tokens.create,
@@ -161,6 +166,8 @@ REPLAYS: dict[type, Callable[[CatalogueState, Any], None]] = {
     FeatureLevelRecord: _feature,
     ProducerIdsRecord: _producer_ids,
     RegisterBrokerRecord: _register_broker,
+    UserScramCredentialRecord: scram.replay,
+    RemoveUserScramCredentialRecord: scram.replay_removal,
     AccessControlEntryRecord: acls.replay,
     RemoveAccessControlEntryRecord: acls.replay_removal,
     DelegationTokenRecord: delegation_tokens.replay,

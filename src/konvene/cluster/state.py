@@ -8,6 +8,7 @@ from typing import NamedTuple
 from konvene.codec.uuid import Uuid
 from konvene.records.metadata import RegisterBrokerRecord
 from konvene.security.acls import Acl
+from konvene.security.sasl.scram import ScramCredential
 from konvene.security.tokens import DelegationToken
 from konvene.shard.image import Topic, Topics
 
@@ -36,7 +37,8 @@ class CatalogueState:
     """The cluster's metadata as replayed from the log; only the catalogue's `replay` changes it."""
 
     __slots__ = (
-        "_image", "acls", "broker", "configs", "created", "features", "names", "next_producer_id", "starts",
+        "_image", "acls", "broker", "configs", "created", "features", "names", "next_producer_id", "scram",
+        "starts",
         "tokens", "topics",
     )  # fmt: skip
 
@@ -48,6 +50,8 @@ class CatalogueState:
         self.features: dict[str, int] = {}
         self.acls: dict[Uuid, Acl] = {}
         """ACLs by id."""
+        self.scram: dict[tuple[str, str], ScramCredential] = {}
+        """SCRAM credentials by user and mechanism."""
         self.tokens: dict[str, DelegationToken] = {}
         """Delegation tokens by id."""
         self.next_producer_id = 0

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, cast
 
-from konvene.broker.net.connection import Connection
+from konvene.broker.net.endpoint import Endpoint
 from konvene.codec.errors import CodecError
 from konvene.testing.error_response import NoErrorField, error_response
 from konvene.testing.request_header import ProxiedRequest
@@ -85,6 +85,7 @@ class FaultProxy(asyncio.Protocol):
     def __init__(
         self,
         broker: Broker,
+        endpoint: Endpoint,
         faults: Faults,
         proxies: dict[FaultProxy, None],
         is_killed: Callable[[], bool] = lambda: False,
@@ -95,7 +96,7 @@ class FaultProxy(asyncio.Protocol):
         self._faults = faults
         self._proxies = proxies
         self._is_killed = is_killed
-        self._connection = Connection(broker.network)
+        self._connection = endpoint.connection(broker.network)
         self._bytes = bytearray()
         self._requests: deque[ProxiedRequest] = deque()
         self._pending_responses: deque[_ProxiedResponse] = deque()

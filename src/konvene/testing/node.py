@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.broker import Broker
+from konvene.broker.net.endpoint import Endpoint
 from konvene.broker.storage.disk_threads import DiskThreads, resolve_future
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
@@ -88,7 +89,7 @@ class Node:
         self.broker.groups.wrap_journal = lambda journal: FaultyJournal(journal, faults)
         self._proxies: dict[FaultProxy, None] = {}
         self._is_killed = False
-        self._server = self.broker.listener(self._accept)
+        self._server = self.broker.socket_server(self._accept)
 
     def __repr__(self) -> str:
         return f"<node at {self._host}:{self.port}>"
@@ -97,8 +98,8 @@ class Node:
     def port(self) -> int:
         return self._server.port
 
-    def _accept(self) -> FaultProxy:
-        return FaultProxy(self.broker, self._faults, self._proxies, lambda: self._is_killed)
+    def _accept(self, endpoint: Endpoint) -> FaultProxy:
+        return FaultProxy(self.broker, endpoint, self._faults, self._proxies, lambda: self._is_killed)
 
     async def start(self, port: int = 0) -> None:
         """Load the coordinators, then listen on `port`, or on a free port if it is 0."""
@@ -106,7 +107,6 @@ class Node:
         await self.broker.groups.make_ready()
         await self.broker.groups.loaded()
         await self._server.listen(self._host, port)
-        self.broker.catalogue.advertised = (self._host, self.port)
 
     async def stop(self) -> None:
         """Shut the broker down: complete pending work and close everything."""

@@ -15,10 +15,10 @@ from tests.broker.running import listening
 from konvene.broker.broker import Broker
 from konvene.broker.health import Health
 from konvene.broker.metrics.server import MetricsServer
-from konvene.broker.net.listener import Listener
+from konvene.broker.net.socket_server import SocketServer
 from konvene.log.errors import LogOffline
 
-Check = Callable[[int, Broker, Listener, Health], Coroutine[Any, Any, None]]
+Check = Callable[[int, Broker, SocketServer, Health], Coroutine[Any, Any, None]]
 
 
 def checked(path: Path, check: Check) -> None:
@@ -60,7 +60,7 @@ async def not_ready(port: int) -> list[str]:
 
 
 def test_running_broker_is_live_and_ready(tmp_path: Path) -> None:
-    async def check(port: int, broker: Broker, listener: Listener, health: Health) -> None:
+    async def check(port: int, broker: Broker, listener: SocketServer, health: Health) -> None:
         assert await health_of(port, "/health/live") == ("200 OK", {"status": "live"})
         assert await health_of(port, "/health/ready?verbose") == ("200 OK", {"status": "ready"})
         assert repr(health) == "<health: ready>"
@@ -74,7 +74,7 @@ def test_running_broker_is_live_and_ready(tmp_path: Path) -> None:
 def test_broker_is_not_ready_while_coordinators_load(tmp_path: Path) -> None:
     """One that cannot be loaded at all does not count: the broker serves the others."""
 
-    async def check(port: int, broker: Broker, listener: Listener, health: Health) -> None:
+    async def check(port: int, broker: Broker, listener: SocketServer, health: Health) -> None:
         first, second = broker.groups.all()
         first.state = second.state = "loading"
         assert await not_ready(port) == ["2 group coordinators are loading their logs"]
@@ -86,7 +86,7 @@ def test_broker_is_not_ready_while_coordinators_load(tmp_path: Path) -> None:
 
 
 def test_broker_is_not_ready_with_an_offline_log_directory(tmp_path: Path) -> None:
-    async def check(port: int, broker: Broker, listener: Listener, health: Health) -> None:
+    async def check(port: int, broker: Broker, listener: SocketServer, health: Health) -> None:
         broker.directory.health.failure = LogOffline("cannot write orders-0")
         assert await not_ready(port) == ["the log directory is offline: cannot write orders-0"]
         broker.directory.health.failure = None
@@ -95,7 +95,7 @@ def test_broker_is_not_ready_with_an_offline_log_directory(tmp_path: Path) -> No
 
 
 def test_broker_is_not_ready_without_a_listener(tmp_path: Path) -> None:
-    async def check(port: int, broker: Broker, listener: Listener, health: Health) -> None:
+    async def check(port: int, broker: Broker, listener: SocketServer, health: Health) -> None:
         await listener.close()
         assert await not_ready(port) == ["the listener is closed"]
 
@@ -105,7 +105,7 @@ def test_broker_is_not_ready_without_a_listener(tmp_path: Path) -> None:
 def test_stopping_broker_is_not_ready_and_has_no_metrics(tmp_path: Path) -> None:
     """Its logs are being closed, so they are not read for a scrape."""
 
-    async def check(port: int, broker: Broker, listener: Listener, health: Health) -> None:
+    async def check(port: int, broker: Broker, listener: SocketServer, health: Health) -> None:
         health.stopping = True
         assert await not_ready(port) == ["the broker is stopping"]
         head, body = await get(port)
@@ -118,7 +118,7 @@ def test_stopping_broker_is_not_ready_and_has_no_metrics(tmp_path: Path) -> None
 def test_metrics_without_library_are_not_implemented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Health works all the same."""
 
-    async def check(port: int, broker: Broker, listener: Listener, health: Health) -> None:
+    async def check(port: int, broker: Broker, listener: SocketServer, health: Health) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("konvene.broker.metrics.exposition.is_installed", lambda: False)
             head, body = await get(port)

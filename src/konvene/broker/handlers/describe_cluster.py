@@ -34,7 +34,7 @@ def handle(
             endpoint_type=request.endpoint_type,
             cluster_id=catalogue.cluster_id,
         )
-    host, port = catalogue.advertised
+    host, port = catalogue.advertised_to(context.session.listener)
     return DescribeClusterResponse(
         cluster_id=catalogue.cluster_id,
         controller_id=catalogue.node_id,

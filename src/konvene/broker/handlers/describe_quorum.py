@@ -55,8 +55,13 @@ def handle(
 
 
 def _node(catalogue: ClusterCatalogue) -> Node:
-    host, port = catalogue.advertised
-    return Node(node_id=catalogue.node_id, listeners=(Listener(name="PLAINTEXT", host=host, port=port),))
+    return Node(
+        node_id=catalogue.node_id,
+        listeners=tuple(
+            Listener(name=name, host=host, port=port)
+            for name, (host, port) in catalogue.advertised_by_listener.items()
+        ),
+    )
 
 
 def _unknown_topic(topic: TopicData) -> ResponseTopicData:

@@ -106,7 +106,7 @@ def _response(
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> FindCoordinatorResponse:
-    host, port = catalogue.advertised
+    host, port = catalogue.advertised_to(context.session.listener)
     if context.api_version >= FIRST_VERSION_WITH_KEYS:
         # Kafka sends an error message only for an unknown key type.
         is_known_type = request.key_type in (GROUP, TRANSACTION, SHARE)

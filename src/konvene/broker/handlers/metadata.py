@@ -90,7 +90,7 @@ def _response(
         topics = tuple(
             _requested_topic(catalogue, partitions, t, operations, context.api_version) for t in requested
         )
-    host, port = catalogue.advertised
+    host, port = catalogue.advertised_to(context.session.listener)
     return MetadataResponse(
         brokers=(
             MetadataResponseBroker(

@@ -53,7 +53,7 @@ def handle(
 class _DelayedResponse:
     """A ShareAcknowledge request whose response waits until its acknowledgements are persisted."""
 
-    __slots__ = ("catalogue", "deferred", "pending", "request", "settings", "share_partitions")
+    __slots__ = ("advertised", "catalogue", "deferred", "pending", "request", "settings", "share_partitions")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class _DelayedResponse:
         context: RequestContext,
     ) -> None:
         self.settings, self.catalogue, self.share_partitions = settings, catalogue, share_partitions
+        self.advertised = catalogue.advertised_to(context.session.listener)
         self.request = request
         self.deferred: Deferred[ShareAcknowledgeResponse] = Deferred()
         self.pending = PendingAcknowledgements(self._respond)
@@ -88,7 +89,7 @@ class _DelayedResponse:
             )
             for topic_id, group in groupby(results.items(), key=lambda item: item[0][0])
         )
-        host, port = catalogue.advertised
+        host, port = self.advertised
         self.deferred.resolve(
             ShareAcknowledgeResponse(
                 acquisition_lock_timeout_ms=lock_timeout_ms(self.settings, request.group_id),

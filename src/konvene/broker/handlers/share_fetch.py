@@ -102,8 +102,8 @@ class _DelayedShareFetch:
     """A ShareFetch request in progress: applies acknowledgements, and acquires records or waits for them."""
 
     __slots__ = (
-        "acknowledgements", "catalogue", "deferred", "fetched", "is_acknowledged", "is_fetched", "loop",
-        "member_id", "request", "session_fetch", "settings", "share_partitions", "timer", "watches",
+        "acknowledgements", "advertised", "catalogue", "deferred", "fetched", "is_acknowledged", "is_fetched",
+        "loop", "member_id", "request", "session_fetch", "settings", "share_partitions", "timer", "watches",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +118,7 @@ class _DelayedShareFetch:
         assert request.group_id is not None and request.member_id is not None
         self.loop, self.settings = loop, settings
         self.catalogue, self.share_partitions = catalogue, share_partitions
+        self.advertised = catalogue.advertised_to(context.session.listener)
         self.request, self.member_id = request, request.member_id
         requested: list[TopicIdPartition] = []
         batches: list[tuple[TopicIdPartition, tuple[AcknowledgementBatch, ...]]] = []
@@ -300,7 +301,7 @@ class _DelayedShareFetch:
             topics.setdefault(partition[0], []).append(
                 self._partition(partition, fetched, acknowledged.get(partition, SUCCESS))
             )
-        host, port = catalogue.advertised
+        host, port = self.advertised
         self.deferred.resolve(
             ShareFetchResponse(
                 error_code=error,

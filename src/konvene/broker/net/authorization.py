@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from konvene.configs import ConfigError
-from konvene.security.authorizer import StandardAuthorizer, parse_super_users
 from konvene.security.resources import (
     CLUSTER,
     SUPPORTED_OPERATIONS,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from konvene.configs import BrokerConfig
     from konvene.runtime.coordinator import RequestContext
     from konvene.security.acls import Acl
+    from konvene.security.authorizer import StandardAuthorizer
     from konvene.security.principal import KafkaPrincipal
 
 __all__ = ["NOT_REQUESTED", "Authorization", "Authorizer"]
@@ -71,6 +71,8 @@ def standard_authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
         return None
     if name != STANDARD_AUTHORIZER:
         raise ConfigError(f"authorizer.class.name={name} is not supported; use {STANDARD_AUTHORIZER}")
+    from konvene.security.authorizer import StandardAuthorizer, parse_super_users
+
     try:
         super_users = parse_super_users(config["super.users"])
     except ValueError as error:
@@ -103,6 +105,10 @@ class Authorization:
 
     def acls_changed(self, created: Iterable[Acl], deleted: Iterable[Acl]) -> None:
         """Apply changes of ACLs in the metadata log."""
+        if self.authorizer is None:
+            return
+        from konvene.security.authorizer import StandardAuthorizer
+
         if isinstance(self.authorizer, StandardAuthorizer):
             self.replace(self.authorizer.with_acls(created, deleted))
 

@@ -200,6 +200,7 @@ REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
     47: (_group(_O.DELETE, "group_id"), *_topics(_O.READ, "topics.name")),
     48: _cluster(_O.DESCRIBE_CONFIGS),
     50: _cluster(_O.DESCRIBE),
+    51: _cluster(_O.ALTER),
     55: _cluster(_O.DESCRIBE),
     57: _cluster(_O.ALTER),
     60: _cluster(_O.DESCRIBE),

@@ -137,12 +137,12 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self._host = f"/{peer[0]}" if isinstance(peer, tuple) else "/local"
         self.active_at = self._network.loop.time()
-        reason = self._network.connection_quotas.rejection_reason(self._host)
+        reason = self._network.connection_quotas.rejection_reason(self._host, self.endpoint.name)
         if reason is not None:
             log.warning("%s: rejected: %s", self._host, reason)
             self._transport.abort()
             return
-        self._network.connection_quotas.connected(self._host)
+        self._network.connection_quotas.connected(self._host, self.endpoint.name)
         self._network.connections[self] = None
         self._begin_session(self.endpoint.session_of(transport))
 
@@ -157,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         self._network.request_scheduler.run_now(self)
         if self in self._network.connections:
             del self._network.connections[self]
-            self._network.connection_quotas.disconnected(self._host)
+            self._network.connection_quotas.disconnected(self._host, self.endpoint.name)
             self._network.telemetry.disconnected(self)
             self._network.heartbeat_purgatory.drop(self)
             self._network.groups.disconnected(self)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from konvene.security.principal import ANONYMOUS, KafkaPrincipal
 from konvene.security.session import SecurityProtocol, Session
 
 if TYPE_CHECKING:
     import asyncio
+
+    from konvene.broker.net.connection import Connection
+    from konvene.broker.net.network import Network
+    from konvene.security.sasl.authenticator import SaslListener
 
 __all__ = ["PLAINTEXT_ENDPOINT", "Endpoint"]
 
@@ -29,6 +33,20 @@ class Endpoint:
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     principal_of: Callable[[bytes | None], KafkaPrincipal] = _anonymous
     """Returns the principal of a client's certificate (DER; None: the client has none)."""
+    sasl: SaslListener | None = None
+    """Mechanisms of a listener with SASL."""
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Effective settings of the listener (`configs.listeners.listener_settings`)."""
+
+    def connection(self, network: Network) -> Connection:
+        """Return the asyncio protocol of a new connection to this listener."""
+        if self.sasl is not None:
+            from konvene.broker.net.sasl_connection import SaslConnection
+
+            return SaslConnection(network, self, self.sasl)
+        from konvene.broker.net.connection import Connection
+
+        return Connection(network, self)
 
     def session_of(self, transport: asyncio.BaseTransport) -> Session:
         """Return the session of a new connection: of its certificate on an SSL listener, else anonymous."""

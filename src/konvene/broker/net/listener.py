@@ -1,51 +1,58 @@
-"""Accepts connections, closes idle ones, and runs the periodic maintenance of logs while it listens."""
+"""One listener: accepts connections at an address, over TLS if its protocol has it."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from konvene.broker.net.connection import Connection
+from konvene.broker.net.endpoint import PLAINTEXT_ENDPOINT, Endpoint
+from konvene.broker.net.tls_handshake import HalfOpen, TlsHandshake
 
 if TYPE_CHECKING:
     from konvene.broker.net.network import Network
-    from konvene.broker.storage.log_maintenance import LogMaintenance
 
 LOOPBACK = "localhost"
 
-MAX_PAUSE_S = 10.0
-"""Longest pause between two rounds of periodic work."""
+Accept = Callable[[Endpoint], asyncio.BaseProtocol]
+"""Creates the asyncio protocol of a connection to a listener."""
+
+ContextProvider = Callable[[], ssl.SSLContext]
+"""Returns the TLS context of the next connection."""
 
 
 class Listener:
-    """A listener on one address. `accept` creates each connection's protocol, by default a `Connection`."""
+    """A listener of the broker. `endpoint` describes it to the connections that it accepts from now on."""
 
     def __init__(
         self,
         network: Network,
-        log_maintenance: LogMaintenance,
-        accept: Callable[[], asyncio.BaseProtocol] | None = None,
+        accept: Accept,
+        endpoint: Endpoint = PLAINTEXT_ENDPOINT,
+        tls_context: ContextProvider | None = None,
     ) -> None:
-        self._network = network
-        self._log_maintenance = log_maintenance
-        self._accept = accept or (lambda: Connection(network))
-        self._servers: list[asyncio.Server] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        """`tls_context` is required if the listener's protocol has TLS."""
+        if endpoint.security_protocol.has_tls and tls_context is None:
+            raise ValueError(f"listener {endpoint.name} has no TLS context")
+        self.endpoint = endpoint
+        self.half_open = HalfOpen(network, endpoint.name)
         self.port = 0
+        self._network = network
+        self._accept = accept
+        self._tls_context = tls_context
+        self._servers: list[asyncio.Server] = []
 
     def __repr__(self) -> str:
-        return f"<server on port {self.port}: {len(self._network.connections)} connections>"
+        return f"<listener {self.endpoint.name} on port {self.port}>"
 
     @property
     def is_listening(self) -> bool:
         return bool(self._servers) and all(server.is_serving() for server in self._servers)
 
     async def listen(self, host: str, port: int) -> None:
-        """Begin to accept connections, and start the log cleaner and the periodic work.
-
-        Raises OSError if the address is not available."""
+        """Begin to accept connections. Raises OSError if the address is not available."""
         if host == LOOPBACK:
             await self._listen_at("127.0.0.1", port)
             try:
@@ -55,13 +62,10 @@ class Listener:
                     raise
         else:
             await self._listen_at(host or None, port)
-        self._log_maintenance.cleaner.start()
-        loop, flush = self._network.loop, self._log_maintenance.flush_periodically
-        self._tasks = [loop.create_task(work()) for work in (self._work_periodically, flush)]
 
     async def _listen_at(self, host: str | None, port: int) -> None:
         server = await self._network.loop.create_server(
-            self._accept,
+            self._protocol,
             host,
             port,
             backlog=self._network.settings.config["socket.listen.backlog.size"],
@@ -70,31 +74,13 @@ class Listener:
         self._servers.append(server)
         self.port = server.sockets[0].getsockname()[1]
 
-    async def _work_periodically(self) -> None:
-        """Close idle connections, apply retention, write checkpoints; each at its own interval."""
-        network, config = self._network, self._network.settings.config
-        idle_s = config["connections.max.idle.ms"] / 1000
-        retention_s = config["log.retention.check.interval.ms"] / 1000
-        next_retention = network.loop.time() + retention_s
-        checkpoint_s = config["log.flush.offset.checkpoint.interval.ms"] / 1000
-        next_checkpoint = network.loop.time() + checkpoint_s
-        pause_s = min(retention_s, MAX_PAUSE_S)
-        while True:
-            await asyncio.sleep(min(idle_s, pause_s) if idle_s > 0 else pause_s)
-            now_s = network.loop.time()
-            if idle_s > 0:
-                for connection in list(network.connections):
-                    connection.close_if_idle(now_s - idle_s)
-            if now_s >= next_retention:
-                next_retention = now_s + retention_s
-                await self._log_maintenance.retain()
-            if now_s >= next_checkpoint:
-                next_checkpoint = now_s + checkpoint_s
-                await self._log_maintenance.checkpoint()
+    def _protocol(self) -> asyncio.BaseProtocol:
+        if self._tls_context is None:
+            return self._accept(self.endpoint)
+        return TlsHandshake(self.half_open, self._tls_context(), lambda: self._accept(self.endpoint))
 
-    async def close(self) -> None:
-        self._log_maintenance.cleaner.stop()
-        for task in self._tasks:
-            task.cancel()
+    def close(self) -> None:
+        """Stop to accept connections, and abort incomplete handshakes."""
         for server in self._servers:
             server.close()
+        self.half_open.abort_all()

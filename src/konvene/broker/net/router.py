@@ -53,6 +53,7 @@ HANDLERS: dict[int, str] = {
     47: "offset_delete",
     48: "describe_client_quotas",
     50: "describe_user_scram_credentials",
+    51: "alter_user_scram_credentials",
     55: "describe_quorum",
     57: "update_features",
     60: "describe_cluster",

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from konvene.security.principal import ANONYMOUS, USER, KafkaPrincipal
 from konvene.security.tls.distinguished_names import certificate_names
 
-__all__ = ["DEFAULT_RULES", "PrincipalMapper"]
+__all__ = ["PrincipalMapper"]
 
 DEFAULT: Final = "DEFAULT"
 MAX_NAME_LENGTH: Final = 4_096
@@ -71,9 +71,6 @@ class PrincipalMapper:
         if certificate is None:
             return ANONYMOUS
         return KafkaPrincipal(USER, self.name_of(certificate_names(certificate).subject))
-
-
-DEFAULT_RULES: Final = PrincipalMapper()
 
 
 def _parse(rules: str) -> tuple[_Rule, ...]:

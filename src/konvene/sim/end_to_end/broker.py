@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from konvene.broker.broker import Broker
-from konvene.broker.net.listener import Listener
+from konvene.broker.net.socket_server import SocketServer
 from konvene.broker.node_services import NodeServices
 from konvene.broker.shares.share_partitions import SharePartitions
 from konvene.broker.shares.state_coordinators import ShareCoordinators
@@ -61,7 +61,7 @@ class BrokerHost:
         self.lives = 0
         self.host: Host | None = None
         self.broker: Broker | None = None
-        self.server: Listener | None = None
+        self.server: SocketServer | None = None
         self.ready = False
         self.served = asyncio.Event()
         """Set when the broker is ready for the first time."""
@@ -125,12 +125,11 @@ class BrokerHost:
             self.config, directory, self.loop, Environment.seeded(self.wall_ms, chance),
             SimThreads(self.loop), self.make_share_partitions,
         )  # fmt: skip
-        self.broker, self.server = broker, broker.listener()
+        self.broker, self.server = broker, broker.socket_server()
         self._stop = asyncio.Event()
         try:
             await broker.start()
             await self.server.listen(BROKER, PORT)
-            broker.catalogue.advertised = (BROKER, PORT)
             self.ready = True
             self.served.set()
             self.on_ready()
