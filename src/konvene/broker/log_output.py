@@ -44,8 +44,8 @@ LEVELS: Final[Mapping[str, int]] = {
 
 LOGGERS: Final = (
     "konvene", "konvene.archive", "konvene.broker", "konvene.cleaner", "konvene.connection",
-    "konvene.coordinator", "konvene.groups", "konvene.metrics", "konvene.oauth", "konvene.rebalance", "konvene.security", "konvene.share_states",
-    "konvene.sharing", "konvene.transactions",
+    "konvene.coordinator", "konvene.groups", "konvene.metrics", "konvene.oauth", "konvene.rebalance",
+    "konvene.security", "konvene.share_states", "konvene.sharing", "konvene.transactions",
 )  # fmt: skip
 """The loggers of a broker."""
 
