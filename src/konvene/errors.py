@@ -202,6 +202,7 @@ MESSAGES: Final[Mapping[Errors, str]] = {
     Errors.INVALID_GROUP_ID: "The group id is invalid.",
     Errors.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     Errors.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    Errors.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     Errors.UNSUPPORTED_VERSION: "The version of API is not supported.",
     Errors.INVALID_REQUEST: (
         "This most likely occurs because of a request being malformed by the client library or the message "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -12,21 +12,48 @@ from konvene.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
-    catalogue: ClusterCatalogue, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    request: AlterPartitionReassignmentsRequest,
+    context: RequestContext,
 ) -> AlterPartitionReassignmentsResponse:
+    if not authorization.permits_cluster(context, Operation.ALTER):
+        return _denied(request)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
         responses=tuple(
             ReassignableTopicResponse(
                 name=t.name, partitions=tuple(_partition_response(catalogue, t.name, p) for p in t.partitions)
+            )
+            for t in request.topics
+        ),
+    )
+
+
+def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    error, message = Errors.CLUSTER_AUTHORIZATION_FAILED, MESSAGES[Errors.CLUSTER_AUTHORIZATION_FAILED]
+    return AlterPartitionReassignmentsResponse(
+        error_code=error,
+        error_message=message,
+        responses=tuple(
+            ReassignableTopicResponse(
+                name=t.name,
+                partitions=tuple(
+                    ReassignablePartitionResponse(
+                        partition_index=p.partition_index, error_code=error, error_message=message
+                    )
+                    for p in t.partitions
+                ),
             )
             for t in request.topics
         ),

@@ -14,19 +14,24 @@ from konvene.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.storage.partitions import Partitions
     from konvene.log.directory import LogDirectory
     from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
+    authorization: Authorization,
     directory: LogDirectory,
     partitions: Partitions,
     request: AlterReplicaLogDirsRequest,
     context: RequestContext,
 ) -> AlterReplicaLogDirsResponse:
+    if not authorization.permits_cluster(context, Operation.ALTER):
+        return _denied(request)
     errors_by_topic: dict[str, dict[int, Errors]] = defaultdict(dict)
     for target in request.dirs:
         is_log_dir = Path(target.path).is_absolute() and Path(target.path) == Path(log_dir(directory))
@@ -45,6 +50,24 @@ def handle(
                 ),
             )
             for name, errors in errors_by_topic.items()
+        )
+    )
+
+
+def _denied(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=tuple(
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=tuple(
+                    AlterReplicaLogDirPartitionResult(
+                        partition_index=index, error_code=Errors.CLUSTER_AUTHORIZATION_FAILED
+                    )
+                    for index in topic.partitions
+                ),
+            )
+            for target in request.dirs
+            for topic in target.topics
         )
     )
 

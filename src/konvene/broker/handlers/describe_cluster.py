@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from konvene.broker.net.authorization import NOT_REQUESTED, Authorization
 from konvene.errors import Errors
 from konvene.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from konvene.security.resources import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
@@ -21,6 +22,7 @@ BROKERS = 1
 
 
 def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     request: DescribeClusterRequest,
@@ -44,6 +46,15 @@ def handle(
             ),
         ),
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            cluster_operations(authorization, context)
+            if request.include_cluster_authorized_operations
+            else NOT_REQUESTED
         ),
     )
+
+
+def cluster_operations(authorization: Authorization, context: RequestContext) -> int:
+    """Return the operations that the client may perform on the cluster; 0 without DESCRIBE."""
+    if not authorization.permits_cluster(context, Operation.DESCRIBE):
+        return 0
+    return authorization.operations(context, CLUSTER)

@@ -18,8 +18,10 @@ from konvene.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
     from konvene.log.directory import LogDirectory
@@ -27,12 +29,15 @@ if TYPE_CHECKING:
 
 
 def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     directory: LogDirectory,
     partitions: Partitions,
     request: DescribeLogDirsRequest,
     context: RequestContext,
 ) -> DescribeLogDirsResponse:
+    if not authorization.permits_cluster(context, Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=Errors.CLUSTER_AUTHORIZATION_FAILED)
     path = log_dir(directory)
     if directory.health.failure is not None:
         failed = DescribeLogDirsResult(error_code=Errors.KAFKA_STORAGE_ERROR, log_dir=path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.cluster.names import invalid_name_message
@@ -14,28 +15,42 @@ from konvene.messages.describe_producers import (
     TopicRequest,
     TopicResponse,
 )
+from konvene.security.resources import Operation
+from konvene.security.resources import topic as topic_resource
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
+    authorization: Authorization,
     catalogue: ClusterCatalogue,
     partitions: Partitions,
     request: DescribeProducersRequest,
     context: RequestContext,
 ) -> DescribeProducersResponse:
+    def is_permitted(topic: str) -> bool:
+        return authorization.permits(context, Operation.READ, topic_resource(topic))
+
     return DescribeProducersResponse(
-        topics=tuple(_topic(catalogue, partitions, topic) for topic in request.topics)
+        topics=tuple(_topic(catalogue, partitions, topic, is_permitted) for topic in request.topics)
     )
 
 
-def _topic(catalogue: ClusterCatalogue, partitions: Partitions, request: TopicRequest) -> TopicResponse:
+def _topic(
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    request: TopicRequest,
+    is_permitted: Callable[[str], bool],
+) -> TopicResponse:
     error, message = Errors.NONE, invalid_name_message(request.name)
     if message is not None:
         error = Errors.INVALID_TOPIC_EXCEPTION
+    elif not is_permitted(request.name):
+        error, message = Errors.TOPIC_AUTHORIZATION_FAILED, MESSAGES[Errors.TOPIC_AUTHORIZATION_FAILED]
     elif request.name not in catalogue.topics.by_name:
         error, message = Errors.UNKNOWN_TOPIC_OR_PARTITION, MESSAGES[Errors.UNKNOWN_TOPIC_OR_PARTITION]
     if error is not Errors.NONE:

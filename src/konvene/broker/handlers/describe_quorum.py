@@ -17,9 +17,11 @@ from konvene.messages.describe_quorum import (
     ResponseTopicData,
     TopicData,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.environment import Environment
 
@@ -30,11 +32,15 @@ METADATA_PARTITION = (
 
 
 def handle(
+    authorization: Authorization,
     environment: Environment,
     catalogue: ClusterCatalogue,
     request: DescribeQuorumRequest,
     context: RequestContext,
 ) -> DescribeQuorumResponse:
+    if not authorization.permits_cluster(context, Operation.DESCRIBE):
+        denied = Errors.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeQuorumResponse(error_code=denied, error_message=MESSAGES[denied])
     if request.topics != METADATA_PARTITION:
         return DescribeQuorumResponse(topics=tuple(_unknown_topic(topic) for topic in request.topics))
     now_ms = environment.wall_clock_ms()

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
 
 PREFERRED, UNCLEAN = 0, 1
+FIRST_VERSION_WITH_ERROR = 1
 
 
 def handle(
-    catalogue: ClusterCatalogue, request: ElectLeadersRequest, context: RequestContext
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    request: ElectLeadersRequest,
+    context: RequestContext,
 ) -> ElectLeadersResponse:
+    if not authorization.permits_cluster(context, Operation.ALTER):
+        return _denied(request, context.api_version)
     if request.topic_partitions is None:
         # Without requested partitions Kafka omits those for which no election was needed.
         results = tuple(ReplicaElectionResult(topic=name) for name in catalogue.topics.by_name)
@@ -43,6 +51,20 @@ def handle(
                 ),
             )
             for t in request.topic_partitions
+        ),
+    )
+
+
+def _denied(request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
+    error, message = Errors.CLUSTER_AUTHORIZATION_FAILED, MESSAGES[Errors.CLUSTER_AUTHORIZATION_FAILED]
+    return ElectLeadersResponse(
+        error_code=error if version >= FIRST_VERSION_WITH_ERROR else Errors.NONE,
+        replica_election_results=tuple(
+            ReplicaElectionResult(
+                topic=t.topic,
+                partition_result=tuple(_result(index, error, message) for index in t.partitions),
+            )
+            for t in request.topic_partitions or ()
         ),
     )
 

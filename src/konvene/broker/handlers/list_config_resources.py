@@ -15,9 +15,11 @@ from konvene.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
 
 FIRST_VERSION_WITH_TYPES = 1
@@ -32,8 +34,13 @@ _LISTED = (
 
 
 def handle(
-    catalogue: ClusterCatalogue, request: ListConfigResourcesRequest, context: RequestContext
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    request: ListConfigResourcesRequest,
+    context: RequestContext,
 ) -> ListConfigResourcesResponse:
+    if not authorization.permits_cluster(context, Operation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=Errors.CLUSTER_AUTHORIZATION_FAILED)
     supported = (
         set(_LISTED) if context.api_version >= FIRST_VERSION_WITH_TYPES else {ResourceType.CLIENT_METRICS}
     )

@@ -10,9 +10,7 @@ permission. A handler that implements it has a parameter `authorize` and calls t
 (ConsumerGroupHeartbeat, ConsumerGroupDescribe). A denied request of any other API closes its connection,
 which every client can handle.
 
-Known gaps: a partition of a fetch session is checked when it is added to the session, not at each later
-fetch; Metadata needs no further permission to create missing topics; FindCoordinator treats each key as a
-group id.
+Known gap: FindCoordinator treats each key as a group id.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from konvene.cluster.state import ResourceType as Configured
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.runtime.deferred import HANG_UP
-from konvene.security.resources import CLUSTER_NAME, Operation, Resource, ResourceType
+from konvene.security.resources import CLUSTER, CLUSTER_NAME, Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
     from konvene.codec.schema import Struct
@@ -48,6 +46,13 @@ def allow_all(context: RequestContext, operation: Operation, resource: Resource)
     return True
 
 
+CHECKED_BY_DATA_HANDLERS = frozenset(
+    (
+        0, 1, 2, 3, 19, 20, 21, 23, 32, 33, 34, 35, 37, 43, 44, 45, 46, 55, 57, 60, 61, 71, 72, 74, 75,
+    )
+)  # fmt: skip
+"""Topic, record and cluster APIs whose handlers check permissions themselves (`Authorization`), per item."""
+
 Handler = Callable[..., Any]
 """A function of a request and its context that returns an `Answer` (`konvene.broker.services.bind`)."""
 Authorizer = Callable[["RequestContext", Operation, Resource], bool]
@@ -60,7 +65,7 @@ def guarded(
 
     A handler with a parameter `authorize` gets it and checks them itself. With `allow_all` return the
     handler."""
-    if authorize is allow_all or not REQUIRED_PERMISSIONS[api_key]:
+    if authorize is allow_all or not REQUIRED_PERMISSIONS[api_key] or api_key in CHECKED_BY_DATA_HANDLERS:
         return handler
     if "authorize" in signature(handler).parameters:
         return partial(handler, authorize=authorize)
@@ -97,7 +102,7 @@ def resources(topics: Topics, permission: Permission, request: Struct) -> Iterat
             if topic is not None:
                 yield Resource(permission.type, topic.name)
         elif found is not None:
-            yield _configured(found)
+            yield config_resource(found.resource_type, found.resource_name)
 
 
 def _follow(value: object, path: list[str]) -> Iterator[Any]:
@@ -115,12 +120,12 @@ def _follow(value: object, path: list[str]) -> Iterator[Any]:
 _CONFIGURED = {Configured.TOPIC: ResourceType.TOPIC, Configured.GROUP: ResourceType.GROUP}
 
 
-def _configured(named: Any) -> Resource:
-    """Return the resource of a config request's entry; the cluster unless it is a topic or a group."""
-    kind = _CONFIGURED.get(named.resource_type)
-    return (
-        Resource(ResourceType.CLUSTER, CLUSTER_NAME) if kind is None else Resource(kind, named.resource_name)
-    )
+def config_resource(config_type: int, name: str) -> Resource:
+    """Return the resource whose permissions apply to the settings of a config resource.
+
+    It is the topic or group itself, else the cluster."""
+    kind = _CONFIGURED.get(config_type)
+    return CLUSTER if kind is None else Resource(kind, name)
 
 
 def _topics(operation: Operation, *paths: str) -> tuple[Permission, ...]:
@@ -161,11 +166,11 @@ REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
     16: _cluster(_O.DESCRIBE),
     17: (),  # Authentication and
     18: (),  # version negotiation come before authorization.
-    19: _cluster(_O.CREATE),
-    20: _topics(_O.DELETE, "topic_names", "topics.name", "topics.topic_id"),
+    19: _topics(_O.CREATE, "topics.name"),  # Or CREATE on the cluster.
+    20: _topics(_O.DELETE, "topic_names", "topics.name", "topics.topic_id"),  # Or DELETE on the cluster.
     21: _topics(_O.DELETE, "topics.name"),
     22: (Permission(_O.IDEMPOTENT_WRITE, ResourceType.CLUSTER), _transaction(_O.WRITE)),
-    23: _topics(_O.DESCRIBE, "topics.topic"),
+    23: _topics(_O.DESCRIBE, "topics.topic"),  # Or CLUSTER_ACTION on the cluster.
     24: (
         Permission(_O.WRITE, ResourceType.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),
         *_topics(_O.WRITE, "v3_and_below_topics.name"),
@@ -203,7 +208,7 @@ REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
     51: _cluster(_O.ALTER),
     55: _cluster(_O.DESCRIBE),
     57: _cluster(_O.ALTER),
-    60: _cluster(_O.DESCRIBE),
+    60: (),  # Only the field of authorized operations needs DESCRIBE on the cluster.
     61: _topics(_O.READ, "topics.name"),
     65: (Permission(_O.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional_ids"),),
     66: _cluster(_O.DESCRIBE),
