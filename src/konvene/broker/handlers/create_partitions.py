@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from konvene.errors import Errors
@@ -10,13 +11,34 @@ from konvene.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    request: CreatePartitionsRequest,
+    context: RequestContext,
+) -> CreatePartitionsResponse:
+    if not authorization.is_enabled:
+        return await _create(catalogue, request, context)
+    # Kafka rejects duplicates before it checks permissions.
+    names = [name for name, count in Counter(t.name for t in request.topics).items() if count == 1]
+    permitted = authorization.permitted_topics(context, Operation.ALTER, names)
+    denied = [name for name in names if name not in permitted]
+    remaining = tuple(t for t in request.topics if t.name not in denied)
+    response = await _create(catalogue, request.replace(topics=remaining), context)
+    error = Errors.TOPIC_AUTHORIZATION_FAILED
+    results = tuple(CreatePartitionsTopicResult(name=name, error_code=error) for name in denied)
+    return response.replace(results=(*results, *response.results))
+
+
+async def _create(
     catalogue: ClusterCatalogue, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     result = await catalogue.submit(request, context)

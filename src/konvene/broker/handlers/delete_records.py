@@ -14,8 +14,10 @@ from konvene.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import RequestContext
 
@@ -23,12 +25,23 @@ HIGH_WATERMARK = -1
 
 
 def handle(
-    partitions: Partitions, request: DeleteRecordsRequest, context: RequestContext
+    authorization: Authorization,
+    partitions: Partitions,
+    request: DeleteRecordsRequest,
+    context: RequestContext,
 ) -> DeleteRecordsResponse:
+    names = {t.name for t in request.topics}
+    denied = names - authorization.permitted_topics(context, Operation.DELETE, names)
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(
-                name=t.name, partitions=tuple(_delete(partitions, t.name, p) for p in t.partitions)
+                name=t.name,
+                partitions=tuple(
+                    _error(p, Errors.TOPIC_AUTHORIZATION_FAILED)
+                    if t.name in denied
+                    else _delete(partitions, t.name, p)
+                    for p in t.partitions
+                ),
             )
             for t in request.topics
         )
@@ -49,7 +62,11 @@ def _delete(
         offset = partition.high_watermark if request.offset == HIGH_WATERMARK else request.offset
         start = partition.delete_before(offset)
     except Refused as rejected:
-        return DeleteRecordsPartitionResult(
-            partition_index=index, low_watermark=-1, error_code=rejected.error
-        )
+        return _error(request, rejected.error)
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=start)
+
+
+def _error(request: DeleteRecordsPartition, error: Errors) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=request.partition_index, low_watermark=-1, error_code=error
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konvene.broker.net.authorizer import config_resource
 from konvene.cluster.names import invalid_name_message
 from konvene.cluster.state import ResourceType
 from konvene.configs.describe import (
@@ -13,7 +14,7 @@ from konvene.configs.describe import (
     describe_group,
     describe_topic,
 )
-from konvene.errors import Errors
+from konvene.errors import MESSAGES, Errors
 from konvene.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,22 +23,38 @@ from konvene.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from konvene.security.resources import Operation
 from konvene.shard.errors import ClusterError
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     request: DescribeConfigsRequest,
     context: RequestContext,
 ) -> DescribeConfigsResponse:
-    results = []
+    results: list[DescribeConfigsResult] = []
+    denied: list[DescribeConfigsResult] = []
     for resource in request.resources:
+        needed = config_resource(resource.resource_type, resource.resource_name)
+        if not authorization.permits(context, Operation.DESCRIBE_CONFIGS, needed):
+            error = needed.authorization_failed
+            denied.append(
+                DescribeConfigsResult(
+                    error_code=error,
+                    error_message=MESSAGES[error],
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+            continue
         error, message = Errors.NONE, None
         entries: tuple[Described, ...] = ()
         try:
@@ -53,7 +70,7 @@ def handle(
                 configs=tuple(_config(entry, request) for entry in entries),
             )
         )
-    return DescribeConfigsResponse(results=tuple(results))
+    return DescribeConfigsResponse(results=(*results, *denied))
 
 
 def _entries(

@@ -15,10 +15,13 @@ from konvene.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import RequestContext
 
@@ -32,12 +35,17 @@ FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 
 
 def handle(
-    partitions: Partitions, request: ListOffsetsRequest, context: RequestContext
+    authorization: Authorization, partitions: Partitions, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    topics = []
+    topics: list[ListOffsetsTopicResponse] = []
+    denied: list[ListOffsetsTopicResponse] = []
+    permitted = authorization.permitted_topics(context, Operation.DESCRIBE, (t.name for t in request.topics))
     counts = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     committed = request.isolation_level == READ_COMMITTED
     for t in request.topics:
+        if t.name not in permitted:
+            denied.append(_denied(t))
+            continue
         results = []
         # A partition that is requested twice has one result.
         for p in {p.partition_index: p for p in t.partitions}.values():
@@ -57,7 +65,19 @@ def handle(
                     ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=rejected.error)
                 )
         topics.append(ListOffsetsTopicResponse(name=t.name, partitions=tuple(results)))
-    return ListOffsetsResponse(topics=tuple(topics))
+    return ListOffsetsResponse(topics=(*topics, *denied))
+
+
+def _denied(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
+    return ListOffsetsTopicResponse(
+        name=topic.name,
+        partitions=tuple(
+            ListOffsetsPartitionResponse(
+                partition_index=p.partition_index, error_code=Errors.TOPIC_AUTHORIZATION_FAILED
+            )
+            for p in topic.partitions
+        ),
+    )
 
 
 def _lookup(

@@ -13,23 +13,42 @@ from konvene.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
-    partitions: Partitions, request: OffsetForLeaderEpochRequest, context: RequestContext
+    authorization: Authorization,
+    partitions: Partitions,
+    request: OffsetForLeaderEpochRequest,
+    context: RequestContext,
 ) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=t.topic, partitions=tuple(_epoch_end(partitions, t.topic, p) for p in t.partitions)
-            )
-            for t in request.topics
+    permitted = {t.topic for t in request.topics}
+    if not authorization.permits_cluster(context, Operation.CLUSTER_ACTION, logs_denied=False):
+        permitted = authorization.permitted_topics(context, Operation.DESCRIBE, permitted)
+    found = tuple(
+        OffsetForLeaderTopicResult(
+            topic=t.topic, partitions=tuple(_epoch_end(partitions, t.topic, p) for p in t.partitions)
         )
+        for t in request.topics
+        if t.topic in permitted
     )
+    denied = tuple(
+        OffsetForLeaderTopicResult(
+            topic=t.topic,
+            partitions=tuple(
+                EpochEndOffset(partition=p.partition, error_code=Errors.TOPIC_AUTHORIZATION_FAILED)
+                for p in t.partitions
+            ),
+        )
+        for t in request.topics
+        if t.topic not in permitted
+    )
+    return OffsetForLeaderEpochResponse(topics=found + denied)
 
 
 def _epoch_end(partitions: Partitions, topic: str, request: OffsetForLeaderPartition) -> EpochEndOffset:
