@@ -36,8 +36,8 @@ KNOWN = Uuid(b"k" * 16)
 TOPICS = Topics([Topic("known", KNOWN, 1)])
 SERVICES: Any = SimpleNamespace(catalogue=SimpleNamespace(topics=TOPICS), groups=None)
 
-ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 71, 72}
-"""Authentication, version negotiation, delegation tokens and client metrics."""
+ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 60, 71, 72}
+"""Authentication, version negotiation, delegation tokens, client metrics and DescribeCluster."""
 
 
 def required(key: int, request: Struct) -> list[tuple[str, str, str]]:

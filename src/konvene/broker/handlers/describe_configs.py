@@ -44,7 +44,8 @@ def handle(
     denied: list[DescribeConfigsResult] = []
     for resource in request.resources:
         needed = config_resource(resource.resource_type, resource.resource_name)
-        if not authorization.permits(context, Operation.DESCRIBE_CONFIGS, needed):
+        is_known = resource.resource_type in set(ResourceType)
+        if is_known and not authorization.permits(context, Operation.DESCRIBE_CONFIGS, needed):
             error = needed.authorization_failed
             denied.append(
                 DescribeConfigsResult(

@@ -1,10 +1,12 @@
-"""DescribeTopicPartitions: describe topics in the order of their names, one page of partitions at a time."""
+"""DescribeTopicPartitions: describe topics in the order of their names, one page of partitions at a time.
+
+Topics need DESCRIBE. Denied ones come last, on every page; if all are requested they are left out.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konvene.broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from konvene.cluster.names import invalid_name_message
 from konvene.errors import Errors
 from konvene.internal_topics import INTERNAL_TOPICS
@@ -15,15 +17,19 @@ from konvene.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from konvene.security.resources import Operation
+from konvene.security.resources import topic as topic_resource
 from konvene.shard.image import Topic
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     request: DescribeTopicPartitionsRequest,
@@ -36,33 +42,44 @@ def handle(
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
         cursor_index = max(request.cursor.partition_index, 0)
-    topics = []
+    permitted = authorization.permitted_topics(context, Operation.DESCRIBE, names)
+    denied = [name for name in names if request.topics and name not in permitted]
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+
+    def respond(next_cursor: Cursor | None) -> DescribeTopicPartitionsResponse:
+        operations = authorization.operations
+        described = [
+            t.replace(
+                topic_authorized_operations=authorization.operations(context, topic_resource(t.name or ""))
+            )
+            for t in topics
+        ]
+        return DescribeTopicPartitionsResponse(
+            topics=(*described, *map(_denied, denied)), next_cursor=next_cursor
+        )
+
     for name in names:
+        if name not in permitted:
+            continue
         start = cursor_index if request.cursor is not None and name == request.cursor.topic_name else 0
         topic = catalogue.topics.by_name.get(name)
         if topic is None:
             is_invalid = invalid_name_message(name) is not None
             error = Errors.INVALID_TOPIC_EXCEPTION if is_invalid else Errors.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append(
-                DescribeTopicPartitionsResponseTopic(
-                    error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS
-                )
-            )
+            topics.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name))
             continue
         if remaining == 0:
-            return _response(topics, Cursor(topic_name=name, partition_index=start))
+            return respond(Cursor(topic_name=name, partition_index=start))
         stop = min(start + remaining, topic.partitions)
         topics.append(_topic(catalogue, topic, range(start, stop)))
         remaining -= stop - start
         if stop < topic.partitions:
-            return _response(topics, Cursor(topic_name=name, partition_index=stop))
-    return _response(topics, None)
+            return respond(Cursor(topic_name=name, partition_index=stop))
+    return respond(None)
 
 
-def _response(
-    topics: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | None
-) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
+def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=Errors.TOPIC_AUTHORIZATION_FAILED, name=name)
 
 
 def _topic(catalogue: ClusterCatalogue, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
@@ -83,5 +100,4 @@ def _topic(catalogue: ClusterCatalogue, topic: Topic, indexes: range) -> Describ
             )
             for index in indexes
         ),
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -10,6 +10,10 @@ bytes, or `max_wait_ms` have passed, all partitions are read again. A missing pa
 fetch: it is reported with the others, as by Kafka.
 
 There are no followers, so fetches of replicas are rejected.
+
+Each fetch needs READ on each of its topics, including those of its session. Permissions are checked when it
+arrives; and, if ACLs have changed while it waited, again before it reads, so that no records are sent after
+the permission to read them was revoked. Kafka does not repeat the check.
 """
 
 from __future__ import annotations
@@ -41,11 +45,13 @@ from konvene.messages.fetch import (
     PartitionData,
 )
 from konvene.runtime.deferred import Answer, Deferred
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     import asyncio
 
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.net.fetch_sessions import FetchSessions
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
@@ -62,6 +68,7 @@ NO_EPOCH = -1
 
 def handle(
     loop: asyncio.AbstractEventLoop,
+    authorization: Authorization,
     environment: Environment,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
@@ -77,7 +84,9 @@ def handle(
         return FetchResponse(error_code=rejected.error)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _unknown_isolation_level(request, with_ids=with_ids)
-    reader = _Reader(catalogue, partitions, request, context, fetch, settings.config["fetch.max.bytes"])
+    reader = _Reader(
+        authorization, catalogue, partitions, request, context, fetch, settings.config["fetch.max.bytes"]
+    )
     result = reader.read()
 
     def respond(result: _ReadResult) -> FetchResponse:
@@ -127,9 +136,12 @@ class _Reader:
     """Reads the partitions of one fetch, once or again after waiting, within its limits of bytes."""
 
     __slots__ = (
+        "authorization",
         "catalogue",
+        "checked",
         "committed",
         "context",
+        "denied",
         "fetch",
         "max_bytes",
         "max_wait_ms",
@@ -140,6 +152,7 @@ class _Reader:
 
     def __init__(
         self,
+        authorization: Authorization,
         catalogue: ClusterCatalogue,
         partitions: Partitions,
         request: FetchRequest,
@@ -147,6 +160,11 @@ class _Reader:
         fetch: FetchContext,
         max_bytes: int,
     ) -> None:
+        self.authorization = authorization
+        self.checked: tuple[int, frozenset[str | None]] = -1, frozenset()
+        """Epoch of the ACLs and the topics for which permissions were checked last."""
+        self.denied: frozenset[str | None] = frozenset()
+        """Topics that the client may not read; None is in it if it may not fetch topics of unknown ids."""
         self.catalogue, self.partitions = catalogue, partitions
         self.context, self.fetch = context, fetch
         self.max_wait_ms = request.max_wait_ms
@@ -158,6 +176,8 @@ class _Reader:
 
     def read(self) -> _ReadResult:
         """Read all partitions. Those that do not exist come last in the result."""
+        if self.authorization.is_enabled:
+            self._check_permissions()
         found: ReadResults = []
         missing: ReadResults = []
         readable: list[tuple[Partition, RequestedPartition]] = []
@@ -182,18 +202,39 @@ class _Reader:
             found.append((requested, data))
         return _ReadResult(found + missing, total, readable, is_final)
 
+    def _check_permissions(self) -> None:
+        """Add the topics that the client may not read to `denied`, unless the same ACLs were checked."""
+        names = frozenset(self._topic_name(requested) for requested in self.fetch.partitions.values())
+        if self.checked == (self.authorization.epoch, names):
+            return
+        self.checked = self.authorization.epoch, names
+        if self.replica_id < 0:
+            known = {name for name in names if name is not None}
+            permitted = self.authorization.permitted_topics(self.context, Operation.READ, known)
+            self.denied |= known - permitted
+        elif not self.authorization.permits_cluster(self.context, Operation.CLUSTER_ACTION):
+            self.denied |= names
+
+    def _topic_name(self, requested: RequestedPartition) -> str | None:
+        """Return the topic's name, after storing it if the id has only now become known."""
+        if requested.topic is None and requested.topic_id:
+            topic = self.catalogue.topics.by_id.get(requested.topic_id)
+            requested.topic = None if topic is None else topic.name
+        return requested.topic
+
     def _find(self, requested: RequestedPartition) -> Partition | None:
-        """Return the partition, or None if its log is offline. Raises `Refused` if it does not exist."""
-        topics = self.catalogue.topics
-        if requested.topic is None:
-            topic = topics.by_id.get(requested.topic_id) if requested.topic_id else None
-            if topic is None:
-                raise Refused(Errors.UNKNOWN_TOPIC_ID)
-            requested.topic = topic.name
+        """Return the partition, or None if its log is offline.
+
+        Raises `Refused` if the client may not read it, or if it does not exist."""
+        topics, name = self.catalogue.topics, self._topic_name(requested)
+        if name in self.denied:
+            raise Refused(Errors.TOPIC_AUTHORIZATION_FAILED)
+        if name is None:
+            raise Refused(Errors.UNKNOWN_TOPIC_ID)
         index = requested.request.partition
-        if not topics.has(requested.topic, index):
+        if not topics.has(name, index):
             raise Refused(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-        return self.partitions.get(requested.topic, index)
+        return self.partitions.get(name, index)
 
     def _read_partition(
         self, partition: Partition | None, requested: RequestedPartition, remaining: int, *, first: bool

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konvene.broker.handlers.config_permissions import alter_permitted
 from konvene.errors import Errors
 from konvene.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -13,24 +15,36 @@ from konvene.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    catalogue: ClusterCatalogue, request: IncrementalAlterConfigsRequest, context: RequestContext
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    request: IncrementalAlterConfigsRequest,
+    context: RequestContext,
 ) -> IncrementalAlterConfigsResponse:
-    result = await catalogue.submit(request, context)
-    if isinstance(result, Errors):
-        return IncrementalAlterConfigsResponse(
-            responses=tuple(
-                AlterConfigsResourceResponse(
-                    error_code=result,
-                    error_message=None,
-                    resource_type=r.resource_type,
-                    resource_name=r.resource_name,
-                )
-                for r in request.resources
+    async def alter(permitted: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+        result = await catalogue.submit(permitted, context)
+        if isinstance(result, Errors):
+            return IncrementalAlterConfigsResponse(
+                responses=tuple(_result(resource, result, None) for resource in permitted.resources)
             )
-        )
-    assert isinstance(result, IncrementalAlterConfigsResponse)
-    return result
+        assert isinstance(result, IncrementalAlterConfigsResponse)
+        return result
+
+    response = await alter_permitted(authorization, request, context, alter, _result)
+    assert isinstance(response, IncrementalAlterConfigsResponse)
+    return response
+
+
+def _result(
+    resource: AlterConfigsResource, error: Errors, message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

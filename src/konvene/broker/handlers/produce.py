@@ -31,9 +31,11 @@ from konvene.messages.produce import (
     TopicProduceResponse,
 )
 from konvene.runtime.deferred import HANG_UP, Answer, HangUp, value_of
+from konvene.security.resources import Operation, transactional_id
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
     from konvene.broker.transactions.coordinators import TransactionCoordinators
@@ -70,6 +72,8 @@ and partitions to sync."""
 INTERNAL_CLIENT_ID = "__admin_client"
 """Client id with which Kafka's tools may write to internal topics."""
 
+_NONE_DENIED: frozenset[str] = frozenset()
+
 ERRORS_WITHOUT_START_OFFSET = frozenset(
     (
         Errors.CORRUPT_MESSAGE,
@@ -84,6 +88,7 @@ ERRORS_WITHOUT_START_OFFSET = frozenset(
 
 def handle(
     loop: asyncio.AbstractEventLoop,
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     partitions: Partitions,
@@ -93,8 +98,11 @@ def handle(
 ) -> Answer[Produced]:
     requested = _requested_batches(request)
     try:
-        _check_transactional_id(request, requested)
-        found, rejected = _find_all(catalogue, partitions, requested, context)
+        _check_transactional_id(authorization, request, requested, context)
+        denied = _NONE_DENIED
+        if authorization.is_enabled:
+            denied = _denied_topics(authorization, catalogue, requested, context)
+        found, rejected = _find_all(catalogue, partitions, requested, denied, context)
         transaction = _transaction(settings, transactions, request, context, found)
     except Refused as error:
         results = {key: _error_result(key, error.error, error.message) for key, _ in requested}
@@ -178,22 +186,44 @@ def _respond(
     return _response(results)
 
 
-def _check_transactional_id(request: ProduceRequest, requested: list[tuple[Key, Buffer]]) -> None:
-    """Raise `Refused` if a batch is transactional but the request has no transactional id.
+def _check_transactional_id(
+    authorization: Authorization,
+    request: ProduceRequest,
+    requested: list[tuple[Key, Buffer]],
+    context: RequestContext,
+) -> None:
+    """Raise `Refused` if a batch is transactional but the request has no transactional id that it may use.
 
     As in Kafka, only the data up to the first transactional batch is examined, and `Refused` is also raised
     if some of it is not a batch."""
     for _, data in requested:
         if is_transactional(data):
-            if request.transactional_id is None:
+            name = request.transactional_id
+            if name is None or not authorization.permits(context, Operation.WRITE, transactional_id(name)):
                 raise Refused(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return
+
+
+def _denied_topics(
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    requested: list[tuple[Key, Buffer]],
+    context: RequestContext,
+) -> frozenset[str]:
+    """Return the names of the topics to which the client may not write."""
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        found = (catalogue.topics.by_id.get(topic_id) for (_, topic_id, _), _ in requested)
+        names = {topic.name for topic in found if topic is not None}
+    else:
+        names = {name for (name, _, _), _ in requested}
+    return frozenset(names - authorization.permitted_topics(context, Operation.WRITE, names))
 
 
 def _find_all(
     catalogue: ClusterCatalogue,
     partitions: Partitions,
     requested: list[tuple[Key, Buffer]],
+    denied: frozenset[str],
     context: RequestContext,
 ) -> tuple[dict[Key, tuple[Partition, Buffer]], dict[Key, PartitionProduceResponse]]:
     """Return the existing partitions with their batches, and error results of the others.
@@ -203,7 +233,7 @@ def _find_all(
     rejected: dict[Key, PartitionProduceResponse] = {}
     for key, data in requested:
         try:
-            found[key] = _find(catalogue, partitions, key, data, context)
+            found[key] = _find(catalogue, partitions, key, data, denied, context)
         except Refused as error:
             rejected[key] = _error_result(key, error.error)
     return found, rejected
@@ -328,9 +358,16 @@ def _requested_batches(request: ProduceRequest) -> list[tuple[Key, Buffer]]:
 
 
 def _find(
-    catalogue: ClusterCatalogue, partitions: Partitions, key: Key, data: Buffer, context: RequestContext
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    key: Key,
+    data: Buffer,
+    denied: frozenset[str],
+    context: RequestContext,
 ) -> tuple[Partition, Buffer]:
-    """Return a partition and the only batch in `data`. Raises `Refused` if either is missing or invalid."""
+    """Return a partition and the only batch in `data`.
+
+    Raises `Refused` if either is missing or invalid, or if the topic is in `denied`."""
     name, topic_id, index = key
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -338,6 +375,8 @@ def _find(
         if topic is None:
             raise Refused(Errors.UNKNOWN_TOPIC_ID)
         name = topic.name
+    if name in denied:
+        raise Refused(Errors.TOPIC_AUTHORIZATION_FAILED)
     partition = partitions.get(name, index)
     if partition is None:
         raise Refused(partitions.missing_error(name, index, missing))

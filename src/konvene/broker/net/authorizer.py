@@ -117,7 +117,10 @@ def _follow(value: object, path: list[str]) -> Iterator[Any]:
         yield from _follow(getattr(value, path[0]), path[1:])
 
 
-_CONFIGURED = {Configured.TOPIC: ResourceType.TOPIC, Configured.GROUP: ResourceType.GROUP}
+_CONFIGURED: dict[int, ResourceType] = {
+    Configured.TOPIC: ResourceType.TOPIC,
+    Configured.GROUP: ResourceType.GROUP,
+}
 
 
 def config_resource(config_type: int, name: str) -> Resource:

@@ -1,0 +1,88 @@
+"""Applies the permitted changes of AlterConfigs and IncrementalAlterConfigs; the others get Kafka's errors.
+
+As in Kafka, what the broker rejects before it forwards the request to the controller is rejected without a
+check of permissions: resources and settings that are named twice, missing values, unknown types, and invalid
+settings of a broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from konvene.broker.net.authorizer import config_resource
+from konvene.cluster.state import ResourceType
+from konvene.configs.alter import Operation as Alteration
+from konvene.errors import MESSAGES, Errors
+from konvene.security.resources import Operation
+
+if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
+    from konvene.runtime.coordinator import RequestContext
+
+_Key = tuple[int, str]
+"""Type and name of a resource."""
+
+
+async def alter_permitted(
+    authorization: Authorization,
+    request: Any,
+    context: RequestContext,
+    alter: Callable[[Any], Awaitable[Any]],
+    result: Callable[[Any, Errors, str | None], Any],
+) -> Any:
+    """Call `alter` with the resources of the request that the client may alter; return the response to all.
+
+    `request` is an AlterConfigsRequest or an IncrementalAlterConfigsRequest, and `result` returns the result
+    of one of its resources for an error and its message. Results are in the order of the request."""
+    denied = _denied(authorization, request.resources, context)
+    if not denied:
+        return await alter(request)
+    permitted = tuple(r for r in request.resources if _key(r) not in denied)
+    response = await alter(request.replace(resources=permitted))
+    results = {(r.resource_type, r.resource_name): r for r in response.responses}
+    brokers = tuple(
+        r for r in request.resources if _key(r) in denied and r.resource_type == ResourceType.BROKER
+    )
+    if brokers:
+        validated = await alter(request.replace(resources=brokers, validate_only=True))
+        results |= {(r.resource_type, r.resource_name): r for r in validated.responses if r.error_code}
+    for resource in request.resources:
+        error = denied.get(_key(resource))
+        if error is not None:
+            results.setdefault(_key(resource), result(resource, error, MESSAGES[error]))
+    return response.replace(responses=tuple(results[_key(r)] for r in request.resources))
+
+
+def _denied(
+    authorization: Authorization, resources: tuple[Any, ...], context: RequestContext
+) -> dict[_Key, Errors]:
+    """Return the error of each resource that the client may not alter."""
+    if not authorization.is_enabled:
+        return {}
+    counts = Counter(map(_key, resources))
+    denied: dict[_Key, Errors] = {}
+    for resource in resources:
+        if counts[_key(resource)] > 1 or _is_malformed(resource):
+            continue
+        needed = config_resource(resource.resource_type, resource.resource_name)
+        if not authorization.permits(context, Operation.ALTER_CONFIGS, needed):
+            denied[_key(resource)] = needed.authorization_failed
+    return denied
+
+
+def _key(resource: Any) -> _Key:
+    return resource.resource_type, resource.resource_name
+
+
+def _is_malformed(resource: Any) -> bool:
+    """Return True if the catalogue rejects the resource whatever its state."""
+    if resource.resource_type not in set(ResourceType):
+        return True
+    names = [config.name for config in resource.configs]
+    has_null = any(
+        config.value is None and getattr(config, "config_operation", Alteration.SET) != Alteration.DELETE
+        for config in resource.configs
+    )
+    return has_null or len(set(names)) < len(names)
