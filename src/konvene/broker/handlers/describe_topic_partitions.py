@@ -49,9 +49,7 @@ def handle(
     def respond(next_cursor: Cursor | None) -> DescribeTopicPartitionsResponse:
         operations = authorization.operations
         described = [
-            t.replace(
-                topic_authorized_operations=authorization.operations(context, topic_resource(t.name or ""))
-            )
+            t.replace(topic_authorized_operations=operations(context, topic_resource(t.name or "")))
             for t in topics
         ]
         return DescribeTopicPartitionsResponse(
