@@ -39,6 +39,11 @@ class Grant(NamedTuple):
     operation: Operation
     resource: Resource
 
+    def prefixed(self, prefix: str) -> Grant:
+        """Return the right on the resource of one play; the cluster has no prefix."""
+        kind, name = self.resource
+        return self if self.resource == CLUSTER else Grant(self.operation, Resource(kind, prefix + name))
+
     def __str__(self) -> str:
         kind, name = self.resource
         return f"{self.operation.name} {kind.name}" + ("" if kind is ResourceType.CLUSTER else f" {name}")

@@ -192,9 +192,8 @@ def describe_configs(world: World) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(
         resources=tuple(
             DescribeConfigsResource(resource_type=type_, resource_name=name, configuration_keys=None)
-            for type_, name, *_ in _configured(world)[:4]
+            for type_, name, *_ in (*_configured(world)[:4], (Configured.BROKER, "1"))
         )
-        + (DescribeConfigsResource(resource_type=Configured.BROKER, resource_name="1"),)
     )
 
 
@@ -343,24 +342,26 @@ CASES = (
         ALL: Outcome(topics("ok", new=UNKNOWN)),
     }),
     Case("Metadata", 10, with_operations, {
-        NO_RIGHT: Outcome(f"[{DENIED} new; {DENIED} other; {DENIED} seen] operations none"),
+        NO_RIGHT: Outcome(f"[{DENIED} new; {DENIED} other; {DENIED} seen] operations none ok"),
         f"{DESCRIBING} TOPIC seen": Outcome(
-            f"[{DENIED} new; {DENIED} other; ok seen #seen [ok 0] operations {{operations}}] operations none"),
+            f"[{DENIED} new; {DENIED} other; ok seen #seen [ok 0] operations {{operations}}]"
+            " operations none ok"),
         "DESCRIBE|ALTER CLUSTER": Outcome(
-            f"[{DENIED} new; {DENIED} other; {DENIED} seen] operations {{cluster}}"),
+            f"[{DENIED} new; {DENIED} other; {DENIED} seen] operations {{cluster}} ok"),
         ALL: Outcome(
             "[UNKNOWN_TOPIC_OR_PARTITION new operations {operations};"
             " ok other #other [ok 0] operations {operations}; ok seen #seen [ok 0] operations {operations}]"
-            " operations {cluster}"),
+            " operations {cluster} ok"),
     }),
     Case("Metadata by id", 12, metadata_by_id, {
-        NO_RIGHT: Outcome(f"[{DENIED} #other; {DENIED} #seen; UNKNOWN_TOPIC_ID #id]"),
-        f"{DESCRIBING} TOPIC seen": Outcome(f"[{DENIED} #other; UNKNOWN_TOPIC_ID #id; ok seen #seen [ok 0]]"),
-        ALL: Outcome("[UNKNOWN_TOPIC_ID #id; ok other #other [ok 0]; ok seen #seen [ok 0]]"),
+        NO_RIGHT: Outcome(f"[{DENIED} #other; {DENIED} #seen; UNKNOWN_TOPIC_ID #id] ok"),
+        f"{DESCRIBING} TOPIC seen": Outcome(
+            f"[{DENIED} #other; UNKNOWN_TOPIC_ID #id; ok seen #seen [ok 0]] ok"),
+        ALL: Outcome("[UNKNOWN_TOPIC_ID #id; ok other #other [ok 0]; ok seen #seen [ok 0]] ok"),
     }),
     Case("Metadata of all topics", 12, lambda w: MetadataRequest(topics=None), {
-        NO_RIGHT: Outcome(""),
-        f"{DESCRIBING} TOPIC seen": Outcome("[ok seen #seen [ok 0]]"),
+        NO_RIGHT: Outcome("ok"),
+        f"{DESCRIBING} TOPIC seen": Outcome("[ok seen #seen [ok 0]] ok"),
     }),
     Case("DescribeTopicPartitions", 0, lambda w: DescribeTopicPartitionsRequest(
         topics=tuple(TopicRequest(name=w.name(n)) for n in NAMES)
@@ -468,8 +469,8 @@ CASES = (
         ALL: Outcome(f"ok {topics('ELECTION_NOT_NEEDED', new=UNKNOWN)}"),
     }),
     Case("ElectLeaders, version 0", 0, elect, {
-        NO_RIGHT: Outcome(topics(CLUSTER_DENIED)),
-        "ALTER CLUSTER": Outcome(topics("ELECTION_NOT_NEEDED", new=UNKNOWN)),
+        NO_RIGHT: Outcome(f"ok {topics(CLUSTER_DENIED)}"),
+        "ALTER CLUSTER": Outcome(f"ok {topics('ELECTION_NOT_NEEDED', new=UNKNOWN)}"),
     }),
     Case("AlterPartitionReassignments", 0, reassign, {
         NO_RIGHT: Outcome(f"{CLUSTER_DENIED} {topics(CLUSTER_DENIED)}"),

@@ -1,31 +1,32 @@
-"""Authorization of topic, record, config and cluster APIs: errors per item, effects, authorized operations."""
+"""Authorization of topic, record, config and cluster APIs: errors, effects and authorized operations."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.authorization_cases.cases import Case, Grant, permits, play
-from tests.authorization_cases.cases_data import CASES
+from tests.authorization_cases.cases import Case, Grant, World, grant, permits, play, produce_to, set_up
+from tests.authorization_cases.cases_data import CASES, TRANSACTIONAL
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
+from tests.broker.net.raw_connections import until
 
 from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.security.principal import KafkaPrincipal
-from konvene.security.resources import CLUSTER, Operation, Resource, ResourceType
+from konvene.security.resources import Operation, Resource, ResourceType
 
 
 class FakeAuthorizer:
     """An authorizer that permits a set of rights on resources whose names have a prefix; it logs denials."""
 
     def __init__(self, rights: Iterable[Grant], prefix: str = "") -> None:
-        self.rights = [
-            r
-            if r.resource == CLUSTER
-            else Grant(r.operation, Resource(r.resource.type, prefix + r.resource.name))
-            for r in rights
-        ]
+        self.rights = [right.prefixed(prefix) for right in rights]
         self.denials: list[str] = []
 
     def authorize(
@@ -79,5 +80,209 @@ def test_response_and_effect_for_each_right(case: Case, tmp_path: Path) -> None:
         outcomes = await play(LocalStage(client), case, "t")
         different = [(rights, want, got) for rights, want, got in outcomes if want != got]
         assert different == []
+
+    run_with_broker(tmp_path, scenario)
+
+
+def rights(*texts: str) -> FakeAuthorizer:
+    return FakeAuthorizer(map(grant, texts))
+
+
+async def with_topics(client: BrokerClient, *names: str) -> dict[str, Uuid]:
+    """Create topics with one record each; return their ids."""
+    ids = {}
+    for name in names:
+        ids[name] = await client.topic(name)
+        client.write(name, b"v")
+    return ids
+
+
+def wanted(*ids: Uuid, offset: int = 0) -> tuple[FetchTopic, ...]:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return tuple(FetchTopic(topic_id=id_, partitions=(partition,)) for id_ in ids)
+
+
+def errors(response: Any) -> dict[Uuid, tuple[str, bool]]:
+    """Return for each topic of a Fetch response its error and whether it has records."""
+    return {
+        topic.topic_id: (Errors(p.error_code).name, bool(p.records))
+        for topic in response.responses
+        for p in topic.partitions
+    }
+
+
+DENIED, READ = ("TOPIC_AUTHORIZATION_FAILED", False), ("NONE", True)
+
+
+def test_fetch_session_checks_all_its_topics_at_each_fetch(tmp_path: Path) -> None:
+    """A revoked right shows at the next fetch, and so does a granted one; a forgotten topic shows no more."""
+
+    async def scenario(client: BrokerClient) -> None:
+        stage = LocalStage(client)
+        ids = await with_topics(client, "a", "b")
+        a, b = ids["a"], ids["b"]
+
+        async def fetch(
+            epoch: int, *topics: FetchTopic, session: int = 0, forget: tuple[Uuid, ...] = ()
+        ) -> Any:
+            forgotten = tuple(ForgottenTopic(topic_id=id_, partitions=(0,)) for id_ in forget)
+            return await stage.send(
+                FetchRequest(
+                    session_id=session, session_epoch=epoch, topics=topics, forgotten_topics_data=forgotten
+                ),
+                17,
+            )
+
+        stage.authorizer = rights("READ TOPIC a", "READ TOPIC b")
+        first = await fetch(0, *wanted(a, b))
+        session = first.session_id
+        assert (session != 0, errors(first)) == (True, {a: READ, b: READ})
+        stage.authorizer = rights("READ TOPIC b")
+        assert errors(await fetch(1, session=session)) == {a: DENIED, b: READ}
+        stage.authorizer = rights("READ TOPIC a")
+        assert errors(await fetch(2, session=session)) == {a: READ, b: DENIED}
+        assert errors(await fetch(3, session=session, forget=(b,))) == {a: READ}
+        assert errors(await fetch(4, *wanted(b), session=session)) == {a: READ, b: DENIED}
+        stage.authorizer = rights()
+        assert errors(await fetch(5, session=session)) == {a: DENIED, b: DENIED}
+
+    run_with_broker(tmp_path, scenario)
+
+
+def test_waiting_fetch_sends_no_records_after_a_right_is_revoked(tmp_path: Path) -> None:
+    """A fetch that waits is checked again before it reads, if ACLs have changed."""
+
+    async def scenario(client: BrokerClient) -> None:
+        ids = await with_topics(client, "a", "b")
+        authorization = client.broker.services.authorization
+        authorization.replace(rights("READ TOPIC a", "READ TOPIC b"))
+        request = FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=wanted(*ids.values(), offset=1))
+        fetch = asyncio.create_task(client.send(request, 17))
+        partition = client.broker.partitions.get("a", 0)
+        assert partition is not None
+        await until(lambda: partition.waiting, 30)
+        authorization.replace(rights("READ TOPIC b"))
+        client.write("a", b"secret")
+        assert errors(await fetch) == {ids["a"]: DENIED, ids["b"]: ("NONE", False)}
+
+    run_with_broker(tmp_path, scenario)
+
+
+def test_denied_topics_do_not_complete_a_fetch(tmp_path: Path) -> None:
+    """The other topics are waited for. A fetch of denied topics only is answered at once."""
+
+    async def scenario(client: BrokerClient) -> None:
+        ids = await with_topics(client, "a", "b")
+        client.broker.services.authorization.replace(rights("READ TOPIC a"))
+        request = FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=wanted(*ids.values(), offset=1))
+        fetch = asyncio.create_task(client.send(request, 17))
+        partition = client.broker.partitions.get("a", 0)
+        assert partition is not None
+        await until(lambda: partition.waiting, 30)
+        client.write("a", b"v")
+        assert errors(await fetch) == {ids["a"]: READ, ids["b"]: DENIED}
+        alone = FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=wanted(ids["b"]))
+        assert errors(await client.send(alone, 17)) == {ids["b"]: DENIED}
+
+    run_with_broker(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("right", ["READ TOPIC a", "CLUSTER_ACTION CLUSTER"])
+def test_fetch_of_a_replica_needs_cluster_action(right: str, tmp_path: Path) -> None:
+    """READ on the topic does not help; the unknown topic is denied too."""
+
+    async def scenario(client: BrokerClient) -> None:
+        ids = await with_topics(client, "a")
+        unknown = Uuid(b"u" * 16)
+        client.broker.services.authorization.replace(rights(right))
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=7), topics=wanted(ids["a"], unknown), max_wait_ms=0
+        )
+        expected = (
+            {ids["a"]: DENIED, unknown: DENIED}
+            if right.startswith("READ")
+            else {ids["a"]: ("NOT_LEADER_OR_FOLLOWER", False), unknown: ("UNKNOWN_TOPIC_ID", False)}
+        )
+        assert errors(await client.send(request, 17)) == expected
+
+    run_with_broker(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("granted", "outcome"),
+    [
+        ((), {"new": "TOPIC_AUTHORIZATION_FAILED", "more": "TOPIC_AUTHORIZATION_FAILED"}),
+        (("CREATE TOPIC new",), {"new": "TOPIC_AUTHORIZATION_FAILED", "more": "TOPIC_AUTHORIZATION_FAILED"}),
+        (
+            ("DESCRIBE TOPIC new", "DESCRIBE TOPIC more"),
+            {"new": "TOPIC_AUTHORIZATION_FAILED", "more": "TOPIC_AUTHORIZATION_FAILED"},
+        ),
+        (
+            ("DESCRIBE TOPIC new", "DESCRIBE TOPIC more", "CREATE TOPIC new"),
+            {"new": "NONE", "more": "TOPIC_AUTHORIZATION_FAILED"},
+        ),
+        (
+            ("DESCRIBE TOPIC new", "CREATE CLUSTER"),
+            {"new": "NONE", "more": "TOPIC_AUTHORIZATION_FAILED"},
+        ),
+    ],
+)
+def test_metadata_creates_permitted_topics_only(
+    granted: tuple[str, ...], outcome: dict[str, str], tmp_path: Path
+) -> None:
+    """Missing topics need DESCRIBE, and CREATE on the cluster or on the topic."""
+
+    async def scenario(client: BrokerClient) -> None:
+        client.broker.services.authorization.replace(rights(*granted))
+        request = MetadataRequest(
+            topics=tuple(MetadataRequestTopic(name=name) for name in ("new", "more")),
+            allow_auto_topic_creation=True,
+        )
+        response = await client.send(request, 12)
+        assert {t.name: Errors(t.error_code).name for t in response.topics} == outcome
+        existing = set(client.broker.catalogue.topics.by_name)
+        assert existing == {name for name, error in outcome.items() if error == "NONE"}
+
+    run_with_broker(tmp_path, scenario)
+
+
+def test_transactional_records_need_both_rights(tmp_path: Path) -> None:
+    """WRITE on the transactional id and on the topic: then the transaction itself is verified."""
+
+    async def scenario(client: BrokerClient) -> None:
+        await with_topics(client, "seen")
+        world = World("")
+        request = produce_to(world, "seen", attributes=TRANSACTIONAL, transactional_id="transaction")
+        client.broker.services.authorization.replace(
+            rights("WRITE TRANSACTIONAL_ID transaction", "WRITE TOPIC seen")
+        )
+        (topic,) = (await client.send(request, 11)).responses
+        error = topic.partition_responses[0].error_code
+        assert error not in (
+            Errors.TOPIC_AUTHORIZATION_FAILED, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        )  # fmt: skip
+
+    run_with_broker(tmp_path, scenario)
+
+
+def test_denials_are_logged_once_per_resource(tmp_path: Path) -> None:
+    """Checks whose denial only narrows the answer are not logged as denials."""
+
+    async def scenario(client: BrokerClient) -> None:
+        stage = LocalStage(client)
+        world = await set_up(stage, "")
+        expected = {
+            "Produce": ["WRITE TOPIC new", "WRITE TOPIC other", "WRITE TOPIC seen"],
+            "Metadata of all topics": [],
+            "CreateTopics": ["CREATE TOPIC new", "CREATE TOPIC seen"],
+            "OffsetForLeaderEpoch": ["DESCRIBE TOPIC new", "DESCRIBE TOPIC other", "DESCRIBE TOPIC seen"],
+            "DescribeCluster": ["DESCRIBE CLUSTER"],
+            "ElectLeaders": ["ALTER CLUSTER"],
+        }
+        for case in CASES:
+            if case.name in expected:
+                stage.authorizer = rights()
+                await stage.send(case.request(world), case.version)
+                assert sorted(stage.authorizer.denials) == expected[case.name], case.name
 
     run_with_broker(tmp_path, scenario)
