@@ -9,6 +9,7 @@ Topics: `seen`, to which the rights refer, and `other` exist with one record eac
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +22,12 @@ from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
-from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from konvene.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
 from konvene.security.resources import CLUSTER, SUPPORTED_OPERATIONS, Operation, Resource, ResourceType
 
 ALL = "all"
@@ -114,6 +120,9 @@ class Case(NamedTuple):
 class Stage(Protocol):
     """A broker to play cases against."""
 
+    settles_s: float
+    """Time in seconds within which the effect of a request becomes visible; 0 if it is visible at once."""
+
     async def send(self, request: Struct, version: int | None = None) -> Any:
         """Send a request as the client whose rights are tried; return None if the connection is closed."""
 
@@ -131,10 +140,17 @@ async def set_up(stage: Stage, prefix: str) -> World:
     created = await stage.send_privileged(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
     assert not any(topic.error_code for topic in created.topics), created
     world.ids = {topic.name.removeprefix(prefix): topic.topic_id for topic in created.topics}
-    while True:
-        written = await stage.send_privileged(produce_to(world, *EXISTING), 12)
-        if not any(p.error_code for t in written.responses for p in t.partition_responses):
-            return world
+    for name in EXISTING:
+        while (await _write(stage, world, name)).error_code:
+            assert stage.settles_s, f"{name} cannot be written"
+            await asyncio.sleep(0.01)
+    return world
+
+
+async def _write(stage: Stage, world: World, name: str) -> PartitionProduceResponse:
+    (topic,) = (await stage.send_privileged(produce_to(world, name), 12)).responses
+    result: PartitionProduceResponse = topic.partition_responses[0]
+    return result
 
 
 def produce_to(
@@ -281,9 +297,17 @@ async def play(stage: Stage, case: Case, prefix: str) -> list[tuple[str, Outcome
             before = await snapshot(stage, world)
         await stage.allow(rights, world.prefix)
         response = await stage.send(case.request(world), case.version)
-        after = await snapshot(stage, world)
-        changes = [f"{name}: {after[name]}" for name in before if after[name] != before[name]]
-        found.append((text, expected, Outcome(rendered(response, world), "; ".join(changes))))
-        if changes:
+        effect = await _effect(stage, world, before)
+        deadline = asyncio.get_running_loop().time() + stage.settles_s
+        while effect != expected.effect and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.02)
+            effect = await _effect(stage, world, before)
+        found.append((text, expected, Outcome(rendered(response, world), effect)))
+        if effect:
             world = None
     return found
+
+
+async def _effect(stage: Stage, world: World, before: dict[str, str]) -> str:
+    after = await snapshot(stage, world)
+    return "; ".join(f"{name}: {after[name]}" for name in before if after[name] != before[name])

@@ -53,6 +53,8 @@ class FakeAuthorizer:
 class LocalStage:
     """A broker of this process, whose authorizer is replaced."""
 
+    settles_s = 0.0
+
     def __init__(self, client: BrokerClient) -> None:
         self.client = client
         self.authorization = client.broker.services.authorization

@@ -1,0 +1,32 @@
+"""The cases of tests/authorization_cases on Apache Kafka with its `StandardAuthorizer`.
+
+Their outcomes are Kafka's; `test_authorization_data.py` compares konvene with the same outcomes.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from tests.authorization_cases.cases import Case, play
+from tests.authorization_cases.cases_data import CASES
+from tests.authorization_cases.kafka_stage import KafkaStage, kafka_stage
+
+from .brokers import Unavailable
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaStage]:
+    try:
+        with kafka_stage(tmp_path_factory.mktemp("authorization")) as stage:
+            yield stage
+    except Unavailable as missing:
+        pytest.skip(f"Apache Kafka is missing: {missing}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_outcome_is_kafkas(case: Case, stage: KafkaStage) -> None:
+    prefix = f"{CASES.index(case)}-"
+    outcomes = asyncio.run(play(stage, case, prefix))
+    assert [(rights, want, got) for rights, want, got in outcomes if want != got] == []
