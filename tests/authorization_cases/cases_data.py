@@ -66,6 +66,7 @@ from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesReq
 
 DENIED, UNKNOWN = "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PARTITION"
 CLUSTER_DENIED, GROUP_DENIED = "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"
+INVALID = "INVALID_REQUEST"
 TRANSACTION_DENIED = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 NAMES = ("new", "other", "seen")
 UNKNOWN_ID = Uuid(b"unknown topic id")
@@ -211,7 +212,7 @@ def incremental(world: World) -> IncrementalAlterConfigsRequest:
 
 
 def invalid_configs(world: World) -> IncrementalAlterConfigsRequest:
-    """Return what Kafka's broker rejects before permissions are checked."""
+    """Return what Kafka rejects before permissions are checked, and a broker that does not exist."""
     rows = (
         (Configured.TOPIC, world.name("seen"), "retention.ms", None),
         (Configured.BROKER, "77", "log.cleaner.threads", "1"),
@@ -438,7 +439,8 @@ CASES = (
             f"seen: {state(retention_ms=1000)}; other: {state(retention_ms=1000)}"),
     }),
     Case("IncrementalAlterConfigs, invalid", 1, invalid_configs, {
-        NO_RIGHT: Outcome("[INVALID_REQUEST 77; INVALID_REQUEST seen; INVALID_REQUEST unknown]"),
+        NO_RIGHT: Outcome(f"[{CLUSTER_DENIED} 77; {INVALID} seen; {INVALID} unknown]"),
+        "ALTER_CONFIGS CLUSTER": Outcome(f"[{INVALID} 77; {INVALID} seen; {INVALID} unknown]"),
     }),
     Case("AlterConfigs", 2, whole, {
         NO_RIGHT: Outcome(configs()),

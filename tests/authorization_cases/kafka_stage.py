@@ -34,6 +34,7 @@ SETTINGS = {
     ),
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": f"User:{ADMIN};User:ANONYMOUS",
+    "log.initial.task.delay.ms": "3600000",  # The records of the cases are old: retention would delete them.
 }
 ANY, LITERAL, ALLOW = 1, 3, 3
 EVERYTHING = (

@@ -1,8 +1,7 @@
 """Applies the permitted changes of AlterConfigs and IncrementalAlterConfigs; the others get Kafka's errors.
 
-As in Kafka, what the broker rejects before it forwards the request to the controller is rejected without a
-check of permissions: resources and settings that are named twice, missing values, unknown types, and invalid
-settings of a broker.
+As in Kafka, some resources are rejected without a check of permissions: those that are named twice, or of an
+unknown type, or with a setting that is named twice or has no value.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from konvene.broker.net.authorizer import config_resource
 from konvene.cluster.state import ResourceType
 from konvene.configs.alter import Operation as Alteration
 from konvene.errors import MESSAGES, Errors
+from konvene.messages.alter_configs import AlterConfigsResource as WholeResource
 from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _Key = tuple[int, str]
 """Type and name of a resource."""
+
+
+_WITHOUT_MESSAGE = frozenset((ResourceType.BROKER, ResourceType.BROKER_LOGGER))
+"""Types of resources whose denial Kafka reports without a message."""
 
 
 async def alter_permitted(
@@ -42,16 +46,11 @@ async def alter_permitted(
     permitted = tuple(r for r in request.resources if _key(r) not in denied)
     response = await alter(request.replace(resources=permitted))
     results = {(r.resource_type, r.resource_name): r for r in response.responses}
-    brokers = tuple(
-        r for r in request.resources if _key(r) in denied and r.resource_type == ResourceType.BROKER
-    )
-    if brokers:
-        validated = await alter(request.replace(resources=brokers, validate_only=True))
-        results |= {(r.resource_type, r.resource_name): r for r in validated.responses if r.error_code}
     for resource in request.resources:
         error = denied.get(_key(resource))
         if error is not None:
-            results.setdefault(_key(resource), result(resource, error, MESSAGES[error]))
+            message = None if resource.resource_type in _WITHOUT_MESSAGE else MESSAGES[error]
+            results[_key(resource)] = result(resource, error, message)
     return response.replace(responses=tuple(results[_key(r)] for r in request.resources))
 
 
@@ -78,7 +77,10 @@ def _key(resource: Any) -> _Key:
 
 def _is_malformed(resource: Any) -> bool:
     """Return True if the catalogue rejects the resource whatever its state."""
-    if resource.resource_type not in set(ResourceType):
+    known = set(ResourceType)
+    if isinstance(resource, WholeResource):
+        known.remove(ResourceType.BROKER_LOGGER)
+    if resource.resource_type not in known:
         return True
     names = [config.name for config in resource.configs]
     has_null = any(
