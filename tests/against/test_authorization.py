@@ -8,12 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 from tests.authorization_cases.cases import Case, play
-from tests.authorization_cases.cases_data import CASES
+from tests.authorization_cases.cases_cluster import CASES as CLUSTER_CASES
+from tests.authorization_cases.cases_data import CASES as DATA_CASES
 from tests.authorization_cases.kafka_stage import KafkaStage, kafka_stage
 
 from .brokers import Unavailable
 
 pytestmark = pytest.mark.java
+
+CASES = (*DATA_CASES, *CLUSTER_CASES)
 
 
 @pytest.fixture(scope="module")

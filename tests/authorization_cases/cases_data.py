@@ -1,14 +1,10 @@
-"""Cases of the APIs about topics, records, configs and the cluster.
-
-The outcomes are those of Kafka 4.4's `KafkaApis` and `ControllerApis`.
-"""
+"""Cases of the APIs about topics and records. The outcomes are those of Kafka 4.4."""
 
 from __future__ import annotations
 
 from tests.authorization_cases.cases import (
     ALL,
     DESCRIBING,
-    GROUP,
     NO_RIGHT,
     TRANSACTIONAL_ID,
     Case,
@@ -17,56 +13,24 @@ from tests.authorization_cases.cases import (
     produce_to,
 )
 
-from konvene.cluster.state import ResourceType as Configured
 from konvene.codec.uuid import Uuid
-from konvene.messages.alter_configs import AlterableConfig as WholeConfig
-from konvene.messages.alter_configs import AlterConfigsRequest
-from konvene.messages.alter_configs import AlterConfigsResource as WholeResource
-from konvene.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from konvene.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
 from konvene.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from konvene.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from konvene.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from konvene.messages.describe_cluster import DescribeClusterRequest
-from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from konvene.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from konvene.messages.describe_producers import DescribeProducersRequest
 from konvene.messages.describe_producers import TopicRequest as ProducersOfTopic
-from konvene.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from konvene.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from konvene.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from konvene.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from konvene.messages.list_config_resources import ListConfigResourcesRequest
 from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from konvene.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
-)
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 DENIED, UNKNOWN = "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PARTITION"
-CLUSTER_DENIED, GROUP_DENIED = "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"
-INVALID = "INVALID_REQUEST"
 TRANSACTION_DENIED = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 NAMES = ("new", "other", "seen")
 UNKNOWN_ID = Uuid(b"unknown topic id")
@@ -176,114 +140,6 @@ def create_partitions(world: World) -> CreatePartitionsRequest:
         timeout_ms=10_000,
         topics=tuple(CreatePartitionsTopic(name=world.name(n), count=3, assignments=None) for n in NAMES),
     )
-
-
-def _configured(world: World) -> tuple[tuple[int, str, str, str], ...]:
-    """Return type and name of the resources to configure, and a setting of each."""
-    return (
-        (Configured.TOPIC, world.name("seen"), "retention.ms", "1000"),
-        (Configured.TOPIC, world.name("other"), "retention.ms", "1000"),
-        (Configured.TOPIC, world.name("new"), "retention.ms", "1000"),
-        (Configured.GROUP, world.name(GROUP), "consumer.session.timeout.ms", "50000"),
-        (Configured.BROKER, "", "log.cleaner.threads", "1"),
-    )
-
-
-def describe_configs(world: World) -> DescribeConfigsRequest:
-    return DescribeConfigsRequest(
-        resources=tuple(
-            DescribeConfigsResource(resource_type=type_, resource_name=name, configuration_keys=None)
-            for type_, name, *_ in (*_configured(world)[:4], (Configured.BROKER, "1"))
-        )
-    )
-
-
-def incremental(world: World) -> IncrementalAlterConfigsRequest:
-    return IncrementalAlterConfigsRequest(
-        resources=tuple(
-            AlterConfigsResource(
-                resource_type=type_,
-                resource_name=name,
-                configs=(AlterableConfig(name=key, config_operation=0, value=value),),
-            )
-            for type_, name, key, value in _configured(world)
-        )
-    )
-
-
-def invalid_configs(world: World) -> IncrementalAlterConfigsRequest:
-    """Return what Kafka rejects before permissions are checked, and a broker that does not exist."""
-    rows = (
-        (Configured.TOPIC, world.name("seen"), "retention.ms", None),
-        (Configured.BROKER, "77", "log.cleaner.threads", "1"),
-        (77, "unknown", "retention.ms", "1000"),
-    )
-    return IncrementalAlterConfigsRequest(
-        resources=tuple(
-            AlterConfigsResource(
-                resource_type=type_,
-                resource_name=name,
-                configs=(AlterableConfig(name=key, config_operation=0, value=value),),
-            )
-            for type_, name, key, value in rows
-        )
-    )
-
-
-def whole(world: World) -> AlterConfigsRequest:
-    return AlterConfigsRequest(
-        resources=tuple(
-            WholeResource(
-                resource_type=type_, resource_name=name, configs=(WholeConfig(name=key, value=value),)
-            )
-            for type_, name, key, value in _configured(world)
-        )
-    )
-
-
-def configs(
-    seen: str = DENIED, others: str = DENIED, group: str = GROUP_DENIED, cluster: str = CLUSTER_DENIED,
-    *, new: str = "", broker: str = "",
-) -> str:  # fmt: skip
-    items = [
-        f"{seen} seen", f"{others} other", f"{new or others} new", f"{group} group",
-        f"{cluster} {broker}".strip(),
-    ]  # fmt: skip
-    return "[" + "; ".join(sorted(items)) + "]"
-
-
-LOG_DIR = "/no such directory"
-
-
-def log_dirs(world: World) -> AlterReplicaLogDirsRequest:
-    wanted = tuple(AlterReplicaLogDirTopic(name=world.name(n), partitions=(0,)) for n in NAMES)
-    return AlterReplicaLogDirsRequest(dirs=(AlterReplicaLogDir(path=LOG_DIR, topics=wanted),))
-
-
-def elect(world: World) -> ElectLeadersRequest:
-    return ElectLeadersRequest(
-        election_type=0,
-        topic_partitions=tuple(TopicPartitions(topic=world.name(n), partitions=(0,)) for n in NAMES),
-    )
-
-
-def reassign(world: World) -> AlterPartitionReassignmentsRequest:
-    partitions = (ReassignablePartition(partition_index=0, replicas=None),)
-    return AlterPartitionReassignmentsRequest(
-        topics=tuple(ReassignableTopic(name=world.name(n), partitions=partitions) for n in NAMES)
-    )
-
-
-def reassignments(world: World) -> ListPartitionReassignmentsRequest:
-    wanted = tuple(
-        ListPartitionReassignmentsTopics(name=world.name(n), partition_indexes=(0,)) for n in NAMES
-    )
-    return ListPartitionReassignmentsRequest(topics=wanted)
-
-
-def quorum(world: World) -> DescribeQuorumRequest:
-    partitions = (PartitionData(partition_index=0),)
-    return DescribeQuorumRequest(topics=(TopicData(topic_name="__cluster_metadata", partitions=partitions),))
 
 
 WRITTEN = f"seen: {state('0-2')}"
@@ -418,87 +274,5 @@ CASES = (
         ALL: Outcome(
             f"[new {UNKNOWN}; other ok; seen ok]",
             f"seen: {state(partitions=3)}; other: {state(partitions=3)}"),
-    }),
-    Case("DescribeConfigs", 4, describe_configs, {
-        NO_RIGHT: Outcome(configs(broker="1")),
-        "DESCRIBE_CONFIGS|ALTER_CONFIGS TOPIC seen": Outcome(
-            configs("ok", broker="1").replace("ok seen", "ok seen with configs")),
-        "DESCRIBE_CONFIGS|ALTER_CONFIGS GROUP group": Outcome(
-            configs(group="ok", broker="1").replace("ok group", "ok group with configs")),
-        "DESCRIBE_CONFIGS|ALTER_CONFIGS CLUSTER": Outcome(
-            configs(cluster="ok", broker="1").replace("ok 1", "ok 1 with configs")),
-    }),
-    Case("IncrementalAlterConfigs", 1, incremental, {
-        NO_RIGHT: Outcome(configs()),
-        "ALTER_CONFIGS TOPIC seen": Outcome(configs("ok"), f"seen: {state(retention_ms=1000)}"),
-        "ALTER_CONFIGS TOPIC new": Outcome(configs(new=UNKNOWN)),
-        "ALTER_CONFIGS GROUP group": Outcome(configs(group="ok")),
-        "ALTER_CONFIGS CLUSTER": Outcome(configs(cluster="ok")),
-        ALL: Outcome(
-            configs("ok", "ok", "ok", "ok", new=UNKNOWN),
-            f"seen: {state(retention_ms=1000)}; other: {state(retention_ms=1000)}"),
-    }),
-    Case("IncrementalAlterConfigs, invalid", 1, invalid_configs, {
-        NO_RIGHT: Outcome(f"[{CLUSTER_DENIED} 77; {INVALID} seen; {INVALID} unknown]"),
-        "ALTER_CONFIGS CLUSTER": Outcome(f"[{INVALID} 77; {INVALID} seen; {INVALID} unknown]"),
-    }),
-    Case("AlterConfigs", 2, whole, {
-        NO_RIGHT: Outcome(configs()),
-        "ALTER_CONFIGS TOPIC seen": Outcome(configs("ok"), f"seen: {state(retention_ms=1000)}"),
-        "ALTER_CONFIGS GROUP group": Outcome(configs(group="ok")),
-        "ALTER_CONFIGS CLUSTER": Outcome(configs(cluster="ok")),
-    }),
-    Case("ListConfigResources", 1, lambda w: ListConfigResourcesRequest(resource_types=(4,)), {
-        NO_RIGHT: Outcome(CLUSTER_DENIED),
-        "DESCRIBE_CONFIGS|ALTER_CONFIGS CLUSTER": Outcome("ok [1]"),
-        ALL: Outcome("ok [1]"),
-    }),
-    Case("DescribeLogDirs", 4, lambda w: DescribeLogDirsRequest(
-        topics=tuple(DescribableLogDirTopic(topic=w.name(n), partitions=(0,)) for n in NAMES)
-    ), {
-        NO_RIGHT: Outcome(CLUSTER_DENIED),
-        "DESCRIBE|ALTER CLUSTER": Outcome("ok [ok [other [0]; seen [0]]]"),
-        ALL: Outcome("ok [ok [other [0]; seen [0]]]"),
-    }),
-    Case("AlterReplicaLogDirs", 2, log_dirs, {
-        NO_RIGHT: Outcome(topics(CLUSTER_DENIED)),
-        "ALTER CLUSTER": Outcome(topics("LOG_DIR_NOT_FOUND")),
-        ALL: Outcome(topics("LOG_DIR_NOT_FOUND")),
-    }),
-    Case("ElectLeaders", 2, elect, {
-        NO_RIGHT: Outcome(f"{CLUSTER_DENIED} {topics(CLUSTER_DENIED)}"),
-        "ALTER CLUSTER": Outcome(f"ok {topics('ELECTION_NOT_NEEDED', new=UNKNOWN)}"),
-        ALL: Outcome(f"ok {topics('ELECTION_NOT_NEEDED', new=UNKNOWN)}"),
-    }),
-    Case("ElectLeaders, version 0", 0, elect, {
-        NO_RIGHT: Outcome(f"ok {topics(CLUSTER_DENIED)}"),
-        "ALTER CLUSTER": Outcome(f"ok {topics('ELECTION_NOT_NEEDED', new=UNKNOWN)}"),
-    }),
-    Case("AlterPartitionReassignments", 0, reassign, {
-        NO_RIGHT: Outcome(f"{CLUSTER_DENIED} {topics(CLUSTER_DENIED)}"),
-        "ALTER CLUSTER": Outcome(f"ok {topics('NO_REASSIGNMENT_IN_PROGRESS', new=UNKNOWN)}"),
-        ALL: Outcome(f"ok {topics('NO_REASSIGNMENT_IN_PROGRESS', new=UNKNOWN)}"),
-    }),
-    Case("ListPartitionReassignments", 0, reassignments, {
-        NO_RIGHT: Outcome(f"{CLUSTER_DENIED} [new [0]; other [0]; seen [0]]"),
-        "DESCRIBE|ALTER CLUSTER": Outcome("ok"),
-        ALL: Outcome("ok"),
-    }),
-    Case("DescribeCluster", 1, lambda w: DescribeClusterRequest(include_cluster_authorized_operations=True), {
-        NO_RIGHT: Outcome("ok operations none"),
-        "DESCRIBE|ALTER CLUSTER": Outcome("ok operations {cluster}"),
-        ALL: Outcome("ok operations {cluster}"),
-    }),
-    Case("DescribeQuorum", 2, quorum, {
-        NO_RIGHT: Outcome(CLUSTER_DENIED),
-        "DESCRIBE|ALTER CLUSTER": Outcome("ok [__cluster_metadata [0 ok]]"),
-        ALL: Outcome("ok [__cluster_metadata [0 ok]]"),
-    }),
-    Case("UpdateFeatures", 2, lambda w: UpdateFeaturesRequest(
-        feature_updates=(FeatureUpdateKey(feature="no.such.feature", max_version_level=1),)
-    ), {
-        NO_RIGHT: Outcome(CLUSTER_DENIED),
-        "ALTER CLUSTER": Outcome("INVALID_UPDATE_VERSION"),
-        ALL: Outcome("INVALID_UPDATE_VERSION"),
     }),
 )  # fmt: skip

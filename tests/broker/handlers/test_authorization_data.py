@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from tests.authorization_cases.cases import Case, Grant, World, grant, permits, play, produce_to, set_up
-from tests.authorization_cases.cases_data import CASES, TRANSACTIONAL
+from tests.authorization_cases.cases_cluster import CASES as CLUSTER_CASES
+from tests.authorization_cases.cases_data import CASES as DATA_CASES
+from tests.authorization_cases.cases_data import TRANSACTIONAL
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.net.raw_connections import until
 
@@ -20,6 +22,8 @@ from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic, For
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.security.principal import KafkaPrincipal
 from konvene.security.resources import Operation, Resource, ResourceType
+
+CASES = (*DATA_CASES, *CLUSTER_CASES)
 
 
 class FakeAuthorizer:
