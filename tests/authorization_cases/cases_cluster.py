@@ -190,6 +190,10 @@ CASES = (
         "DESCRIBE|ALTER CLUSTER": Outcome("ok [ok [other [0]; seen [0]]]"),
         ALL: Outcome("ok [ok [other [0]; seen [0]]]"),
     }),
+    Case("DescribeLogDirs, version 2", 2, lambda w: DescribeLogDirsRequest(topics=()), {
+        NO_RIGHT: Outcome("ok"),
+        "DESCRIBE|ALTER CLUSTER": Outcome("ok [ok]"),
+    }),
     Case("AlterReplicaLogDirs", 2, log_dirs, {
         NO_RIGHT: Outcome(topics(CLUSTER_DENIED)),
         "ALTER CLUSTER": Outcome(topics("LOG_DIR_NOT_FOUND")),

@@ -21,7 +21,7 @@ from konvene.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from konvene.messages.describe_producers import DescribeProducersRequest
 from konvene.messages.describe_producers import TopicRequest as ProducersOfTopic
 from konvene.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from konvene.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.messages.offset_for_leader_epoch import (
@@ -171,6 +171,18 @@ CASES = (
         "READ TOPIC seen": Outcome(f"ok {topics(seen='ok records')}"),
         ALL: Outcome(f"ok {topics('ok records', new=UNKNOWN)}"),
     }),
+    Case("Fetch of a replica", 12, lambda w: fetch(w).replace(replica_id=7), {
+        NO_RIGHT: Outcome(f"ok {topics()}"),
+        "CLUSTER_ACTION CLUSTER": Outcome(f"ok {topics('NOT_LEADER_OR_FOLLOWER', new=UNKNOWN)}"),
+    }),
+    Case("Fetch of a replica by id", 17, lambda w: fetch_by_id(w).replace(
+        replica_state=ReplicaState(replica_id=7)
+    ), {
+        NO_RIGHT: Outcome(f"ok [#id [0 {DENIED}]; #other [0 {DENIED}]; #seen [0 {DENIED}]]"),
+        "CLUSTER_ACTION CLUSTER": Outcome(
+            "ok [#id [0 UNKNOWN_TOPIC_ID]; #other [0 NOT_LEADER_OR_FOLLOWER];"
+            " #seen [0 NOT_LEADER_OR_FOLLOWER]]"),
+    }),
     Case("Fetch by id", 17, fetch_by_id, {
         NO_RIGHT: Outcome(f"ok [#id [0 UNKNOWN_TOPIC_ID]; #other [0 {DENIED}]; #seen [0 {DENIED}]]"),
         "READ TOPIC seen": Outcome(
@@ -216,6 +228,16 @@ CASES = (
             f"[{DENIED} #other; UNKNOWN_TOPIC_ID #id; ok seen #seen [ok 0]] ok"),
         ALL: Outcome("[UNKNOWN_TOPIC_ID #id; ok other #other [ok 0]; ok seen #seen [ok 0]] ok"),
     }),
+    Case("Metadata, version 0", 0, lambda w: metadata(
+        *map(w.name, NAMES), allow_auto_topic_creation=True
+    ), {
+        NO_RIGHT: Outcome(f"[{DENIED} new; {DENIED} other; {DENIED} seen] ok"),
+        f"{DESCRIBING} TOPIC seen": Outcome(f"[{DENIED} new; {DENIED} other; ok seen [ok 0]] ok"),
+    }),
+    Case("Metadata of all topics, version 0", 0, lambda w: MetadataRequest(topics=()), {
+        NO_RIGHT: Outcome("ok"),
+        f"{DESCRIBING} TOPIC seen": Outcome("[ok seen [ok 0]] ok"),
+    }),
     Case("Metadata of all topics", 12, lambda w: MetadataRequest(topics=None), {
         NO_RIGHT: Outcome("ok"),
         f"{DESCRIBING} TOPIC seen": Outcome("[ok seen #seen [ok 0]] ok"),
@@ -249,6 +271,16 @@ CASES = (
             f" new #id ok num_partitions=2 replication_factor=1 with configs; seen {DENIED}]",
             f"new: {state('0-0', 2)}"),
     }),
+    Case("CreateTopics, version 4", 4, create_topics, {
+        NO_RIGHT: Outcome(f"[__cluster_metadata INVALID_REQUEST; new {DENIED}; seen {DENIED}]"),
+        "CREATE TOPIC seen": Outcome(
+            f"[__cluster_metadata INVALID_REQUEST; new {DENIED}; seen TOPIC_ALREADY_EXISTS]"),
+        "CREATE TOPIC new": Outcome(
+            f"[__cluster_metadata INVALID_REQUEST; new ok; seen {DENIED}]", f"new: {state('0-0', 2)}"),
+        "CREATE CLUSTER": Outcome(
+            "[__cluster_metadata INVALID_REQUEST; new ok; seen TOPIC_ALREADY_EXISTS]",
+            f"new: {state('0-0', 2)}"),
+    }),
     Case("CreateTopics with a duplicate", 7, create_twice, {NO_RIGHT: Outcome("[new INVALID_REQUEST]")}),
     Case("DeleteTopics by name", 6, delete_by_name, {
         NO_RIGHT: Outcome(f"[new {DENIED}; other {DENIED}; seen {DENIED}]"),
@@ -266,6 +298,13 @@ CASES = (
             f"[#id UNKNOWN_TOPIC_ID; #other {DENIED}; seen #seen ok]", "seen: absent"),
         ALL: Outcome(
             "[#id UNKNOWN_TOPIC_ID; other #other ok; seen #seen ok]", "seen: absent; other: absent"),
+    }),
+    Case("DeleteTopics, version 5", 5, lambda w: DeleteTopicsRequest(
+        timeout_ms=10_000, topic_names=tuple(map(w.name, NAMES))
+    ), {
+        NO_RIGHT: Outcome(f"[new {DENIED}; other {DENIED}; seen {DENIED}]"),
+        "DELETE TOPIC seen": Outcome(f"[new {DENIED}; other {DENIED}; seen ok]", "seen: absent"),
+        ALL: Outcome(f"[new {UNKNOWN}; other ok; seen ok]", "seen: absent; other: absent"),
     }),
     Case("CreatePartitions", 3, create_partitions, {
         NO_RIGHT: Outcome(f"[new {DENIED}; other {DENIED}; seen {DENIED}]"),
