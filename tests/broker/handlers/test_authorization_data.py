@@ -292,3 +292,39 @@ def test_denials_are_logged_once_per_resource(tmp_path: Path) -> None:
                 assert sorted(stage.authorizer.denials) == expected[case.name], case.name
 
     run_with_broker(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "order"),
+    [
+        ("ListOffsets", "DESCRIBE TOPIC seen", ["seen", "new", "other"]),
+        ("OffsetForLeaderEpoch", "DESCRIBE TOPIC seen", ["seen", "new", "other"]),
+        ("DeleteRecords", "DELETE TOPIC seen", ["new", "other", "seen"]),
+        ("Metadata", "DESCRIBE TOPIC seen", ["seen", "new", "other"]),
+        ("DescribeTopicPartitions", "DESCRIBE TOPIC seen", ["seen", "new", "other"]),
+        ("CreateTopics", "CREATE TOPIC seen", ["seen", "__cluster_metadata", "new"]),
+        ("DeleteTopics by name", "DELETE TOPIC other", ["new", "other", "seen"]),
+        ("CreatePartitions", "ALTER TOPIC new", ["other", "seen", "new"]),
+        ("DescribeConfigs", "DESCRIBE_CONFIGS TOPIC other", ["other", "seen", "new", "group", "1"]),
+        ("IncrementalAlterConfigs", "ALTER_CONFIGS TOPIC other", ["seen", "other", "new", "group", ""]),
+    ],
+)
+def test_order_of_results(name: str, right: str, order: list[str], tmp_path: Path) -> None:
+    """Denied items come last or first, as in Kafka, where its order is defined; else where they were."""
+
+    async def scenario(client: BrokerClient) -> None:
+        stage = LocalStage(client)
+        world = await set_up(stage, "")
+        (case,) = (case for case in CASES if case.name == name)
+        stage.authorizer = rights(right)
+        response = await stage.send(case.request(world), case.version)
+        (items,) = (
+            value
+            for field in response.__fields__
+            if field.name in ("topics", "responses", "results")
+            and (value := getattr(response, field.name)) != ()
+        )
+        keys = ("name", "topic", "resource_name")
+        assert [next(getattr(item, key) for key in keys if hasattr(item, key)) for item in items] == order
+
+    run_with_broker(tmp_path, scenario)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,12 @@ import pytest
 from tests.broker.net.holds import responsive
 from tests.broker.net.raw_connections import Line
 
-from konvene.broker.net.authorizer import REQUIRED_PERMISSIONS, guarded, resources
+from konvene.broker.net.authorizer import (
+    CHECKED_BY_DATA_HANDLERS,
+    REQUIRED_PERMISSIONS,
+    guarded,
+    resources,
+)
 from konvene.broker.net.frames import routes
 from konvene.broker.net.router import HANDLERS
 from konvene.codec.schema import Struct
@@ -109,6 +116,16 @@ def test_denied_request_closes_the_connection() -> None:
     assert handler(HeartbeatRequest(group_id="mine"), call) == "handled"
     assert handler(HeartbeatRequest(group_id="theirs"), call) is HANG_UP
     assert calls[1] == ("me", Operation.READ, Resource(ResourceType.GROUP, "theirs"))
+
+
+@pytest.mark.parametrize("key", sorted(CHECKED_BY_DATA_HANDLERS), ids=lambda key: API_KEYS[key].name)
+def test_handlers_of_data_check_permissions_themselves(key: int) -> None:
+    """They name the service `authorization`, unless their API needs no permission."""
+    module = import_module(f"konvene.broker.handlers.{HANDLERS[key]}")
+    handler = getattr(module, "handle_" + API_KEYS[key].module, None) or module.handle
+    needs_none = key in ASKS_NOTHING - {60}
+    assert needs_none or "authorization" in signature(handler).parameters
+    assert guarded(key, handler, lambda: TOPICS, lambda *question: False) is handler
 
 
 def test_routes_use_the_given_authorizer() -> None:

@@ -226,7 +226,7 @@ class _Reader:
         """Return the partition, or None if its log is offline.
 
         Raises `Refused` if the client may not read it, or if it does not exist."""
-        topics, name = self.catalogue.topics, self._topic_name(requested)
+        topics, name = self.catalogue.topics, requested.topic or self._topic_name(requested)
         if name in self.denied:
             raise Refused(Errors.TOPIC_AUTHORIZATION_FAILED)
         if name is None:
