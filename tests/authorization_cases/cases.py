@@ -193,8 +193,13 @@ async def snapshot(stage: Stage, world: World) -> dict[str, str]:
             resource_type=2, resource_name=topic.name, configuration_keys=("retention.ms",)
         )
         configs = await stage.send_privileged(DescribeConfigsRequest(resources=(resource,)))
-        retention = configs.results[0].configs[0].value
-        states[short] = f"{len(topic.partitions)} partitions, {offsets[0]}-{offsets[1]}, {retention} ms"
+        # A topic that is being deleted may be in the metadata but have no configs.
+        retention = [config.value for config in configs.results[0].configs]
+        states[short] = (
+            f"{len(topic.partitions)} partitions, {offsets[0]}-{offsets[1]}, {retention[0]} ms"
+            if retention
+            else "changing"
+        )
     return states
 
 
