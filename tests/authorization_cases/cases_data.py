@@ -299,6 +299,21 @@ CASES = (
         ALL: Outcome(
             "[#id UNKNOWN_TOPIC_ID; other #other ok; seen #seen ok]", "seen: absent; other: absent"),
     }),
+    Case("DeleteTopics with duplicates", 6, lambda w: DeleteTopicsRequest(timeout_ms=10_000, topics=(
+        *[DeleteTopicState(name=w.name("seen"))] * 2, *[DeleteTopicState(topic_id=w.id("other"))] * 2,
+    )), {
+        NO_RIGHT: Outcome("[#other INVALID_REQUEST; seen INVALID_REQUEST]"),
+        ALL: Outcome("[#other INVALID_REQUEST; seen INVALID_REQUEST]"),
+    }),
+    Case("DeleteTopics by name and id", 6, lambda w: DeleteTopicsRequest(timeout_ms=10_000, topics=(
+        DeleteTopicState(name=w.name("seen")), DeleteTopicState(topic_id=w.id("seen")),
+    )), {
+        NO_RIGHT: Outcome(f"[#seen {DENIED}; seen {DENIED}]"),
+        "DESCRIBE|READ|WRITE|ALTER TOPIC seen": Outcome(f"[seen #seen {DENIED}; seen {DENIED}]"),
+        "DELETE TOPIC seen": Outcome("[seen #seen INVALID_REQUEST]"),
+        "DELETE CLUSTER": Outcome("[seen #seen INVALID_REQUEST]"),
+        ALL: Outcome("[seen #seen INVALID_REQUEST]"),
+    }),
     Case("DeleteTopics, version 5", 5, lambda w: DeleteTopicsRequest(
         timeout_ms=10_000, topic_names=tuple(map(w.name, NAMES))
     ), {

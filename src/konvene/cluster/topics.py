@@ -232,12 +232,22 @@ def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context
     results: list[DeletableTopicResult] = []
     records: list[Struct] = []
     effects: list[Effect] = []
-    deleted: set[str] = set()
-    for wanted in requested:
+    counts = Counter((t.name, t.topic_id) for t in requested)
+    ids = {t.topic_id for t in requested if t.name is None}
+    for wanted in {(t.name, t.topic_id): t for t in requested}.values():
         try:
+            if counts[wanted.name, wanted.topic_id] > 1:
+                kind = "id" if wanted.name is None else "name"
+                raise ClusterError(Errors.INVALID_REQUEST, f"Duplicate topic {kind}.")
             topic = _find(state, wanted)
-            if topic.name in deleted:
-                raise ClusterError(Errors.INVALID_REQUEST, "Duplicate topic name or id.")
+            if counts[topic.name, ZERO_UUID] and topic.id in ids:
+                # The entry by id has no result of its own, as in Kafka.
+                if wanted.name is None:
+                    continue
+                wanted = wanted.replace(topic_id=topic.id)
+                raise ClusterError(
+                    Errors.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+                )
         except ClusterError as refusal:
             results.append(
                 DeletableTopicResult(
@@ -248,7 +258,6 @@ def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context
                 )
             )
             continue
-        deleted.add(topic.name)
         results.append(DeletableTopicResult(name=topic.name, topic_id=topic.id))
         records.append(RemoveTopicRecord(topic_id=topic.id))
         effects.append(Effect(DELETE_PARTITIONS, topic))

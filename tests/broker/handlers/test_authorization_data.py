@@ -303,7 +303,7 @@ def test_denials_are_logged_once_per_resource(tmp_path: Path) -> None:
         ("Metadata", "DESCRIBE TOPIC seen", ["seen", "new", "other"]),
         ("DescribeTopicPartitions", "DESCRIBE TOPIC seen", ["seen", "new", "other"]),
         ("CreateTopics", "CREATE TOPIC seen", ["seen", "__cluster_metadata", "new"]),
-        ("DeleteTopics by name", "DELETE TOPIC other", ["new", "other", "seen"]),
+        ("DeleteTopics by name", "DELETE TOPIC other", ["other", "new", "seen"]),
         ("CreatePartitions", "ALTER TOPIC new", ["other", "seen", "new"]),
         ("DescribeConfigs", "DESCRIBE_CONFIGS TOPIC other", ["other", "seen", "new", "group", "1"]),
         ("IncrementalAlterConfigs", "ALTER_CONFIGS TOPIC other", ["seen", "other", "new", "group", ""]),

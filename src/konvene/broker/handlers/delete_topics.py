@@ -1,12 +1,13 @@
 """DeleteTopics: delete topics. The catalogue decides and responds once their logs are deleted.
 
 A topic needs DELETE on the cluster, or DELETE and DESCRIBE on itself. Without DESCRIBE the response does not
-show whether a topic of that name exists, nor the name of a topic that is requested by id. The order of the
-response is that of the request; Kafka's is random, so that it shows nothing either.
+show whether a topic of that name exists, nor the name of a topic that is requested by id. Denied topics come
+last; Kafka's order is random.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from konvene.codec.uuid import ZERO_UUID
@@ -48,9 +49,9 @@ async def handle(
         if with_ids
         else request.replace(topic_names=tuple(topic.name for topic in permitted))
     )
-    deleted = iter((await _delete(catalogue, remaining, context)).responses)
+    deleted = await _delete(catalogue, remaining, context)
     return DeleteTopicsResponse(
-        responses=tuple(next(deleted) if result is None else result for result in denied)
+        responses=(*deleted.responses, *(result for result in denied if result is not None))
     )
 
 
@@ -63,7 +64,10 @@ def _denied(
     """Return the result of each requested topic that the client may not delete, None for the others.
 
     Also None for an id of no topic, and for an invalid request: those need no permission."""
-    names = [_name(catalogue, topic) for topic in requested]
+    counts = Counter((topic.name, topic.topic_id) for topic in requested)
+    names = [
+        None if counts[topic.name, topic.topic_id] > 1 else _name(catalogue, topic) for topic in requested
+    ]
     existing = [name for name in names if name is not None]
     describable = authorization.permitted_topics(context, Operation.DESCRIBE, existing)
     deletable = authorization.permitted_topics(context, Operation.DELETE, existing)
