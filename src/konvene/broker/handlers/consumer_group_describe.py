@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from konvene.broker.groups.describe_heartbeats import with_extension
 from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_groups
 from konvene.broker.handlers.group_requests import consumer_groups_enabled
-from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -17,24 +16,24 @@ from konvene.messages.consumer_group_describe import (
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
     from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     heartbeat_purgatory: HeartbeatPurgatory,
     groups: GroupCoordinators,
     request: ConsumerGroupDescribeRequest,
     context: RequestContext,
-    *,
-    authorize: Authorizer = allow_all,
 ) -> ConsumerGroupDescribeResponse:
     if not consumer_groups_enabled(settings, catalogue):
         return ConsumerGroupDescribeResponse(groups=disabled_groups(SPEC, request))
-    described = await describe_groups(SPEC, groups, request, context, authorize)
+    described = await describe_groups(SPEC, authorization, groups, request, context)
     return ConsumerGroupDescribeResponse(
         groups=tuple(with_extension(settings, heartbeat_purgatory, groups, request, described))
     )

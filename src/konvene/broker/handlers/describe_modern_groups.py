@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from konvene.broker.handlers.authorized_operations import GROUP_OPERATIONS
-from konvene.broker.net.authorizer import Authorizer, allow_all
+from konvene.broker.handlers.group_permissions import permits_group
 from konvene.errors import Errors
-from konvene.security.resources import Operation, Resource, ResourceType
+from konvene.security.resources import Operation, group
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.messages.consumer_group_describe import ConsumerGroupDescribeRequest
     from konvene.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
     from konvene.messages.share_group_describe import DescribedGroup as ShareGroup
@@ -47,21 +47,26 @@ def disabled_groups(spec: DescribeSpec[G], request: DescribeRequest) -> tuple[G,
 
 async def describe_groups(
     spec: DescribeSpec[G],
+    authorization: Authorization,
     groups: GroupCoordinators,
     request: DescribeRequest,
     context: RequestContext,
-    authorize: Authorizer,
 ) -> list[G]:
-    """Return the description of each requested group, or its error, in the order of the request."""
-    described = [
-        await _describe(spec, groups, request, group_id, context, authorize) for group_id in request.group_ids
-    ]
-    if request.include_authorized_operations:
-        described = [
-            g.replace(authorized_operations=GROUP_OPERATIONS) if g.error_code == Errors.NONE else g
-            for g in described
-        ]
-    return described
+    """Return the description of each requested group, or its error; as in Kafka, denied groups come first."""
+    denied: list[G] = []
+    described: list[G] = []
+    for group_id in request.group_ids:
+        if not permits_group(authorization, context, Operation.DESCRIBE, group_id):
+            denied.append(_error(spec, group_id, Errors.GROUP_AUTHORIZATION_FAILED))
+            continue
+        result = await _describe(spec, groups, request, group_id, context)
+        if request.include_authorized_operations and result.error_code == Errors.NONE:
+            operations = authorization.operations(context, group(group_id))
+            result = result.replace(authorized_operations=operations)
+        described.append(result)
+    if authorization.is_enabled:
+        described = [_hide_topics(spec, authorization, context, result) for result in described]
+    return denied + described
 
 
 async def _describe(
@@ -70,10 +75,7 @@ async def _describe(
     request: DescribeRequest,
     group_id: str,
     context: RequestContext,
-    authorize: Authorizer,
 ) -> G:
-    if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group_id)):
-        return _error(spec, group_id, Errors.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return _error(spec, group_id, Errors.INVALID_GROUP_ID)
     coordinator = groups.of(group_id)
@@ -82,11 +84,18 @@ async def _describe(
     response = await coordinator.submit(request.replace(group_ids=(group_id,)), context)
     if isinstance(response, Errors):
         return _error(spec, group_id, response)
-    group: G = response.groups[0]
-    for topic in spec.topics(group) if authorize is not allow_all else ():
-        if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
-            return _error(spec, group_id, Errors.TOPIC_AUTHORIZATION_FAILED, spec.denied_message)
-    return group
+    described: G = response.groups[0]
+    return described
+
+
+def _hide_topics(
+    spec: DescribeSpec[G], authorization: Authorization, context: RequestContext, described: G
+) -> G:
+    """Return the described group, or an error if the client may not describe one of its topics."""
+    topics = spec.topics(described)
+    if len(authorization.permitted_topics(context, Operation.DESCRIBE, topics)) == len(topics):
+        return described
+    return _error(spec, described.group_id, Errors.TOPIC_AUTHORIZATION_FAILED, spec.denied_message)
 
 
 def _error(spec: DescribeSpec[G], group_id: str, error: Errors, message: str | None = None) -> G:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konvene.broker.handlers.group_permissions import permits_group
 from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.errors import Errors
 from konvene.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from konvene.runtime.deferred import Answer, then
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.environment import Environment
 
@@ -28,15 +31,22 @@ ERRORS_WITH_MEMBER_ID = frozenset(
 
 
 def handle(
-    environment: Environment, groups: GroupCoordinators, request: JoinGroupRequest, context: RequestContext
+    environment: Environment,
+    authorization: Authorization,
+    groups: GroupCoordinators,
+    request: JoinGroupRequest,
+    context: RequestContext,
 ) -> Answer[JoinGroupResponse]:
-    with_member_id = context._replace(fresh_ids=(str(environment.fresh_uuid()),))
-
     def error_response(error: Errors) -> JoinGroupResponse:
         member_id = request.member_id if error in ERRORS_WITH_MEMBER_ID else ""
         return JoinGroupResponse(member_id=member_id, error_code=error, protocol_name=None)
 
-    response = submit_to_group_coordinator(groups, request.group_id, request, with_member_id, error_response)
+    response: Answer[JoinGroupResponse]
+    if not permits_group(authorization, context, Operation.READ, request.group_id):
+        response = error_response(Errors.GROUP_AUTHORIZATION_FAILED)
+    else:
+        context = context._replace(fresh_ids=(str(environment.fresh_uuid()),))
+        response = submit_to_group_coordinator(groups, request.group_id, request, context, error_response)
     if context.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL:
         return response
     return then(response, _with_protocol_name)

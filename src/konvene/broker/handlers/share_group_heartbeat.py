@@ -9,40 +9,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konvene.broker.handlers.group_permissions import permits_group, permits_topics
 from konvene.broker.handlers.group_requests import share_groups_enabled, submit_to_group_coordinator
 from konvene.broker.handlers.share_group_limit import LIMIT_REACHED, may_create_group
-from konvene.broker.net.authorizer import Authorizer, allow_all, denied
 from konvene.errors import Errors
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Answer
-
-SHARE_GROUP_HEARTBEAT = 76
 
 MAX_MEMBER_ID_LENGTH = 36
 
 
 def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     request: ShareGroupHeartbeatRequest,
     context: RequestContext,
-    *,
-    authorize: Authorizer = allow_all,
 ) -> Answer[ShareGroupHeartbeatResponse]:
     if not share_groups_enabled(catalogue):
         return _error_response(Errors.UNSUPPORTED_VERSION)
-    if authorize is not allow_all:
-        for resource in denied(catalogue.topics, SHARE_GROUP_HEARTBEAT, request, context, authorize):
-            return _error_response(resource.authorization_failed)
+    if not permits_group(authorization, context, Operation.READ, request.group_id):
+        return _error_response(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.member_id or len(request.member_id) > MAX_MEMBER_ID_LENGTH:
         return _error_response(Errors.INVALID_REQUEST)
+    if not permits_topics(authorization, context, request.subscribed_topic_names or ()):
+        return _error_response(Errors.TOPIC_AUTHORIZATION_FAILED)
     if request.member_epoch == 0 and not may_create_group(settings, groups, request.group_id):
         return _error_response(Errors.GROUP_MAX_SIZE_REACHED, LIMIT_REACHED)
     if request.member_epoch >= 0:

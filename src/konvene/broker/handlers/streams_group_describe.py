@@ -8,7 +8,6 @@ from konvene.broker.groups.describe_heartbeats import with_extension
 from konvene.broker.groups.describe_pending_tasks import with_streams_extension
 from konvene.broker.handlers.describe_modern_groups import DescribeSpec, describe_groups, disabled_groups
 from konvene.broker.handlers.group_requests import streams_groups_enabled
-from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.messages.streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -18,24 +17,24 @@ from konvene.messages.streams_group_describe import (
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
     from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     heartbeat_purgatory: HeartbeatPurgatory,
     groups: GroupCoordinators,
     request: StreamsGroupDescribeRequest,
     context: RequestContext,
-    *,
-    authorize: Authorizer = allow_all,
 ) -> StreamsGroupDescribeResponse:
     if not streams_groups_enabled(settings, catalogue):
         return StreamsGroupDescribeResponse(groups=disabled_groups(SPEC, request))
-    described = await describe_groups(SPEC, groups, request, context, authorize)
+    described = await describe_groups(SPEC, authorization, groups, request, context)
     described = with_extension(settings, heartbeat_purgatory, groups, request, described)
     return StreamsGroupDescribeResponse(
         groups=tuple(with_streams_extension(settings, groups, request, described))
