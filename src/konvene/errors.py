@@ -203,6 +203,7 @@ MESSAGES: Final[Mapping[Errors, str]] = {
     Errors.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     Errors.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     Errors.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
     Errors.UNSUPPORTED_VERSION: "The version of API is not supported.",
     Errors.INVALID_REQUEST: (
         "This most likely occurs because of a request being malformed by the client library or the message "

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.groups import changelog_ends
 from konvene.broker.groups.internal_topics import InternalTopics
-from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.broker.shares.background_work import ShareStateWork
 from konvene.groups.assignors import PartitionAssignorError
 from konvene.groups.assignors.tasks.contract import TaskAssignorError
@@ -42,31 +41,29 @@ from konvene.groups.consumer.work import (
 )
 from konvene.groups.streams.classic.changelog_ends import LOOK_UP_ENDS, EndsToLookUp
 from konvene.groups.streams.topology.internal_topics import CREATE_TOPICS, TopicsToCreate
-from konvene.runtime.coordinator import Coordinator, RequestContext
-from konvene.security.resources import Operation, Resource, ResourceType
+from konvene.runtime.coordinator import Coordinator
+from konvene.security.resources import Operation, topic
 from konvene.shard.contract import Core, Effect
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorizer
     from konvene.broker.node_services import NodeServices
 
 log = logging.getLogger("konvene.groups")
 
-BROKER = RequestContext(client_id="broker")
+CONSUMER_GROUP_HEARTBEAT = 68
 
 
 class GroupWork:
     """Runs the background work that the group coordinators of a broker request as effects."""
 
-    def __init__(
-        self, node: NodeServices, share_state_work: ShareStateWork, authorize: Authorizer = allow_all
-    ) -> None:
+    def __init__(self, node: NodeServices, share_state_work: ShareStateWork) -> None:
         self._node = node
         self._loop = node.loop
-        self._authorize = authorize
         self._threads = ThreadPoolExecutor(
             node.settings.config["group.coordinator.background.threads"], thread_name_prefix="konvene-groups"
         )
-        self._topics = InternalTopics(node, authorize)
+        self._topics = InternalTopics(node)
         self._share_state_work = share_state_work
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -82,11 +79,9 @@ class GroupWork:
         elif effect.verb == LOOK_UP_ENDS:
             task = self._loop.create_task(self._look_up(coordinator, coordinator.core, effect.subject))
         else:
-            work = WORK[effect.verb]
+            work, authorizer = WORK[effect.verb], self._node.authorization.authorizer
             task = self._loop.create_task(
-                self._run_in_thread(
-                    coordinator, coordinator.core, lambda: work(effect.subject, self._authorize)
-                )
+                self._run_in_thread(coordinator, coordinator.core, lambda: work(effect.subject, authorizer))
             )
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -118,22 +113,40 @@ class GroupWork:
             await asyncio.wait(tasks)
 
 
-def resolve_regexes(work: RegexesToResolve, authorize: Authorizer) -> RegexesResolved:
-    """Return the topics that each expression matches, among all topics that the broker may describe."""
-    names = [
-        name
-        for name in sorted(work.topics.by_name)
-        if authorize is allow_all or authorize(BROKER, Operation.DESCRIBE, Resource(ResourceType.TOPIC, name))
-    ]
+def resolve_regexes(work: RegexesToResolve, authorizer: Authorizer | None) -> RegexesResolved:
+    """Return the topics that each expression matches, and that the user may describe whose request caused it.
+
+    As in Kafka, one heartbeat resolves all expressions of its group, and a denial is not written at INFO."""
     matches: dict[str, frozenset[str]] = {}
     try:
-        matches = matching(work.regexes, names)
+        matches = matching(work.regexes, sorted(work.topics.by_name))
+        if authorizer is not None:
+            permitted = _describable(work, authorizer, frozenset().union(*matches.values()))
+            matches = {expression: names & permitted for expression, names in matches.items()}
     except Exception:
         log.exception("group %s: matching its regular expressions failed", work.group_id)
+        matches = {}
     return RegexesResolved(work.group_id, matches, work.topics.version)
 
 
-def compute_assignment(work: AssignmentToCompute, _authorize: Authorizer) -> AssignmentComputed:
+def _describable(work: RegexesToResolve, authorizer: Authorizer, names: frozenset[str]) -> frozenset[str]:
+    """Return the topics among `names` that the user may describe."""
+    host = work.host.removeprefix("/")
+    return frozenset(
+        name
+        for name in sorted(names)
+        if authorizer.authorize(
+            work.principal,
+            host,
+            Operation.DESCRIBE,
+            topic(name),
+            api_key=CONSUMER_GROUP_HEARTBEAT,
+            logs_denied=False,
+        )
+    )
+
+
+def compute_assignment(work: AssignmentToCompute, _authorizer: Authorizer | None) -> AssignmentComputed:
     """Run the assignor of a group; return the target assignment, or the assignor's error."""
     name = work.assignor.name
     try:
@@ -147,7 +160,7 @@ def compute_assignment(work: AssignmentToCompute, _authorize: Authorizer) -> Ass
     return AssignmentComputed(work.group_id, work.epoch, name, assignment)
 
 
-WORK: dict[str, Callable[[Any, Authorizer], RegexesResolved | AssignmentComputed]] = {
+WORK: dict[str, Callable[[Any, Authorizer | None], RegexesResolved | AssignmentComputed]] = {
     RESOLVE_REGEXES: resolve_regexes,
     COMPUTE_ASSIGNMENT: compute_assignment,
 }

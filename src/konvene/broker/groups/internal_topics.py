@@ -4,15 +4,16 @@ Each heartbeat of such a group requests the creation. A topic whose creation is 
 and after a failure the next attempt waits for one heartbeat interval. Existing topics are never altered: the
 catalogue rejects the creation with TOPIC_ALREADY_EXISTS, which is not reported as a failure.
 
-Creation requires the permission to create topics in the cluster, or to create each of the topics.
+Creation requires the permission of the heartbeat's client to create topics in the cluster, or to create each
+of the topics. Without it no topic is created, and the response names those that the client may not create.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import Errors
 from konvene.groups.streams.topology.configure import InternalTopic
 from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, TopicsToCreate
@@ -23,14 +24,18 @@ from konvene.messages.create_topics import (
     CreateTopicsResponse,
 )
 from konvene.runtime.coordinator import RequestContext
-from konvene.security.resources import CLUSTER_NAME, Operation, Resource, ResourceType
+from konvene.security.resources import Operation
+from konvene.security.resources import topic as topic_resource
+from konvene.security.session import ANONYMOUS_SESSION
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.node_services import NodeServices
 
 log = logging.getLogger("konvene.groups")
 
-BROKER = RequestContext(api_version=7, client_id="broker")
+STREAMS_GROUP_HEARTBEAT = 88
+CONTEXT = RequestContext(api_version=7, client_id="broker", api_key=STREAMS_GROUP_HEARTBEAT)
 DEFAULT = -1
 """In a request: the broker's default number of partitions or replicas."""
 
@@ -38,9 +43,8 @@ DEFAULT = -1
 class InternalTopics:
     """Creates internal topics, and tracks pending creations and those that failed recently."""
 
-    def __init__(self, node: NodeServices, authorize: Authorizer = allow_all) -> None:
+    def __init__(self, node: NodeServices) -> None:
         self._node = node
-        self._authorize = authorize
         self._pending: set[str] = set()
         self._retry_at_s: dict[str, float] = {}
 
@@ -60,13 +64,14 @@ class InternalTopics:
         ]
         if not topics:
             return None
-        denied = self._denied(topics)
-        if denied:
-            return TopicsNotCreated(missing.group_id, unauthorized=denied)
+        session = ANONYMOUS_SESSION._replace(principal=missing.principal)
+        context = CONTEXT._replace(session=session, client_host=missing.host)
+        if denied_topics(self._node.authorization, context, [topic.name for topic in topics]):
+            return None
         names = [topic.name for topic in topics]
         self._pending.update(names)
         try:
-            errors = await self._create(topics)
+            errors = await self._create(topics, context)
         finally:
             self._pending.difference_update(names)
         for name in names:
@@ -81,22 +86,10 @@ class InternalTopics:
             log.warning("group %s: cannot create its internal topic %s: %s", missing.group_id, name, error)
         return TopicsNotCreated(missing.group_id, errors)
 
-    def _denied(self, topics: list[InternalTopic]) -> tuple[str, ...]:
-        if self._authorize is allow_all:
-            return ()
-        cluster = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
-        if self._authorize(BROKER, Operation.CREATE, cluster):
-            return ()
-        return tuple(
-            topic.name
-            for topic in topics
-            if not self._authorize(BROKER, Operation.CREATE, Resource(ResourceType.TOPIC, topic.name))
-        )
-
-    async def _create(self, topics: list[InternalTopic]) -> dict[str, str]:
+    async def _create(self, topics: list[InternalTopic], context: RequestContext) -> dict[str, str]:
         """Create topics; return the error message of each topic that could not be created, by its name."""
         request = CreateTopicsRequest(topics=tuple(map(_creatable, topics)))
-        context = BROKER._replace(fresh_ids=self._node.environment.fresh_ids(len(topics)))
+        context = context._replace(fresh_ids=self._node.environment.fresh_ids(len(topics)))
         response = await self._node.catalogue.submit(request, context)
         if isinstance(response, Errors):
             return dict.fromkeys((topic.name for topic in topics), response.name)
@@ -106,6 +99,17 @@ class InternalTopics:
             for topic in response.topics
             if topic.error_code not in (Errors.NONE, Errors.TOPIC_ALREADY_EXISTS)
         }
+
+
+def denied_topics(
+    authorization: Authorization, context: RequestContext, names: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the topics that the client may not create."""
+    if authorization.permits_cluster(context, Operation.CREATE, logs_denied=False):
+        return ()
+    return tuple(
+        name for name in names if not authorization.permits(context, Operation.CREATE, topic_resource(name))
+    )
 
 
 def _creatable(topic: InternalTopic) -> CreatableTopic:

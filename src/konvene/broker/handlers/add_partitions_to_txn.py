@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from konvene.broker.handlers.group_permissions import permits_transaction
 from konvene.broker.handlers.transaction_requests import submit_to_transaction_coordinator
 from konvene.errors import Errors
 from konvene.internal_topics import INTERNAL_TOPICS
@@ -22,9 +23,11 @@ from konvene.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from konvene.runtime.deferred import Answer, Deferred, value_of
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import RequestContext
 
@@ -37,12 +40,15 @@ PartitionErrors = dict[tuple[str, int], Errors]
 
 
 def handle(
+    authorization: Authorization,
     catalogue: ClusterCatalogue,
     transactions: TransactionCoordinators,
     request: AddPartitionsToTxnRequest,
     context: RequestContext,
 ) -> Answer[AddPartitionsToTxnResponse]:
     if context.api_version >= FIRST_VERSION_FOR_BROKERS:
+        if not authorization.permits_cluster(context, Operation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=Errors.CLUSTER_AUTHORIZATION_FAILED)
         return _handle_batch(catalogue, transactions, request, context)
 
     topics = request.v3_and_below_topics
@@ -50,7 +56,11 @@ def handle(
     def error_response(error: Errors) -> AddPartitionsToTxnResponse:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_same_error(topics, error))
 
-    invalid = _invalid_partitions(catalogue, topics, from_client=True)
+    if not permits_transaction(authorization, context, request.v3_and_below_transactional_id):
+        return error_response(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    names = [topic.name for topic in topics if topic.name not in INTERNAL_TOPICS]
+    writable = authorization.permitted_topics(context, Operation.WRITE, names)
+    invalid = _invalid_partitions(catalogue, topics, writable)
     if invalid:
         results = _not_attempted(topics, invalid)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
@@ -67,7 +77,7 @@ async def _handle_batch(
 ) -> AddPartitionsToTxnResponse:
     results: list[AddPartitionsToTxnResult] = []
     for transaction in request.transactions:
-        invalid = _invalid_partitions(catalogue, transaction.topics, from_client=False)
+        invalid = _invalid_partitions(catalogue, transaction.topics)
         if invalid:
             topic_results = _not_attempted(transaction.topics, invalid)
             results.append(
@@ -101,14 +111,17 @@ def submit_for_transaction(
     )
 
 
-def _invalid_partitions(catalogue: ClusterCatalogue, topics: Topics, *, from_client: bool) -> PartitionErrors:
+def _invalid_partitions(
+    catalogue: ClusterCatalogue, topics: Topics, writable: set[str] | None = None
+) -> PartitionErrors:
     """Return the errors of partitions that cannot be added; if there are any, the caller adds none.
 
-    A partition must exist, and a client (`from_client`) may not add partitions of internal topics."""
+    A partition must exist. `writable`: the topics to which the client may write, which internal topics never
+    are; None if a broker sent the request."""
     errors: PartitionErrors = {}
     for topic in topics:
         for index in topic.partitions:
-            if from_client and topic.name in INTERNAL_TOPICS:
+            if writable is not None and topic.name not in writable:
                 errors[topic.name, index] = Errors.TOPIC_AUTHORIZATION_FAILED
             elif not catalogue.topics.has(topic.name, index):
                 errors[topic.name, index] = Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konvene.broker.handlers.group_permissions import permits_group
 from konvene.broker.handlers.group_requests import share_groups_enabled
 from konvene.broker.handlers.share_group_limit import LIMIT_REACHED, may_create_group
-from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -18,37 +18,34 @@ from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
-from konvene.security.resources import Operation, Resource, ResourceType
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.background_work import ShareStateWork
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     share_state_work: ShareStateWork,
     request: AlterShareGroupOffsetsRequest,
     context: RequestContext,
-    *,
-    authorize: Authorizer = allow_all,
 ) -> AlterShareGroupOffsetsResponse:
     if not share_groups_enabled(catalogue):
         return _error_response(Errors.UNSUPPORTED_VERSION)
-    if not authorize(context, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+    if not permits_group(authorization, context, Operation.READ, request.group_id):
         return _error_response(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return _error_response(Errors.INVALID_GROUP_ID)
-    denied = {
-        topic.topic_name
-        for topic in request.topics
-        if not authorize(context, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
-    }
+    names = {topic.topic_name for topic in request.topics}
+    denied = names - authorization.permitted_topics(context, Operation.READ, sorted(names))
     coordinator = groups.of(request.group_id)
     if coordinator is None:
         return _error_response(Errors.NOT_COORDINATOR)

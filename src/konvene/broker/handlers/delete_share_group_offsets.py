@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konvene.broker.handlers.group_permissions import permits_group
 from konvene.broker.handlers.group_requests import share_groups_enabled
-from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from konvene.security.resources import Operation, Resource, ResourceType
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.shares.background_work import ShareStateWork
     from konvene.runtime.coordinator import RequestContext
 
@@ -28,28 +29,25 @@ TOPIC_DENIED = Errors.TOPIC_AUTHORIZATION_FAILED
 
 
 async def handle(
+    authorization: Authorization,
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     share_state_work: ShareStateWork,
     request: DeleteShareGroupOffsetsRequest,
     context: RequestContext,
-    *,
-    authorize: Authorizer = allow_all,
 ) -> DeleteShareGroupOffsetsResponse:
     if not share_groups_enabled(catalogue):
         return _error_response(Errors.UNSUPPORTED_VERSION)
-    if not authorize(context, Operation.DELETE, Resource(ResourceType.GROUP, request.group_id)):
+    if not permits_group(authorization, context, Operation.DELETE, request.group_id):
         return _error_response(Errors.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id.strip():
         return _error_response(Errors.INVALID_GROUP_ID)
     coordinator = groups.of(request.group_id)
     if coordinator is None:
         return _error_response(Errors.NOT_COORDINATOR)
-    denied = {
-        topic.topic_name: None
-        for topic in request.topics
-        if not authorize(context, Operation.READ, Resource(ResourceType.TOPIC, topic.topic_name))
-    }
+    names = dict.fromkeys(topic.topic_name for topic in request.topics)
+    readable = authorization.permitted_topics(context, Operation.READ, names)
+    denied = [name for name in names if name not in readable]
     permitted = request.replace(topics=tuple(t for t in request.topics if t.topic_name not in denied))
     response = await share_state_work.delete_offsets(coordinator, permitted, context)
     if isinstance(response, Errors):

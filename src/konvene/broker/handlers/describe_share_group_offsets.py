@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from konvene.broker.handlers.group_permissions import permits_group
 from konvene.broker.handlers.group_requests import share_groups_enabled
-from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.broker.shares import describe_in_flight
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import MESSAGES, Errors
@@ -24,7 +24,7 @@ from konvene.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from konvene.security.resources import Operation, Resource, ResourceType
+from konvene.security.resources import Operation
 from konvene.share_state.requests import ReadSummary, SharePartitionKey
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.broker.storage.partitions import Partitions
@@ -42,6 +43,7 @@ TOPIC_DENIED = Errors.TOPIC_AUTHORIZATION_FAILED
 
 
 async def handle(
+    authorization: Authorization,
     catalogue: ClusterCatalogue,
     partitions: Partitions,
     groups: GroupCoordinators,
@@ -49,8 +51,6 @@ async def handle(
     share_partitions: SharePartitions,
     request: DescribeShareGroupOffsetsRequest,
     context: RequestContext,
-    *,
-    authorize: Authorizer = allow_all,
 ) -> DescribeShareGroupOffsetsResponse:
     describer = _Describer(
         catalogue,
@@ -59,7 +59,7 @@ async def handle(
         share_coordinators,
         share_partitions if describe_in_flight.is_requested(request) else None,
         context,
-        authorize,
+        authorization,
     )
     described = [await describer.describe_group(group) for group in request.groups]
     return DescribeShareGroupOffsetsResponse(groups=tuple(described))
@@ -75,7 +75,7 @@ class _Describer(NamedTuple):
     share_partitions: SharePartitions | None
     """Where in-flight records are looked up; None if the client does not request them."""
     context: RequestContext
-    authorize: Authorizer
+    authorization: Authorization
 
     async def describe_group(
         self, group: DescribeShareGroupOffsetsRequestGroup
@@ -85,21 +85,24 @@ class _Describer(NamedTuple):
         Existing topics come first, then missing ones, then those that the client may not describe."""
         if not share_groups_enabled(self.catalogue):
             return _error_response(group.group_id, Errors.UNSUPPORTED_VERSION)
-        if not self.authorize(self.context, Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)):
+        if not permits_group(self.authorization, self.context, Operation.DESCRIBE, group.group_id):
             return _error_response(group.group_id, Errors.GROUP_AUTHORIZATION_FAILED)
         topics = group.topics
         if topics is None:
             initialized = await self._initialized_partitions(group.group_id)
             if isinstance(initialized, Errors):
                 return _error_response(group.group_id, initialized)
-            by_topic = _by_topic(self.catalogue, initialized)
-            topics = tuple(topic for topic in by_topic if self._may_describe(topic.topic_name))
+            topics = _by_topic(self.catalogue, initialized)
         found: list[DescribeShareGroupOffsetsResponseTopic] = []
         missing: list[DescribeShareGroupOffsetsResponseTopic] = []
         denied: list[DescribeShareGroupOffsetsResponseTopic] = []
+        permitted = self.authorization.permitted_topics(
+            self.context, Operation.DESCRIBE, (topic.topic_name for topic in topics)
+        )
         for topic in topics:
-            if not self._may_describe(topic.topic_name):
-                denied.append(_unknown_offsets(topic, TOPIC_DENIED))
+            if topic.topic_name not in permitted:
+                if group.topics is not None:
+                    denied.append(_unknown_offsets(topic, TOPIC_DENIED))
             elif topic.topic_name not in self.catalogue.topics.by_name:
                 missing.append(_unknown_offsets(topic, Errors.NONE))
             else:
@@ -107,9 +110,6 @@ class _Describer(NamedTuple):
         return DescribeShareGroupOffsetsResponseGroup(
             group_id=group.group_id, topics=(*found, *missing, *denied)
         )
-
-    def _may_describe(self, topic: str) -> bool:
-        return self.authorize(self.context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic))
 
     async def _initialized_partitions(self, group_id: str) -> tuple[SharePartitionKey, ...] | Errors:
         coordinator = self.groups.of(group_id)

@@ -7,14 +7,17 @@ creates nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from konvene.security.resources import Operation, Resource, group, transactional_id
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import RequestContext
@@ -25,7 +28,8 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_KEYS = 4
 FIRST_VERSION_WITH_SHARE = 6
 
-KEY_ERRORS = (Errors.COORDINATOR_NOT_AVAILABLE, Errors.INVALID_REQUEST)
+RESOURCES: dict[int, Callable[[str], Resource]] = {GROUP: group, TRANSACTION: transactional_id}
+"""The resource that a key names, which the client has to be permitted to describe, by key type."""
 
 JAVA_WHITESPACE = "".join(map(chr, range(33)))
 """Characters that Java's `String.trim` removes."""
@@ -35,6 +39,7 @@ _NUMBER = re.compile(r"([+-]?)0*(\d{1,10})")
 
 
 def handle(
+    authorization: Authorization,
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     share_coordinators: ShareCoordinators,
@@ -43,23 +48,53 @@ def handle(
     context: RequestContext,
 ) -> Answer[FindCoordinatorResponse]:
     coordinators = _coordinators(groups, share_coordinators, transactions, request.key_type, context)
+    keys = _keys(request, context)
+    if (
+        coordinators is not None
+        and request.key_type == SHARE
+        and not authorization.permits_cluster(context, Operation.CLUSTER_ACTION)
+    ):
+        return _rejected(keys, Errors.CLUSTER_AUTHORIZATION_FAILED, context)
+    denied = _denied_keys(authorization, request.key_type, keys, context)
     if (
         coordinators is None
         or coordinators.ready
-        or not any(_is_valid_key(request.key_type, key) for key in _keys(request, context))
+        or not any(_is_valid_key(request.key_type, key) for key in keys if key not in denied)
     ):
-        return _response(catalogue, coordinators, request, context)
-    return _create_and_respond(catalogue, coordinators, request, context)
+        return _response(catalogue, coordinators, request, denied, context)
+    return _create_and_respond(catalogue, coordinators, request, denied, context)
 
 
 async def _create_and_respond(
     catalogue: ClusterCatalogue,
     coordinators: Coordinators,
     request: FindCoordinatorRequest,
+    denied: frozenset[str],
     context: RequestContext,
 ) -> FindCoordinatorResponse:
     await coordinators.make_ready()
-    return _response(catalogue, coordinators, request, context)
+    return _response(catalogue, coordinators, request, denied, context)
+
+
+def _denied_keys(
+    authorization: Authorization, key_type: int, keys: tuple[str, ...], context: RequestContext
+) -> frozenset[str]:
+    """Return the keys whose group or transactional id the client may not describe."""
+    resource_of = RESOURCES.get(key_type)
+    if resource_of is None or not authorization.is_enabled:
+        return frozenset()
+    return frozenset(
+        key for key in keys if not authorization.permits(context, Operation.DESCRIBE, resource_of(key))
+    )
+
+
+def _rejected(keys: tuple[str, ...], error: Errors, context: RequestContext) -> FindCoordinatorResponse:
+    """Return the response to a request that is rejected as a whole."""
+    message = MESSAGES[error]
+    if context.api_version < FIRST_VERSION_WITH_KEYS:
+        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, port=-1)
+    rejected = Coordinator(node_id=-1, port=-1, error_code=error, error_message=message)
+    return FindCoordinatorResponse(coordinators=tuple(rejected.replace(key=key) for key in keys))
 
 
 def _coordinators(
@@ -104,33 +139,33 @@ def _response(
     catalogue: ClusterCatalogue,
     coordinators: Coordinators | None,
     request: FindCoordinatorRequest,
+    denied: frozenset[str],
     context: RequestContext,
 ) -> FindCoordinatorResponse:
+    keys, key_type = _keys(request, context), request.key_type
+    if key_type not in (GROUP, TRANSACTION, SHARE):
+        return _rejected(keys, Errors.INVALID_REQUEST, context)
     host, port = catalogue.advertised_to(context.session.listener)
-    if context.api_version >= FIRST_VERSION_WITH_KEYS:
-        # Kafka sends an error message only for an unknown key type.
-        is_known_type = request.key_type in (GROUP, TRANSACTION, SHARE)
-        message = "" if is_known_type else MESSAGES[Errors.INVALID_REQUEST]
-        results = {
-            error: Coordinator(node_id=-1, port=-1, error_code=error, error_message=message)
-            for error in KEY_ERRORS
-        }
-        results[Errors.NONE] = Coordinator(node_id=catalogue.node_id, host=host, port=port)
-        return FindCoordinatorResponse(
-            coordinators=tuple(
-                results[_error(coordinators, request.key_type, key)].replace(key=key)
-                for key in request.coordinator_keys
-            )
-        )
-    error = _error(coordinators, request.key_type, request.key)
-    if error is Errors.NONE:
+    if context.api_version < FIRST_VERSION_WITH_KEYS:
+        error = _error(coordinators, key_type, request.key, denied)
+        if error is not Errors.NONE:
+            return _rejected(keys, error, context)
         return FindCoordinatorResponse(
             error_message=error.name, node_id=catalogue.node_id, host=host, port=port
         )
-    return FindCoordinatorResponse(error_code=error, error_message=MESSAGES[error], node_id=-1, port=-1)
+    results = {Errors.NONE: Coordinator(node_id=catalogue.node_id, host=host, port=port)}
+    found: list[Coordinator] = []
+    for key in keys:
+        error = _error(coordinators, key_type, key, denied)
+        if error not in results:
+            results[error] = Coordinator(node_id=-1, port=-1, error_code=error)
+        found.append(results[error].replace(key=key))
+    return FindCoordinatorResponse(coordinators=tuple(found))
 
 
-def _error(coordinators: Coordinators | None, key_type: int, key: str) -> Errors:
+def _error(coordinators: Coordinators | None, key_type: int, key: str, denied: frozenset[str]) -> Errors:
+    if key in denied:
+        return RESOURCES[key_type](key).authorization_failed
     if coordinators is None or not _is_valid_key(key_type, key):
         return Errors.INVALID_REQUEST
     return Errors.NONE if coordinators.ready else Errors.COORDINATOR_NOT_AVAILABLE

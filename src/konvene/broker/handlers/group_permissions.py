@@ -31,7 +31,8 @@ def permits_topics(authorization: Authorization, context: RequestContext, names:
     if authorization.authorizer is None:
         return True
     requested = set(names)
-    return len(authorization.permitted_topics(context, Operation.DESCRIBE, sorted(requested))) == len(requested)
+    permitted = authorization.permitted_topics(context, Operation.DESCRIBE, sorted(requested))
+    return len(permitted) == len(requested)
 
 
 def permits_transaction(authorization: Authorization, context: RequestContext, name: str) -> bool:

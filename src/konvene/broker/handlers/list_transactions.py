@@ -1,4 +1,4 @@
-"""ListTransactions: list the transactions of all coordinators of this broker."""
+"""ListTransactions: list the transactions of all coordinators of this broker that the client may describe."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from konvene.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from konvene.security.resources import Operation, transactional_id
 from konvene.shard.contract import Context
 from konvene.shard.errors import Refusal
 from konvene.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.transactions.coordinators import TransactionCoordinators
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     transactions: TransactionCoordinators,
     request: ListTransactionsRequest,
@@ -37,7 +40,11 @@ async def handle(
         assert isinstance(result, ListTransactionsResponse)
         if result.error_code:
             return result
-        states += result.transaction_states
+        states += (
+            state
+            for state in result.transaction_states
+            if authorization.permits(context, Operation.DESCRIBE, transactional_id(state.transactional_id))
+        )
         unknown.update(dict.fromkeys(result.unknown_state_filters))
     return ListTransactionsResponse(unknown_state_filters=tuple(unknown), transaction_states=tuple(states))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from konvene.broker.handlers.share_state_requests import (
+    denied_results,
     has_empty_topic,
     is_empty,
     submit_each_partition,
@@ -20,13 +21,20 @@ from konvene.messages.read_share_group_state import (
 from konvene.share_state.requests import Read, StateAnswer
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    share_coordinators: ShareCoordinators, request: ReadShareGroupStateRequest, context: RequestContext
+    authorization: Authorization,
+    share_coordinators: ShareCoordinators,
+    request: ReadShareGroupStateRequest,
+    context: RequestContext,
 ) -> ReadShareGroupStateResponse:
+    denied = denied_results(authorization, request, context)
+    if denied is not None:
+        return ReadShareGroupStateResponse(results=topic_results(denied, ReadStateResult, PartitionResult))
     if is_empty(request) or has_empty_topic(request):
         return ReadShareGroupStateResponse()
     results = await submit_each_partition(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.share_state_requests import (
+    denied_results,
     has_empty_topic,
     is_empty,
     submit_each_partition,
@@ -19,13 +20,22 @@ from konvene.messages.read_share_group_state_summary import (
 from konvene.share_state.requests import ReadSummary, SummaryAnswer
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    share_coordinators: ShareCoordinators, request: ReadShareGroupStateSummaryRequest, context: RequestContext
+    authorization: Authorization,
+    share_coordinators: ShareCoordinators,
+    request: ReadShareGroupStateSummaryRequest,
+    context: RequestContext,
 ) -> ReadShareGroupStateSummaryResponse:
+    denied = denied_results(authorization, request, context)
+    if denied is not None:
+        return ReadShareGroupStateSummaryResponse(
+            results=topic_results(denied, ReadStateSummaryResult, PartitionResult)
+        )
     if is_empty(request) or has_empty_topic(request):
         return ReadShareGroupStateSummaryResponse()
     results = await submit_each_partition(

@@ -10,6 +10,7 @@ from konvene.broker.handlers.share_requests import (
     PendingAcknowledgements,
     RequestRejected,
     check_request,
+    denied_topics,
     leader_epoch,
     lock_timeout_ms,
 )
@@ -27,12 +28,15 @@ from konvene.runtime.deferred import Answer, Deferred
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.share_partitions import SharePartitions
+    from konvene.codec.uuid import Uuid
     from konvene.runtime.coordinator import RequestContext
 
 
 def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     share_partitions: SharePartitions,
@@ -40,14 +44,15 @@ def handle(
     context: RequestContext,
 ) -> Answer[ShareAcknowledgeResponse]:
     try:
-        check_request(catalogue, request)
+        check_request(authorization, catalogue, request, context)
         assert request.group_id is not None and request.member_id is not None
         share_partitions.sessions.acknowledge(
             request.group_id, request.member_id, request.share_session_epoch
         )
     except (RequestRejected, SessionError) as rejected:
         return ShareAcknowledgeResponse(error_code=rejected.error)
-    return _DelayedResponse(settings, catalogue, share_partitions, request, context).deferred
+    denied = denied_topics(authorization, catalogue, context, (topic.topic_id for topic in request.topics))
+    return _DelayedResponse(settings, catalogue, share_partitions, request, context, denied).deferred
 
 
 class _DelayedResponse:
@@ -62,6 +67,7 @@ class _DelayedResponse:
         share_partitions: SharePartitions,
         request: ShareAcknowledgeRequest,
         context: RequestContext,
+        denied: frozenset[Uuid],
     ) -> None:
         self.settings, self.catalogue, self.share_partitions = settings, catalogue, share_partitions
         self.advertised = catalogue.advertised_to(context.session.listener)
@@ -73,7 +79,7 @@ class _DelayedResponse:
             for topic in request.topics
             for partition in topic.partitions
         ]
-        self.pending.submit(catalogue, share_partitions, request, context, acknowledgements)
+        self.pending.submit(catalogue, share_partitions, request, context, acknowledgements, denied)
 
     def _respond(self) -> None:
         request, catalogue = self.request, self.catalogue

@@ -19,6 +19,7 @@ from konvene.broker.handlers.share_requests import (
     PendingAcknowledgements,
     RequestRejected,
     check_request,
+    denied_topics,
     leader_epoch,
     lock_timeout_ms,
 )
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.share_partitions import SharePartitions
     from konvene.runtime.coordinator import RequestContext
@@ -58,6 +60,7 @@ Servers = list[tuple[TopicIdPartition, SharePartitionServer]]
 
 
 def handle(
+    authorization: Authorization,
     loop: asyncio.AbstractEventLoop,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
@@ -66,11 +69,14 @@ def handle(
     context: RequestContext,
 ) -> Answer[ShareFetchResponse]:
     try:
-        check_request(catalogue, request)
+        check_request(authorization, catalogue, request, context)
         if request.share_acquire_mode not in ACQUIRE_MODES:
             raise RequestRejected(Errors.INVALID_REQUEST)
         _check_renewal(request, context)
-        return _DelayedShareFetch(loop, settings, catalogue, share_partitions, request, context).deferred
+        fetch = _DelayedShareFetch(
+            authorization, loop, settings, catalogue, share_partitions, request, context
+        )
+        return fetch.deferred
     except RequestRejected as rejected:
         return ShareFetchResponse(error_code=rejected.error)
     except SessionError as rejected:
@@ -102,12 +108,14 @@ class _DelayedShareFetch:
     """A ShareFetch request in progress: applies acknowledgements, and acquires records or waits for them."""
 
     __slots__ = (
-        "acknowledgements", "advertised", "catalogue", "deferred", "fetched", "is_acknowledged", "is_fetched",
+        "acknowledgements", "advertised", "catalogue", "deferred", "denied", "fetched", "is_acknowledged",
+        "is_fetched",
         "loop", "member_id", "request", "session_fetch", "settings", "share_partitions", "timer", "watches",
     )  # fmt: skip
 
     def __init__(
         self,
+        authorization: Authorization,
         loop: asyncio.AbstractEventLoop,
         settings: BrokerSettings,
         catalogue: ClusterCatalogue,
@@ -142,6 +150,10 @@ class _DelayedShareFetch:
             acknowledges=bool(batches),
             connection=context.connection,
         )
+        fetched_partitions = self.session_fetch.partitions
+        self.denied = denied_topics(
+            authorization, catalogue, context, (topic_id for topic_id, _ in (*requested, *fetched_partitions))
+        )
         self.deferred: Deferred[ShareFetchResponse] = Deferred()
         self.fetched: dict[TopicIdPartition, _FetchedPartition] = {}
         self.watches: list[_PartitionWatch] = []
@@ -150,9 +162,9 @@ class _DelayedShareFetch:
         self.is_acknowledged = not batches
         self.acknowledgements = PendingAcknowledgements(self._complete_acknowledgements)
         if batches:
-            self.acknowledgements.submit(catalogue, share_partitions, request, context, batches)
+            self.acknowledgements.submit(catalogue, share_partitions, request, context, batches, self.denied)
         renews = context.api_version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
-        self._start(() if renews else self.session_fetch.partitions)
+        self._start(() if renews else fetched_partitions)
 
     # --- fetching ---
 
@@ -184,6 +196,9 @@ class _DelayedShareFetch:
             topic = topics.by_id.get(partition[0])
             if topic is None:
                 self.fetched[partition] = _FetchedPartition((Errors.UNKNOWN_TOPIC_ID, None))
+                continue
+            if partition[0] in self.denied:
+                self.fetched[partition] = _FetchedPartition((Errors.TOPIC_AUTHORIZATION_FAILED, None))
                 continue
             if not 0 <= partition[1] < topic.partitions:
                 self.fetched[partition] = _FetchedPartition((Errors.UNKNOWN_TOPIC_OR_PARTITION, None))

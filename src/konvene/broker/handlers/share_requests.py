@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from konvene.broker.handlers.group_permissions import permits_group
 from konvene.broker.handlers.group_requests import share_groups_enabled
 from konvene.broker.shares.share_partition import SUCCESS, PartitionResult
 from konvene.delivery.contract import Acknowledged, AcknowledgeType
 from konvene.delivery.sessions import TopicIdPartition
 from konvene.errors import MESSAGES, Errors
 from konvene.runtime.deferred import Deferred
+from konvene.security.resources import Operation
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.shares.share_partitions import SharePartitions
+    from konvene.codec.uuid import Uuid
     from konvene.messages.share_acknowledge import ShareAcknowledgeRequest
     from konvene.messages.share_fetch import ShareFetchRequest
     from konvene.runtime.coordinator import RequestContext
@@ -52,12 +56,37 @@ class Batch(Protocol):
     def acknowledge_types(self) -> tuple[int, ...]: ...
 
 
-def check_request(catalogue: ClusterCatalogue, request: ShareFetchRequest | ShareAcknowledgeRequest) -> None:
-    """Raise `RequestRejected` if share groups are disabled, or the group or member id is invalid."""
+def check_request(
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    request: ShareFetchRequest | ShareAcknowledgeRequest,
+    context: RequestContext,
+) -> None:
+    """Raise `RequestRejected` if share groups are disabled, the client may not read the group, or an id is
+    invalid."""
     if not share_groups_enabled(catalogue):
         raise RequestRejected(Errors.UNSUPPORTED_VERSION)
-    if request.group_id is None or not request.member_id or len(request.member_id) > MAX_MEMBER_ID_LENGTH:
+    if request.group_id is None:
         raise RequestRejected(Errors.INVALID_REQUEST)
+    if not permits_group(authorization, context, Operation.READ, request.group_id):
+        raise RequestRejected(Errors.GROUP_AUTHORIZATION_FAILED)
+    if not request.member_id or len(request.member_id) > MAX_MEMBER_ID_LENGTH:
+        raise RequestRejected(Errors.INVALID_REQUEST)
+
+
+def denied_topics(
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    context: RequestContext,
+    topic_ids: Iterable[Uuid],
+) -> frozenset[Uuid]:
+    """Return the ids of the topics that the client may not read."""
+    if not authorization.is_enabled:
+        return frozenset()
+    by_id = catalogue.topics.by_id
+    names = {topic_id: by_id[topic_id].name for topic_id in topic_ids if topic_id in by_id}
+    readable = authorization.permitted_topics(context, Operation.READ, names.values())
+    return frozenset(topic_id for topic_id, name in names.items() if name not in readable)
 
 
 def lock_timeout_ms(settings: BrokerSettings, group_id: str) -> int:
@@ -90,8 +119,11 @@ class PendingAcknowledgements:
         request: ShareFetchRequest | ShareAcknowledgeRequest,
         context: RequestContext,
         acknowledgements: Iterable[tuple[TopicIdPartition, Sequence[Batch]]],
+        denied: frozenset[Uuid],
     ) -> None:
         """Apply the acknowledgement batches of each partition. Must be called once; may call `on_complete`.
+
+        `denied`: ids of the topics that the client may not read.
 
         A partition without batches succeeds even if the member has acquired nothing from it. As in Kafka, it
         has a result only if another partition has batches."""
@@ -106,6 +138,8 @@ class PendingAcknowledgements:
                 self.results[partition] = (Errors.UNKNOWN_TOPIC_ID, None)
             elif not are_valid_batches(batches, renews=renews, is_renew_ack=renews and request.is_renew_ack):
                 self.results[partition] = (Errors.INVALID_REQUEST, None)
+            elif partition[0] in denied:
+                self.results[partition] = (Errors.TOPIC_AUTHORIZATION_FAILED, None)
             elif not 0 <= partition[1] < topic.partitions:
                 self.results[partition] = (Errors.UNKNOWN_TOPIC_OR_PARTITION, None)
             elif not batches:

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from konvene.codec.uuid import Uuid
 from konvene.errors import MESSAGES, Errors
+from konvene.security.resources import Operation
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.shares.state_coordinators import AnyAnswer, Request, ShareCoordinators
+    from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.deferred import Deferred
 
 T = TypeVar("T")
@@ -73,6 +76,20 @@ class Failed(NamedTuple):
 
 Results = dict[Uuid, dict[int, "AnyAnswer | Failed"]]
 """Results by topic id and partition: the coordinator's answer, or `Failed`."""
+
+
+def denied_results(
+    authorization: Authorization, request: StateRequest[PartitionData], context: RequestContext
+) -> Results | None:
+    """Return an error for each partition if the client may not perform cluster actions, else None."""
+    if authorization.permits_cluster(context, Operation.CLUSTER_ACTION):
+        return None
+    error = Errors.CLUSTER_AUTHORIZATION_FAILED
+    denied: Results = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            denied.setdefault(topic.topic_id, {})[partition.partition] = Failed(error, MESSAGES[error])
+    return denied
 
 
 async def submit_each_partition(

@@ -7,51 +7,83 @@ coordinator builds all other error responses.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from konvene.broker.groups.internal_topics import denied_topics
+from konvene.broker.handlers.group_permissions import permits_group, permits_topics
 from konvene.broker.handlers.group_requests import streams_groups_enabled, submit_to_group_coordinator
-from konvene.broker.net.authorizer import Authorizer, allow_all
 from konvene.errors import Errors
+from konvene.groups.streams.group import StreamsGroup
+from konvene.groups.streams.topology.configure import Status
+from konvene.groups.streams.topology.internal_topics import unauthorized_detail
 from konvene.groups.streams.validate import check_names, named_topics
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
-from konvene.security.resources import Operation, Resource, ResourceType
+from konvene.runtime.deferred import Answer, then
+from konvene.security.resources import Operation
 from konvene.shard.errors import GroupError
 
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import RequestContext
-    from konvene.runtime.deferred import Answer
 
 
 def handle(
+    authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,
     groups: GroupCoordinators,
     request: StreamsGroupHeartbeatRequest,
     context: RequestContext,
-    *,
-    authorize: Authorizer = allow_all,
 ) -> Answer[StreamsGroupHeartbeatResponse]:
     if not streams_groups_enabled(settings, catalogue):
         return _error_response(Errors.UNSUPPORTED_VERSION)
-    if not authorize(context, Operation.READ, Resource(ResourceType.GROUP, request.group_id)):
+    if not permits_group(authorization, context, Operation.READ, request.group_id):
         return _error_response(Errors.GROUP_AUTHORIZATION_FAILED)
     if request.topology is not None:
         try:
             check_names(request)
         except GroupError as rejected:
             return _error_response(rejected.error, rejected.message)
-        for topic in named_topics(request) if authorize is not allow_all else ():
-            if not authorize(context, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)):
-                return _error_response(Errors.TOPIC_AUTHORIZATION_FAILED)
+        if authorization.is_enabled and not permits_topics(authorization, context, named_topics(request)):
+            return _error_response(Errors.TOPIC_AUTHORIZATION_FAILED)
     if request.member_epoch >= 0:
         groups.heartbeat_received(request.group_id, request.member_id, context.connection)
-    return submit_to_group_coordinator(groups, request.group_id, request, context, _error_response)
+    response = submit_to_group_coordinator(groups, request.group_id, request, context, _error_response)
+    if not authorization.is_enabled:
+        return response
+    return then(response, partial(_with_denied_creation, authorization, groups, context, request.group_id))
+
+
+def _with_denied_creation(
+    authorization: Authorization,
+    groups: GroupCoordinators,
+    context: RequestContext,
+    group_id: str,
+    response: StreamsGroupHeartbeatResponse,
+) -> StreamsGroupHeartbeatResponse:
+    """Add the missing internal topics that the client may not create to the status that they are missing."""
+    statuses = response.status or ()
+    codes = [status.status_code for status in statuses]
+    if Status.MISSING_INTERNAL_TOPICS not in codes:
+        return response
+    group = groups.find(group_id)
+    configured = group.soft.configured if isinstance(group, StreamsGroup) else None
+    if configured is None:
+        return response
+    denied = denied_topics(authorization, context, configured.missing)
+    if not denied:
+        return response
+    index = codes.index(Status.MISSING_INTERNAL_TOPICS)
+    detail = statuses[index].status_detail + unauthorized_detail(denied)
+    changed = statuses[index].replace(status_detail=detail)
+    return response.replace(status=(*statuses[:index], changed, *statuses[index + 1 :]))
 
 
 def _error_response(error: Errors, message: str | None = None) -> StreamsGroupHeartbeatResponse:

@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from konvene.broker.handlers.group_permissions import (
+    permits_group,
+    permits_transaction,
+    requested_name,
+    split_by_permission,
+)
 from konvene.broker.handlers.group_requests import submit_to_group_coordinator
 from konvene.broker.transactions import verification
 from konvene.broker.transactions.verification import (
@@ -17,21 +23,24 @@ from konvene.broker.transactions.verification import (
     TransactionalProducer,
 )
 from konvene.errors import Errors
-from konvene.groups.offsets.transactional import resolve_topic
+from konvene.groups.offsets.transactional import FIRST_VERSION_WITH_TOPIC_IDS, resolve_topic
 from konvene.internal_topics import OFFSETS_TOPIC
 from konvene.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from konvene.runtime.deferred import Answer, Deferred, value_of
+from konvene.runtime.deferred import Answer, Deferred, then, value_of
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
     import asyncio
 
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.settings import BrokerSettings
     from konvene.broker.storage.partitions import Partitions
     from konvene.broker.transactions.coordinators import TransactionCoordinators
@@ -43,6 +52,75 @@ FIRST_VERSION_ADDING_PARTITIONS = 5
 
 
 def handle(
+    authorization: Authorization,
+    loop: asyncio.AbstractEventLoop,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    partitions: Partitions,
+    groups: GroupCoordinators,
+    transactions: TransactionCoordinators,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+) -> Answer[TxnOffsetCommitResponse]:
+    def commit(permitted: TxnOffsetCommitRequest) -> Answer[TxnOffsetCommitResponse]:
+        return _commit(loop, settings, catalogue, partitions, groups, transactions, permitted, context)
+
+    if not authorization.is_enabled:
+        return commit(request)
+    error = _denied(authorization, request, context)
+    if error is not Errors.NONE:
+        return TxnOffsetCommitResponse(topics=tuple(_same_error(topic, error) for topic in request.topics))
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    permitted, denied = split_by_permission(
+        authorization,
+        context,
+        Operation.READ,
+        request.topics,
+        lambda topic: requested_name(catalogue.topics, topic.name, topic.topic_id, by_id=by_id),
+    )
+    if not denied:
+        return commit(request)
+    rejected = tuple(_same_error(topic, Errors.TOPIC_AUTHORIZATION_FAILED) for topic in denied)
+    if not permitted:
+        return TxnOffsetCommitResponse(topics=rejected)
+    return _with_rejected(commit(request.replace(topics=permitted)), rejected)
+
+
+def _denied(authorization: Authorization, request: TxnOffsetCommitRequest, context: RequestContext) -> Errors:
+    """Return the error if the client may not write to the transactional id or read the group, else NONE."""
+    if not permits_transaction(authorization, context, request.transactional_id):
+        return Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not permits_group(authorization, context, Operation.READ, request.group_id):
+        return Errors.GROUP_AUTHORIZATION_FAILED
+    return Errors.NONE
+
+
+def _with_rejected(
+    answer: Answer[TxnOffsetCommitResponse], rejected: tuple[TxnOffsetCommitResponseTopic, ...]
+) -> Answer[TxnOffsetCommitResponse]:
+    def add(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+        return response.replace(topics=rejected + response.topics)
+
+    async def wait() -> TxnOffsetCommitResponse:
+        return add(await value_of(answer))
+
+    if isinstance(answer, TxnOffsetCommitResponse | Deferred):
+        return then(answer, add)
+    return wait()
+
+
+def _same_error(topic: TxnOffsetCommitRequestTopic, error: Errors) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error)
+            for p in topic.partitions
+        ),
+    )
+
+
+def _commit(
     loop: asyncio.AbstractEventLoop,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.share_state_requests import (
+    denied_results,
     has_empty_topic,
     is_empty,
     submit_each_partition,
@@ -20,13 +21,20 @@ from konvene.messages.write_share_group_state import (
 from konvene.share_state.requests import SharePartitionKey, StateBatch, Write
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.shares.state_coordinators import ShareCoordinators
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
-    share_coordinators: ShareCoordinators, request: WriteShareGroupStateRequest, context: RequestContext
+    authorization: Authorization,
+    share_coordinators: ShareCoordinators,
+    request: WriteShareGroupStateRequest,
+    context: RequestContext,
 ) -> WriteShareGroupStateResponse:
+    denied = denied_results(authorization, request, context)
+    if denied is not None:
+        return WriteShareGroupStateResponse(results=topic_results(denied, WriteStateResult, PartitionResult))
     if is_empty(request) or has_empty_topic(request):
         return WriteShareGroupStateResponse()
     results = await submit_each_partition(share_coordinators, request, "write share group state", _write)

@@ -22,10 +22,12 @@ from konvene.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from konvene.runtime.coordinator import RequestContext
+from konvene.security.resources import Operation
 from konvene.shard.contract import Ending
 
 if TYPE_CHECKING:
     from konvene.broker.groups.coordinators import GroupCoordinators
+    from konvene.broker.net.authorization import Authorization
     from konvene.broker.storage.partitions import Partitions
     from konvene.runtime.environment import Environment
 
@@ -36,19 +38,25 @@ NOT_READY = frozenset(
 
 
 async def handle(
+    authorization: Authorization,
     environment: Environment,
     partitions: Partitions,
     groups: GroupCoordinators,
     request: WriteTxnMarkersRequest,
     context: RequestContext,
 ) -> WriteTxnMarkersResponse:
+    permitted = authorization.permits_cluster(
+        context, Operation.ALTER, logs_denied=False
+    ) or authorization.permits_cluster(context, Operation.CLUSTER_ACTION)
     results: dict[int, dict[tuple[str, int], int]] = {}
     for marker in request.markers:
         errors = results.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for index in topic.partition_indexes:
-                errors[topic.name, index] = await _write(
-                    environment, partitions, groups, marker, topic.name, index
+                errors[topic.name, index] = (
+                    await _write(environment, partitions, groups, marker, topic.name, index)
+                    if permitted
+                    else Errors.CLUSTER_AUTHORIZATION_FAILED
                 )
     return WriteTxnMarkersResponse(
         markers=tuple(_result(producer_id, errors) for producer_id, errors in results.items())

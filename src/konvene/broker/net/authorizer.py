@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from konvene.shard.image import Topics
 
 
+CHECKED_BY_GROUP_HANDLERS = frozenset(
+    (
+        8, 9, 10, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 27, 28, 42, 47, 65, 66, 68, 69, 76, 77, 78, 79, 83,
+        84, 85, 86, 87, 88, 89, 90, 91, 92, 93,
+    )
+)  # fmt: skip
+"""APIs of groups, offsets and transactions, whose handlers check permissions themselves, per item."""
+
+
 class Permission(NamedTuple):
     """A permission that an API requires.
 
@@ -53,6 +62,8 @@ CHECKED_BY_DATA_HANDLERS = frozenset(
 )  # fmt: skip
 """Topic, record and cluster APIs whose handlers check permissions themselves (`Authorization`), per item."""
 
+CHECKED_BY_HANDLERS = CHECKED_BY_GROUP_HANDLERS | CHECKED_BY_DATA_HANDLERS
+
 Handler = Callable[..., Any]
 """A function of a request and its context that returns an `Answer` (`konvene.broker.services.bind`)."""
 Authorizer = Callable[["RequestContext", Operation, Resource], bool]
@@ -65,7 +76,7 @@ def guarded(
 
     A handler with a parameter `authorize` gets it and checks them itself. With `allow_all` return the
     handler."""
-    if authorize is allow_all or not REQUIRED_PERMISSIONS[api_key] or api_key in CHECKED_BY_DATA_HANDLERS:
+    if authorize is allow_all or not REQUIRED_PERMISSIONS[api_key] or api_key in CHECKED_BY_HANDLERS:
         return handler
     if "authorize" in signature(handler).parameters:
         return partial(handler, authorize=authorize)
@@ -160,19 +171,19 @@ REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
         _group(_O.DESCRIBE, "groups.group_id"),
         *_topics(_O.DESCRIBE, "topics.name", "groups.topics.name", "groups.topics.topic_id"),
     ),
-    10: (_group(_O.DESCRIBE, "key"), _group(_O.DESCRIBE, "coordinator_keys")),
+    10: (_group(_O.DESCRIBE, "key"), _group(_O.DESCRIBE, "coordinator_keys")),  # For keys of groups.
     11: (_group(_O.READ, "group_id"),),
     12: (_group(_O.READ, "group_id"),),
     13: (_group(_O.READ, "group_id"),),
     14: (_group(_O.READ, "group_id"),),
     15: (_group(_O.DESCRIBE, "groups"),),
-    16: _cluster(_O.DESCRIBE),
+    16: _cluster(_O.DESCRIBE),  # Or DESCRIBE on each listed group.
     17: (),  # Authentication and
     18: (),  # version negotiation come before authorization.
     19: _topics(_O.CREATE, "topics.name"),  # Or CREATE on the cluster.
     20: _topics(_O.DELETE, "topic_names", "topics.name", "topics.topic_id"),  # Or DELETE on the cluster.
     21: _topics(_O.DELETE, "topics.name"),
-    22: (Permission(_O.IDEMPOTENT_WRITE, ResourceType.CLUSTER), _transaction(_O.WRITE)),
+    22: (_transaction(_O.WRITE),),  # Without an id: IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
     23: _topics(_O.DESCRIBE, "topics.topic"),  # Or CLUSTER_ACTION on the cluster.
     24: (
         Permission(_O.WRITE, ResourceType.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),
@@ -181,7 +192,7 @@ REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
     ),
     25: (_transaction(_O.WRITE), _group(_O.READ, "group_id")),
     26: (_transaction(_O.WRITE),),
-    27: _cluster(_O.CLUSTER_ACTION),
+    27: _cluster(_O.CLUSTER_ACTION),  # Or ALTER on the cluster.
     28: (
         _transaction(_O.WRITE),
         _group(_O.READ, "group_id"),
@@ -214,7 +225,7 @@ REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
     60: (),  # Only the field of authorized operations needs DESCRIBE on the cluster.
     61: _topics(_O.READ, "topics.name"),
     65: (Permission(_O.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional_ids"),),
-    66: _cluster(_O.DESCRIBE),
+    66: (),  # DESCRIBE on each listed transactional id.
     68: (_group(_O.READ, "group_id"), *_topics(_O.DESCRIBE, "subscribed_topic_names")),
     69: (_group(_O.DESCRIBE, "group_ids"),),
     71: (),  # Client metrics need no permission.
@@ -236,10 +247,12 @@ REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
             _O.DESCRIBE,
             "topology.subtopologies.source_topics",
             "topology.subtopologies.repartition_sink_topics",
+            "topology.subtopologies.repartition_source_topics.name",
+            "topology.subtopologies.state_changelog_topics.name",
         ),
     ),
     89: (_group(_O.DESCRIBE, "group_ids"),),
-    90: (_group(_O.DESCRIBE, "groups.group_id"),),
+    90: (_group(_O.DESCRIBE, "groups.group_id"), *_topics(_O.DESCRIBE, "groups.topics.topic_name")),
     91: (_group(_O.READ, "group_id"), *_topics(_O.READ, "topics.topic_name")),
     92: (_group(_O.DELETE, "group_id"), *_topics(_O.READ, "topics.topic_name")),
     93: (_group(_O.READ, "group_id"),),

@@ -149,7 +149,9 @@ def refresh(decision: Decision, old: Member, new: Member) -> None:
     unresolved = len(users) != len(group.regexes)
     stale = max((resolved.version for resolved in known), default=-1) < context.topics.version
     if unresolved or stale or context.now_ms > last_ms + longest_ms:
-        request = RegexesToResolve(group.group_id, tuple(sorted(users)), context.topics, context.principal)
+        request = RegexesToResolve(
+            group.group_id, tuple(sorted(users)), context.topics, context.principal, context.client_host
+        )
         decision.effects.append(Effect(RESOLVE_REGEXES, request))
         decision.remember(resolving=True)
 

@@ -34,6 +34,8 @@ class RegexesToResolve:
     """The existing topics."""
     principal: KafkaPrincipal = ANONYMOUS
     """The user whose request caused this; topics that it may not describe do not match."""
+    host: str = ""
+    """Address of the client of that request, in Kafka's notation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -334,7 +334,8 @@ def _add_topic_status(
         return
     status, detail = configured.failure
     if configured.missing:
-        decision.effects.append(create_missing_topics(decision.group.group_id, configured))
+        effect = create_missing_topics(decision.group.group_id, configured, decision.context)
+        decision.effects.append(effect)
         detail += missing_detail(decision.soft.creation, configured, decision.context.now_ms)
     statuses.append(wire.Status(status_code=status, status_detail=detail))
 

@@ -32,7 +32,8 @@ from konvene.messages.join_group import JoinGroupRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.ports import ExplainedRebalance
-from konvene.security.resources import Operation, Resource
+from konvene.security.principal import KafkaPrincipal
+from konvene.security.resources import Operation, Resource, ResourceType
 from konvene.shard.contract import Effect
 from konvene.shard.image import Topic, Topics
 from konvene.sim.event_queue import EventQueue
@@ -74,9 +75,28 @@ TraceEntry = tuple[int, int, str, str, object]
 """Step, time in ms, actor, action, and the subject (a request, a response or None)."""
 
 
-def authorize_unless_secret(call: RequestContext, operation: Operation, resource: Resource) -> bool:
-    """Return True for every resource except topics whose names begin with `SECRET`."""
-    return not resource.name.startswith(SECRET)
+class SecretTopics:
+    """An authorizer that permits everything except topics whose names begin with `SECRET`."""
+
+    def authorize(
+        self,
+        principal: KafkaPrincipal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        *,
+        api_key: int = -1,
+        logs_denied: bool = True,
+    ) -> bool:
+        return not resource.name.startswith(SECRET)
+
+    def authorize_by_resource_type(
+        self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        return True
+
+
+AUTHORIZER = SecretTopics()
 
 
 def consumer_settings(options: Options, both: bool) -> dict[str, str]:
@@ -305,7 +325,7 @@ class World:
             return
         if self.share is not None and self.share.perform(runtime, effect):
             return
-        self._deliver_result(runtime, WORK[effect.verb](effect.subject, authorize_unless_secret))
+        self._deliver_result(runtime, WORK[effect.verb](effect.subject, AUTHORIZER))
 
     def _deliver_result(self, runtime: GroupRuntime, result: WorkResult) -> None:
         """Deliver the result of background work to the coordinator after a delay."""

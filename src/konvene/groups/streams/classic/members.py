@@ -213,7 +213,8 @@ def _create_missing_topics(decision: Decision, configured: ConfiguredTopology | 
     The request is repeated at each request of a classic member, since all members may be classic ones.
     """
     if configured is not None and configured.missing:
-        decision.effects.append(create_missing_topics(decision.group.group_id, configured))
+        effect = create_missing_topics(decision.group.group_id, configured, decision.context)
+        decision.effects.append(effect)
 
 
 def _joined(member: Member, generation: int) -> JoinGroupResponse:

@@ -8,13 +8,14 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from konvene.groups.modern.rebalance_trace import SoftStateRecord
 from konvene.groups.streams.topology.configure import ConfiguredTopology, InternalTopic
+from konvene.security.principal import ANONYMOUS, KafkaPrincipal
 from konvene.shard.contract import NOTHING, Context, Effect, Outcome
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class TopicsToCreate:
 
     group_id: str
     topics: tuple[InternalTopic, ...]
+    principal: KafkaPrincipal = ANONYMOUS
+    """The user whose heartbeat requests the topics, and which has to be permitted to create them."""
+    host: str = ""
+    """Address of that client, in Kafka's notation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,15 @@ class CreationFailure:
     until_ms: int
 
 
-def create_missing_topics(group_id: str, configured: ConfiguredTopology) -> Effect:
+def create_missing_topics(group_id: str, configured: ConfiguredTopology, context: Context) -> Effect:
     """Return the effect that creates the missing internal topics."""
-    return Effect(CREATE_TOPICS, TopicsToCreate(group_id, tuple(configured.missing.values())))
+    topics = tuple(configured.missing.values())
+    return Effect(CREATE_TOPICS, TopicsToCreate(group_id, topics, context.principal, context.client_host))
+
+
+def unauthorized_detail(denied: Sequence[str]) -> str:
+    """Return a text with the topics that the client may not create, for the detail of a status."""
+    return f"; Unauthorized to CREATE on topics {', '.join(denied)}."
 
 
 def missing_detail(last: CreationFailure | None, configured: ConfiguredTopology, now_ms: int) -> str:
@@ -63,7 +74,7 @@ def missing_detail(last: CreationFailure | None, configured: ConfiguredTopology,
         return ""
     denied = [topic for topic in last.failed.unauthorized if topic in configured.missing]
     if denied:
-        return f"; Unauthorized to CREATE on topics {', '.join(denied)}."
+        return unauthorized_detail(denied)
     errors = [(name, last.failed.errors[name]) for name in configured.missing if name in last.failed.errors]
     if not errors:
         return ""

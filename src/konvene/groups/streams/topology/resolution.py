@@ -140,7 +140,11 @@ def _request_resolution(decision: Decision, topology: Topology) -> None:
         return
     context = decision.context
     wanted = RegexesToResolve(
-        decision.group.group_id, expressions(topology), context.topics, context.principal
+        decision.group.group_id,
+        expressions(topology),
+        context.topics,
+        context.principal,
+        context.client_host,
     )
     decision.effects.append(Effect(RESOLVE_REGEXES, wanted))
     decision.remember(resolving=True)
