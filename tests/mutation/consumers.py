@@ -169,8 +169,8 @@ TARGETS = (
     _row(
         "expressions-see-everything", "broker/groups/background_work.py", ("M15", "KAFKA-19147"),
         "An expression matches topics that may not be describe_topology.",
-        "        if authorize is allow_all or authorize(",
-        "        if authorize is authorize or authorize(",
+        "        if authorizer is not None:\n",
+        "        if authorizer is None:\n",
     ),
     _row(
         "expression-of-nobody-is-kept", "leave.py", ("M15",),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.broker.rights import Rights
 from tests.broker.running import running
 
 from konvene.broker.broker import Broker
@@ -41,6 +43,8 @@ from konvene.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from konvene.runtime.coordinator import Coordinator, RequestContext
+from konvene.security.principal import KafkaPrincipal
+from konvene.security.resources import Operation, topic
 from konvene.shard.contract import NOTHING, Effect, Outcome
 from konvene.shard.image import Topic, Topics
 from konvene.sim.machine.loop import SimLoop
@@ -48,6 +52,7 @@ from konvene.sim.machine.loop import SimLoop
 ORDERS = Uuid(b"o" * 16)
 TOPICS = Topics([Topic("orders", ORDERS, 2), Topic("__consumer_offsets", Uuid(b"i" * 16), 1)], version=7)
 SPEC = GroupSpec.of({"m": MemberSpec(frozenset([ORDERS]))}, {ORDERS: TopicSpec(2)})
+ANN = KafkaPrincipal("User", "ann")
 EVERYTHING = RegexesToResolve("g", (".*s", "or.*", "none"), TOPICS)
 
 
@@ -65,7 +70,7 @@ def group_before(assign: Callable[[GroupSpec], GroupAssignment]) -> AssignmentTo
 
 def test_regexes_match_all_topics_that_may_be_described() -> None:
     """Internal topics match too, as in Kafka; the result has the version of the topics image."""
-    everything = resolve_regexes(EVERYTHING, lambda *question: True)
+    everything = resolve_regexes(EVERYTHING, None)
     assert everything == RegexesResolved(
         "g",
         {
@@ -75,9 +80,11 @@ def test_regexes_match_all_topics_that_may_be_described() -> None:
         },
         7,
     )
-    hidden = resolve_regexes(EVERYTHING, lambda call, operation, topic: topic.name == "__consumer_offsets")
+    rights = Rights((Operation.DESCRIBE, topic("__consumer_offsets")), principal=ANN, host="10.0.0.1")
+    hidden = resolve_regexes(replace(EVERYTHING, principal=ANN, host="/10.0.0.1"), rights)
     assert hidden.matches[".*s"] == frozenset(["__consumer_offsets"])
     assert hidden.matches["or.*"] == frozenset()
+    assert resolve_regexes(EVERYTHING, rights).matches[".*s"] == frozenset()
 
 
 def test_failed_matching_is_reported_without_matches(
@@ -89,7 +96,7 @@ def test_failed_matching_is_reported_without_matches(
         raise MemoryError
 
     monkeypatch.setattr(background_work, "matching", breaks)
-    assert resolve_regexes(EVERYTHING, lambda *question: True) == RegexesResolved("g", {}, 7)
+    assert resolve_regexes(EVERYTHING, None) == RegexesResolved("g", {}, 7)
     assert "matching its regular expressions failed" in caplog.text
 
 

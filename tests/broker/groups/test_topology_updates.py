@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
+from tests.broker.rights import AllExcept
 from tests.client.streams.test_members import EVERY, WORDS, StreamsGroupFixture, streams_group
 
 from konvene.broker.handlers import streams_group_heartbeat
@@ -150,21 +151,17 @@ def test_the_topics_of_the_next_topology_are_authorized(tmp_path: Path) -> None:
         )  # fmt: skip
         assert (await client.send(request, 1)).error_code == Errors.NONE
         after = request.replace(member_id="n", topology=PAIRS._replace(epoch=1).to_message())
-        checked: list[str] = []
+        authorizer = AllExcept("app-pairs-changelog")
 
         async def epoch() -> int:
             (group,) = (await client.send(StreamsGroupDescribeRequest(group_ids=("app",)), 1)).groups
             return int(group.topology.epoch)
 
-        def authorize(call: RequestContext, operation: object, what: object) -> bool:
-            checked.append(getattr(what, "name", ""))
-            return getattr(what, "name", "") != "app-pairs-changelog"
-
-        refused = bind(streams_group_heartbeat.handle, client.broker.services)(
-            after, RequestContext(1), authorize=authorize
-        )
+        client.broker.authorization.replace(authorizer)
+        refused = bind(streams_group_heartbeat.handle, client.broker.services)(after, RequestContext(1))
+        client.broker.authorization.replace(None)
         assert refused.error_code == Errors.TOPIC_AUTHORIZATION_FAILED
-        assert NEXT_TOPICS & set(checked)
+        assert NEXT_TOPICS & set(authorizer.names)
         assert await epoch() == 0
         assert (await client.send(after, 1)).error_code == Errors.NONE
         assert await epoch() == 1

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
+from tests.broker.rights import AllExcept, Rights
 
 from konvene.broker.groups.internal_topics import InternalTopics
 from konvene.broker.handlers import streams_group_heartbeat
 from konvene.broker.services import bind
 from konvene.errors import Errors
 from konvene.groups.streams.topology.configure import InternalTopic
-from konvene.groups.streams.topology.internal_topics import TopicsNotCreated, TopicsToCreate
+from konvene.groups.streams.topology.internal_topics import TopicsToCreate
 from konvene.messages.streams_group_describe import StreamsGroupDescribeRequest
 from konvene.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -29,7 +30,8 @@ from konvene.messages.streams_group_topology_description_update import (
     TopologyDescriptionSubtopology,
 )
 from konvene.runtime.coordinator import RequestContext
-from konvene.security.resources import Operation, ResourceType
+from konvene.security.principal import KafkaPrincipal
+from konvene.security.resources import Operation, ResourceType, topic
 
 AT_ONCE = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
 KEPT = {**AT_ONCE, "konvene.streams.topology.description.enable": "true"}
@@ -153,7 +155,7 @@ def test_error_of_topic_creation_is_reported_to_the_member(tmp_path: Path) -> No
 
 
 def test_internal_topic_is_created_once_and_with_permission(tmp_path: Path) -> None:
-    """Concurrent creations are merged. Without permission on cluster or topic an error is returned."""
+    """Concurrent creations are merged. The client that requests them has to be permitted to create them all."""
     wanted = TopicsToCreate("g", (InternalTopic("g-a", 2, 0), InternalTopic("g-b", 1, 0)))
 
     async def scenario(client: BrokerClient) -> None:
@@ -162,13 +164,15 @@ def test_internal_topic_is_created_once_and_with_permission(tmp_path: Path) -> N
         assert client.broker.catalogue.topics.by_name["g-a"].partitions == 2
         assert await topics.create(wanted) is None
 
-        def authorize(call: RequestContext, operation: Operation, resource: Any) -> bool:
-            return resource.type is ResourceType.TOPIC and resource.name == "h-a"
-
-        more = TopicsToCreate("h", (InternalTopic("h-a", 1, 0), InternalTopic("h-b", 1, 0)))
-        denied = await InternalTopics(client.broker, authorize).create(more)
-        assert denied == TopicsNotCreated("h", unauthorized=("h-b",))
+        ann = KafkaPrincipal("User", "ann")
+        rights = Rights((Operation.CREATE, topic("h-a")), principal=ann, host="10.0.0.1")
+        client.broker.authorization.replace(rights)
+        one, two = InternalTopic("h-a", 1, 0), InternalTopic("h-b", 1, 0)
+        assert await topics.create(TopicsToCreate("h", (one, two), ann, "/10.0.0.1")) is None
+        assert await topics.create(TopicsToCreate("h", (one,))) is None
         assert "h-a" not in client.broker.catalogue.topics.by_name
+        assert await topics.create(TopicsToCreate("h", (one,), ann, "/10.0.0.1")) is None
+        assert "h-a" in client.broker.catalogue.topics.by_name
 
     run_with_broker(tmp_path, scenario)
 
@@ -183,9 +187,9 @@ def test_unauthorized_group_or_topic_is_rejected(tmp_path: Path) -> None:
         await ready(client)
 
         def refused(kind: ResourceType, request: StreamsGroupHeartbeatRequest) -> int:
-            answer = bind(streams_group_heartbeat.handle, client.broker.services)(
-                request, RequestContext(1), authorize=lambda call, operation, what: what.type is not kind
-            )
+            client.broker.authorization.replace(AllExcept(kind))
+            answer = bind(streams_group_heartbeat.handle, client.broker.services)(request, RequestContext(1))
+            client.broker.authorization.replace(None)
             return int(answer.error_code)
 
         assert refused(ResourceType.GROUP, join_request()) == Errors.GROUP_AUTHORIZATION_FAILED

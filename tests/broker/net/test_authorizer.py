@@ -12,21 +12,18 @@ from typing import Any
 import pytest
 from tests.broker.net.holds import responsive
 from tests.broker.net.raw_connections import Line
+from tests.broker.rights import Rights
 
-from konvene.broker.net.authorizer import (
-    CHECKED_BY_DATA_HANDLERS,
-    REQUIRED_PERMISSIONS,
-    guarded,
-    resources,
-)
-from konvene.broker.net.frames import routes
+from konvene.broker.net.authorizer import REQUIRED_PERMISSIONS, resources
 from konvene.broker.net.router import HANDLERS
+from konvene.codec.compile import decode
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
+from konvene.errors import Errors
 from konvene.messages import API_KEYS
 from konvene.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from konvene.messages.heartbeat import HeartbeatRequest
+from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.list_groups import ListGroupsRequest
 from konvene.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -34,17 +31,18 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.messages.produce import ProduceRequest, TopicProduceData
-from konvene.runtime.coordinator import RequestContext
-from konvene.runtime.deferred import HANG_UP
-from konvene.security.resources import CLUSTER_NAME, Operation, Resource, ResourceType
+from konvene.security.resources import CLUSTER_NAME
 from konvene.shard.image import Topic, Topics
 
 KNOWN = Uuid(b"k" * 16)
 TOPICS = Topics([Topic("known", KNOWN, 1)])
 SERVICES: Any = SimpleNamespace(catalogue=SimpleNamespace(topics=TOPICS), groups=None)
 
-ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 60, 71, 72}
-"""Authentication, version negotiation, delegation tokens, client metrics and DescribeCluster."""
+NEEDS_NONE = {17, 18, 36, 39, 40, 71, 72}
+"""Authentication, version negotiation, client metrics; tokens are renewed by their owners and renewers."""
+
+ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 60, 66, 71, 72}
+"""Authentication, version negotiation, delegation tokens, client metrics, ListTransactions, DescribeCluster."""
 
 
 def required(key: int, request: Struct) -> list[tuple[str, str, str]]:
@@ -103,48 +101,26 @@ def test_configs_belong_to_their_resources() -> None:
     ]
 
 
-def test_denied_request_closes_the_connection() -> None:
-    """The authorizer receives the context, the operation and the resource."""
-    calls: list[tuple[str, Operation, Resource]] = []
-
-    def authorize(call: RequestContext, operation: Operation, resource: Resource) -> bool:
-        calls.append((call.client_id, operation, resource))
-        return resource.name == "mine"
-
-    handler = guarded(12, lambda request, call: "handled", lambda: TOPICS, authorize)
-    call = RequestContext(4, "me")
-    assert handler(HeartbeatRequest(group_id="mine"), call) == "handled"
-    assert handler(HeartbeatRequest(group_id="theirs"), call) is HANG_UP
-    assert calls[1] == ("me", Operation.READ, Resource(ResourceType.GROUP, "theirs"))
-
-
-@pytest.mark.parametrize("key", sorted(CHECKED_BY_DATA_HANDLERS), ids=lambda key: API_KEYS[key].name)
-def test_handlers_of_data_check_permissions_themselves(key: int) -> None:
+@pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: API_KEYS[key].name)
+def test_handlers_check_permissions_themselves(key: int) -> None:
     """They name the service `authorization`, unless their API needs no permission."""
     module = import_module(f"konvene.broker.handlers.{HANDLERS[key]}")
     handler = getattr(module, "handle_" + API_KEYS[key].module, None) or module.handle
-    needs_none = key in ASKS_NOTHING - {60}
-    assert needs_none or "authorization" in signature(handler).parameters
-    assert guarded(key, handler, lambda: TOPICS, lambda *question: False) is handler
+    assert key in NEEDS_NONE or "authorization" in signature(handler).parameters
 
 
-def test_routes_use_the_given_authorizer() -> None:
-    """With an authorizer that denies everything."""
-    route = routes({12: "heartbeat"}, SERVICES, lambda *question: False)[12]
-    assert route.handler(HeartbeatRequest(group_id="g"), RequestContext()) is HANG_UP
-
-
-def test_denied_heartbeat_closes_the_connection(tmp_path: Path) -> None:
-    """Without an error in the broker: there is no response that could be cached."""
+def test_denied_heartbeat_is_answered(tmp_path: Path) -> None:
+    """With Kafka's error, and the connection stays open."""
 
     async def main() -> None:
-        errors: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
         async with responsive(tmp_path) as broker:
-            broker.network.routes.update(routes({12: HANDLERS[12]}, broker.services, lambda *question: False))
+            broker.authorization.replace(Rights())
             line = await Line.to(broker)
-            line.send(12, 4, HeartbeatRequest(group_id="g"))
-            assert await asyncio.wait_for(line.reader.read(), 5) == b""
-        assert errors == []
+            for _ in range(2):
+                line.send(12, 4, HeartbeatRequest(group_id="g"))
+                length = int.from_bytes(await asyncio.wait_for(line.reader.readexactly(4), 30), "big")
+                frame = await asyncio.wait_for(line.reader.readexactly(length), 30)
+                response = decode(HeartbeatResponse, 4, frame, 5)
+                assert response.error_code == Errors.GROUP_AUTHORIZATION_FAILED
 
     asyncio.run(main())

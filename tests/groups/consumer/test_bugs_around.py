@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.rights import Rights
 from tests.broker.running import running
 from tests.groups.consumer.harness import (
     AUDIT,
@@ -63,8 +64,7 @@ from konvene.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from konvene.records.commits import encode_group_record
-from konvene.runtime.coordinator import RequestContext
-from konvene.security.resources import Operation, Resource
+from konvene.security.resources import Operation, topic
 from konvene.sim.journal import batch_of
 
 NONE, FENCED, UNKNOWN = Errors.NONE, Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBER_ID
@@ -201,33 +201,34 @@ class Guarded(GroupHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.permitted: set[str] = set()
-        self.names: list[str] = []
+        self.rights = Rights()
 
-    def allows(self, call: RequestContext, operation: Operation, resource: Resource) -> bool:
-        assert operation is Operation.DESCRIBE
-        self.names.append(resource.name)
-        return resource.name in self.permitted
+    def permit(self, name: str) -> None:
+        self.rights.rights = {(Operation.DESCRIBE, topic(name))}
+
+    @property
+    def names(self) -> list[str]:
+        return [resource.name for _, resource in self.rights.checked]
 
     def work(self, *, fails: bool = False) -> None:
         jobs, self.pending_work = self.pending_work, []
         for job in jobs:
             assert isinstance(job, RegexesToResolve)
-            self.apply(self.shard.handle(resolve_regexes(job, self.allows), self.context()))
+            self.apply(self.shard.handle(resolve_regexes(job, self.rights), self.context()))
 
 
 def test_bug_28_expressions_matched_topics_without_describe_permission() -> None:
     """KAFKA-18813, KAFKA-19147: regex resolution did not use the authorizer. Here no topic is matched without
     authorization, neither at first nor when the expression is resolved again."""
     harness = Guarded()
-    harness.permitted = {"orders"}
+    harness.permit("orders")
     harness.beat("ann", subscribed_topic_regex=".*")
     assert harness.group.targets == {} or harness.group.targets["ann"] == {}
     harness.work()
     harness.beat("ann", harness.member("ann").current.epoch)
     assert harness.names == ["audit", "orders"]
     assert harness.group.targets["ann"] == ALL
-    harness.permitted = {"audit"}
+    harness.permit("audit")
     harness.topics = topics(1, orders=6, audit=2, late=1)
     harness.advance(11_000)
     harness.beat("ann", harness.member("ann").current.epoch, owned=ALL)

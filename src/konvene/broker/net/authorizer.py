@@ -1,43 +1,23 @@
-"""Authorization: the permissions that each API requires, and the one place where they are checked.
+"""The permissions that each API requires, as a table.
 
-`REQUIRED_PERMISSIONS` is the table: for each API the operation, the type of resource, and the path to the
-resources' names in the request. Permissions are checked once, before the handler runs (`frames.Route`), so no
-handler can forget to; a test checks that every served API has a row. Codes and rows are Kafka's
-(`AclOperation`, `ResourceType`, "Operations and Resources on Protocols").
-
-There is no authorizer yet: `allow_all` permits everything. Each API has its own way to report a denied
-permission. A handler that implements it has a parameter `authorize` and calls that itself
-(ConsumerGroupHeartbeat, ConsumerGroupDescribe). A denied request of any other API closes its connection,
-which every client can handle.
-
-Known gap: FindCoordinator treats each key as a group id.
-"""
+`REQUIRED_PERMISSIONS` has for each API the operation, the type of resource, and the path to the resources'
+names in the request. Codes and rows are Kafka's (`AclOperation`, `ResourceType`, "Operations and Resources
+on Protocols"). The handlers check the permissions themselves (`broker.net.authorization`), because each API
+has its own way to answer a denied item; a test checks that every handler does, and that every served API
+has a row. Fault rules find the groups and topics of a request by this table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from inspect import signature
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from konvene.cluster.state import ResourceType as Configured
 from konvene.codec.uuid import ZERO_UUID, Uuid
-from konvene.runtime.deferred import HANG_UP
 from konvene.security.resources import CLUSTER, CLUSTER_NAME, Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
     from konvene.codec.schema import Struct
-    from konvene.runtime.coordinator import RequestContext
     from konvene.shard.image import Topics
-
-
-CHECKED_BY_GROUP_HANDLERS = frozenset(
-    (
-        8, 9, 10, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 27, 28, 42, 47, 65, 66, 68, 69, 76, 77, 78, 79, 83,
-        84, 85, 86, 87, 88, 89, 90, 91, 92, 93,
-    )
-)  # fmt: skip
-"""APIs of groups, offsets and transactions, whose handlers check permissions themselves, per item."""
 
 
 class Permission(NamedTuple):
@@ -48,55 +28,6 @@ class Permission(NamedTuple):
     operation: Operation
     type: ResourceType
     path: str = ""
-
-
-def allow_all(context: RequestContext, operation: Operation, resource: Resource) -> bool:
-    """Permit every operation."""
-    return True
-
-
-CHECKED_BY_DATA_HANDLERS = frozenset(
-    (
-        0, 1, 2, 3, 19, 20, 21, 23, 32, 33, 34, 35, 37, 43, 44, 45, 46, 55, 57, 60, 61, 71, 72, 74, 75,
-    )
-)  # fmt: skip
-"""Topic, record and cluster APIs whose handlers check permissions themselves (`Authorization`), per item."""
-
-CHECKED_BY_HANDLERS = CHECKED_BY_GROUP_HANDLERS | CHECKED_BY_DATA_HANDLERS
-
-Handler = Callable[..., Any]
-"""A function of a request and its context that returns an `Answer` (`konvene.broker.services.bind`)."""
-Authorizer = Callable[["RequestContext", Operation, Resource], bool]
-
-
-def guarded(
-    api_key: int, handler: Handler, topics: Callable[[], Topics], authorize: Authorizer = allow_all
-) -> Handler:
-    """Return a function that checks the permissions of an API before it calls the handler.
-
-    A handler with a parameter `authorize` gets it and checks them itself. With `allow_all` return the
-    handler."""
-    if authorize is allow_all or not REQUIRED_PERMISSIONS[api_key] or api_key in CHECKED_BY_HANDLERS:
-        return handler
-    if "authorize" in signature(handler).parameters:
-        return partial(handler, authorize=authorize)
-
-    def check_first(request: Struct, context: RequestContext) -> Any:
-        for _ in denied(topics(), api_key, request, context, authorize):
-            return HANG_UP
-        return handler(request, context)
-
-    return check_first
-
-
-def denied(
-    topics: Topics, api_key: int, request: Struct, context: RequestContext, authorize: Authorizer
-) -> Iterator[Resource]:
-    """Yield the resources of a request to which access is denied."""
-    for permission in REQUIRED_PERMISSIONS[api_key]:
-        for resource in resources(topics, permission, request):
-            if not authorize(context, permission.operation, resource):
-                yield resource
 
 
 def resources(topics: Topics, permission: Permission, request: Struct) -> Iterator[Resource]:

@@ -8,11 +8,10 @@ decoded.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from konvene.broker.net.authorizer import Authorizer, Handler, allow_all, guarded
 from konvene.broker.services import Services, bind
 from konvene.codec.compile import decode_from, encode_into
 from konvene.codec.errors import CannotEncode, Truncated
@@ -22,6 +21,10 @@ from konvene.messages import API_KEYS, API_VERSIONS, Api
 
 _HEADER = struct.Struct(">hhih")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
+
+
+Handler = Callable[..., Any]
+"""A function of a request and its context that returns an `Answer` (`konvene.broker.services.bind`)."""
 
 
 class FrameHeader(NamedTuple):
@@ -69,19 +72,16 @@ class Route:
     """One API: decodes its requests, runs its handler, encodes its responses."""
 
     __slots__ = (
-        "_authorize", "_handler", "_module", "_request", "_services", "api", "first", "first_flexible",
+        "_handler", "_module", "_request", "_services", "api", "first", "first_flexible",
         "last",
     )  # fmt: skip
 
-    def __init__(
-        self, api: Api, module: str, services: Services | None = None, authorize: Authorizer = allow_all
-    ) -> None:
+    def __init__(self, api: Api, module: str, services: Services | None = None) -> None:
         self.api = api
         self.first = api.versions.first
         self.last = api.latest_stable
         self.first_flexible = api.first_flexible
         self._module = module
-        self._authorize = authorize
         self._services = services
         self._handler: Handler | None = None
         self._request: type[Struct] | None = None
@@ -91,15 +91,13 @@ class Route:
 
     @property
     def handler(self) -> Handler:
-        """Return the handler, bound to its services and guarded by the authorizer; import it on first use."""
+        """Return the handler, bound to its services; import it on first use."""
         if self._handler is None:
             module = import_module(f"konvene.broker.handlers.{self._module}")
             handle = getattr(module, "handle_" + self.api.module, None) or module.handle
             services = self._services
             assert services is not None, f"{self!r} has no services"
-            self._handler = guarded(
-                self.api.key, bind(handle, services), lambda: services.catalogue.topics, self._authorize
-            )
+            self._handler = bind(handle, services)
         return self._handler
 
     def read(self, version: int, frame: bytes | bytearray, position: int, end: int) -> Struct:
@@ -122,13 +120,11 @@ class Route:
         return parts
 
 
-def routes(
-    table: dict[int, str], services: Services | None = None, authorize: Authorizer = allow_all
-) -> dict[int, Route]:
+def routes(table: dict[int, str], services: Services | None = None) -> dict[int, Route]:
     """Return the route of each API by key; `table` has the name of the handler's module by API key.
 
     Without `services` the routes can only encode and decode, not run handlers."""
-    return {key: Route(API_KEYS[key], module, services, authorize) for key, module in table.items()}
+    return {key: Route(API_KEYS[key], module, services) for key, module in table.items()}
 
 
 def read_request(
