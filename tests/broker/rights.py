@@ -1,4 +1,4 @@
-"""An authorizer that permits exactly the given rights, without implied operations."""
+"""Authorizers of tests: a set of rights, or everything except one resource."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from konvene.security.principal import KafkaPrincipal
 from konvene.security.resources import Operation, Resource, ResourceType
 
 Right = tuple[Operation, Resource]
+
+IMPLIED_BY = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+}
+"""The operations that imply another one."""
 
 
 class Rights:
@@ -34,7 +40,7 @@ class Rights:
         self.checked.append((operation, resource))
         if self.principal not in (None, principal) or (self.host and self.host != host):
             return False
-        return (operation, resource) in self.rights
+        return any((each, resource) in self.rights for each in (operation, *IMPLIED_BY.get(operation, ())))
 
     def authorize_by_resource_type(
         self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType

@@ -19,6 +19,7 @@ from tests.runtime.test_coordinator import CONFIG, TOPICS, V9, Journal, commit
 
 from konvene.broker.groups.record_serde import GROUP_SERDE
 from konvene.broker.handlers import list_groups
+from konvene.broker.services import bind
 from konvene.codec.batches import BatchHeader, batches, build_simple
 from konvene.errors import Errors
 from konvene.groups.classic import log as classic_log
@@ -469,7 +470,9 @@ def test_bug_18_list_groups_without_partitions_was_never_answered(tmp_path: Path
     async def main() -> None:
         async with running(tmp_path) as broker:
             assert broker.groups.all() == []
-            answer = await asyncio.wait_for(list_groups.handle(broker.groups, ListGroupsRequest(), V9), 10)
+            answer = await asyncio.wait_for(
+                bind(list_groups.handle, broker.services)(ListGroupsRequest(), V9), 10
+            )
             assert (answer.error_code, answer.groups) == (0, ())
 
     asyncio.run(main())

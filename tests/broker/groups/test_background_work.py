@@ -17,6 +17,7 @@ from tests.broker.running import running
 from konvene.broker.broker import Broker
 from konvene.broker.groups import background_work
 from konvene.broker.groups.background_work import GroupWork, compute_assignment, resolve_regexes
+from konvene.broker.net.authorization import Authorization
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.configs.group_configs import GroupConfigs
@@ -251,7 +252,9 @@ def test_a_simulated_loop_runs_work_in_virtual_time() -> None:
 
     def run() -> list[Any]:
         loop = SimLoop(disk_latency=lambda: 0.25)
-        node: Any = SimpleNamespace(loop=loop, settings=SimpleNamespace(config=config))
+        node: Any = SimpleNamespace(
+            loop=loop, settings=SimpleNamespace(config=config), authorization=Authorization()
+        )
         share_state_work: Any = SimpleNamespace(perform=lambda coordinator, effect: False)
         work = GroupWork(node, share_state_work)
         results: list[Any] = []

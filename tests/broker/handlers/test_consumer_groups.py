@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.net.raw_connections import Line
+from tests.broker.rights import Rights
 
 from konvene.broker.net.frames import routes
 from konvene.broker.net.router import HANDLERS as FILES
@@ -37,6 +38,7 @@ from konvene.messages.incremental_alter_configs import (
 )
 from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from konvene.runtime.coordinator import Coordinator, RequestContext
+from konvene.security.resources import Operation, group, topic
 from konvene.shard.contract import Arm, Context, Outcome, Reply
 
 NO, NONE = Errors.UNSUPPORTED_VERSION, Errors.NONE
@@ -191,11 +193,10 @@ def test_unauthorized_group_or_topic_is_rejected(
 
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
-        table = routes(
-            {k: FILES[k] for k in (68, 69)},
-            client.broker.services,
-            lambda call, operation, named: named.name in may,
-        )
+        table = routes({k: FILES[k] for k in (68, 69)}, client.broker.services)
+        resources = {group("g"), topic("a"), topic("b")}
+        rights = {(o, r) for r in resources if r.name in may for o in (Operation.READ, Operation.DESCRIBE)}
+        client.broker.authorization.replace(Rights(*rights))
         request = BEAT.replace(subscribed_topic_names=("a", "b"))
         answer = table[68].handler(request, RequestContext())
         assert answer.error_code == beat

@@ -155,7 +155,7 @@ def test_error_of_topic_creation_is_reported_to_the_member(tmp_path: Path) -> No
 
 
 def test_internal_topic_is_created_once_and_with_permission(tmp_path: Path) -> None:
-    """Concurrent creations are merged. The client that requests them has to be permitted to create them all."""
+    """Concurrent creations are merged. Their client has to be permitted to create them all."""
     wanted = TopicsToCreate("g", (InternalTopic("g-a", 2, 0), InternalTopic("g-b", 1, 0)))
 
     async def scenario(client: BrokerClient) -> None:

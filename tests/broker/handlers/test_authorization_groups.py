@@ -1,0 +1,75 @@
+"""Each API of groups, offsets and transactions with no right, each single right and all rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.authorization_cases.cases_groups import (
+    ALL,
+    CASES,
+    NO_RIGHT,
+    SINGLE_RIGHTS,
+    TX,
+    Case,
+    Right,
+    World,
+    rendered,
+    rights_of,
+)
+from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
+from tests.broker.rights import Rights
+
+from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.init_producer_id import InitProducerIdRequest
+from konvene.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+SETTINGS = {"transaction.state.log.num.partitions": "1", "share.coordinator.state.topic.num.partitions": "1"}
+
+
+def plays(case: Case) -> Iterator[tuple[tuple[Right, ...] | None, str]]:
+    """Yield the rights to try (None: all) and the expected response."""
+    named: set[tuple[Right, ...]] = set()
+    for text, expected in case.outcomes.items():
+        for rights in [None] if text == ALL else rights_of(text):
+            named.add(rights or ())
+            yield rights, expected
+    yield from (((right,), case.outcomes[NO_RIGHT]) for right in SINGLE_RIGHTS if (right,) not in named)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_denied_items_are_answered(tmp_path: Path, case: Case) -> None:
+    """The response depends on the rights only through the operations that Kafka checks."""
+
+    async def scenario(client: BrokerClient) -> None:
+        broker = client.broker
+        for coordinators in (broker.groups, broker.transactions, broker.share_coordinators):
+            await coordinators.make_ready()
+        await broker.groups.loaded()
+        ids = [await client.topic(name) for name in ("seen", "other")]
+        for rights, expected in plays(case):
+            world = await set_up(client, World(ids[0], ids[1], -1, -1))
+            broker.authorization.replace(None if rights is None else Rights(*rights))
+            response = await client.send(case.request(world), case.version)
+            broker.authorization.replace(None)
+            assert rendered(response) == expected, rights
+
+    run_with_broker(tmp_path, scenario, SETTINGS)
+
+
+async def set_up(client: BrokerClient, world: World) -> World:
+    """Commit offsets of both topics, and start the transactional producer anew."""
+    await client.send(DeleteGroupsRequest(groups_names=("share",)))
+    partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=5),)
+    topics = tuple(OffsetCommitRequestTopic(name=n, partitions=partitions) for n in ("seen", "other"))
+    request = OffsetCommitRequest(group_id="group", generation_id_or_member_epoch=-1, topics=topics)
+    await client.send(request, 9)
+    init = InitProducerIdRequest(transactional_id=TX, transaction_timeout_ms=10_000)
+    while (producer := await client.send(init, 5)).error_code:
+        pass
+    return world._replace(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
