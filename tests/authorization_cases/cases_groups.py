@@ -1,11 +1,11 @@
 """Cases of authorization in the APIs of groups, offsets, transactions, share groups and streams groups.
 
-A case is data, so that it can be played against any broker: with konvene and a fake authorizer, or with a live
-Kafka whose ACLs are set before each request. `outcomes` has the rendered response for each set of rights that
+A case is data, so that it can be played against any broker: with konvene and a fake authorizer, or with a
+live Kafka whose ACLs are set before each request. `outcomes` has the rendered response for each set of rights that
 matters. Every single right that it does not name has the outcome of no right at all (`NO_RIGHT`).
 
-Resources: the topics `seen` and `other` exist with one partition each; `group` has committed offset 5 of both;
-`transaction` is a transactional id whose producer is in the world. Rights refer to `seen`, never to `other`.
+Resources: the topics `seen` and `other` exist with one partition each; `group` has committed offset 5 of both,
+and the share group `share` start offset 0; `transaction` is a transactional id whose producer is in the world. Rights refer to `seen`, never to `other`.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ def _tokens(struct: Struct) -> Iterator[str]:
             yield f"@{value}"
         elif name == "authorized_operations" and value != _NOT_REQUESTED:
             yield "operations " + "+".join(sorted(o.name for o in Operation if value >> o & 1))
+        elif name == "status":
+            yield from (f"status {each.status_code} {each.status_detail}" for each in value or ())
         elif isinstance(value, tuple) and value and isinstance(value[0], Struct) and name != "node_endpoints":
             yield "[" + "; ".join(sorted(" ".join(_tokens(item)) for item in value)) + "]"
 
@@ -107,7 +109,9 @@ def _struct(kind: Any, fields: Mapping[str, Any]) -> Struct:
     values: dict[str, Any] = {}
     for name, value in fields.items():
         element: Any = declared[name].element
-        if isinstance(value, list):
+        if isinstance(value, dict):
+            value = _struct(element, value)
+        elif isinstance(value, list):
             value = tuple(_struct(element, item) if isinstance(item, dict) else item for item in value)
         values[name] = value
     built: Struct = kind(**values)
@@ -158,6 +162,17 @@ def _member(**fields: Any) -> dict[str, Any]:
     return {"group_id": "modern", "member_id": "AAAAAAAAAAAAAAAAAAAAAA"} | fields
 
 
+def _streams_member() -> dict[str, Any]:
+    changelog = {"name": "streams-store-changelog"}
+    return {
+        "group_id": "streams", "member_id": "A" * 22, "member_epoch": 0, "rebalance_timeout_ms": 1_000,
+        "process_id": "p", "active_tasks": [], "standby_tasks": [], "warmup_tasks": [],
+        "topology": {"epoch": 0, "subtopologies": [
+            {"subtopology_id": "0", "source_topics": ["seen"], "state_changelog_topics": [changelog]}]},
+    }  # fmt: skip
+
+
+MISSING = "Internal topics are missing: streams-store-changelog"
 COMMITTED = {"group_id": "group", "generation_id_or_member_epoch": -1}
 NO_GROUP_COMMIT = f"[other [{NO_GROUP}]; seen [{NO_GROUP}]]"
 ONLY_SEEN = f"[other [{NO_TOPIC}]; seen [ok]]"
@@ -259,7 +274,7 @@ GROUPS = [
         lambda world: {"group_ids": ["group", "more"]},
         {
             NO_RIGHT: f"[{NO_GROUP} group; {NO_GROUP} more]",
-            DESCRIBE_GROUP: f"[GROUP_ID_NOT_FOUND group; {NO_GROUP} more]",
+            DESCRIBE_GROUP: f"[{NO_GROUP} more; GROUP_ID_NOT_FOUND group]",
             ALL: "[GROUP_ID_NOT_FOUND group; GROUP_ID_NOT_FOUND more]",
         }),
 ]  # fmt: skip
@@ -278,6 +293,13 @@ MODERN = [
     _case("share acknowledge", "ShareAcknowledge", 1,
         lambda world: {"group_id": "group", "member_id": "A" * 22, "share_session_epoch": 7},
         {NO_RIGHT: NO_GROUP, READ_GROUP: "SHARE_SESSION_NOT_FOUND", ALL: "SHARE_SESSION_NOT_FOUND"}),
+    _case("share fetch of topics", "ShareFetch", 1,
+        lambda world: {"group_id": "group", "member_id": "A" * 22, "share_session_epoch": 0,
+            "max_records": 1, "max_bytes": 1, "topics": _by_id(world)},
+        {
+            NO_RIGHT: NO_GROUP, READ_GROUP: f"ok [[{NO_TOPIC} ok]; [{NO_TOPIC} ok]]",
+            f"{READ_GROUP}, {READ_TOPIC}": f"ok [[{NO_TOPIC} ok]; [ok ok]]", ALL: "ok [[ok ok]; [ok ok]]",
+        }),
     _case("describe share offsets", "DescribeShareGroupOffsets", 0,
         lambda world: {"groups": [{"group_id": "share", "topics": [
             {"topic_name": name, "partitions": [0]} for name in ("seen", "other")]}]},
@@ -302,6 +324,19 @@ MODERN = [
     _case("streams heartbeat", "StreamsGroupHeartbeat", 0,
         lambda world: {"group_id": "group", "member_id": "A" * 22, "member_epoch": 5},
         {NO_RIGHT: NO_GROUP, READ_GROUP: "GROUP_ID_NOT_FOUND", ALL: "GROUP_ID_NOT_FOUND"}),
+    _case("streams heartbeat with a topology", "StreamsGroupHeartbeat", 0,
+        lambda world: _streams_member(),
+        {
+            NO_RIGHT: "GROUP_AUTHORIZATION_FAILED", "READ GROUP streams": NO_TOPIC,
+            "READ GROUP streams, DESCRIBE TOPIC seen": NO_TOPIC,
+            "READ GROUP streams, DESCRIBE TOPIC seen, DESCRIBE TOPIC streams-store-changelog":
+                f"ok status 3 {MISSING}; Unauthorized to CREATE on topics streams-store-changelog.",
+            "READ GROUP streams, DESCRIBE TOPIC seen, CREATE CLUSTER, DESCRIBE TOPIC streams-store-changelog":
+                f"ok status 3 {MISSING}",
+        }),
+    _case("update a topology description", "StreamsGroupTopologyDescriptionUpdate", 0,
+        lambda world: {"group_id": "group", "member_id": "A" * 22},
+        {NO_RIGHT: NO_GROUP, READ_GROUP: "UNSUPPORTED_VERSION", ALL: "UNSUPPORTED_VERSION"}),
     _case("describe a streams group", "StreamsGroupDescribe", 0, lambda world: {"group_ids": ["group"]},
         {NO_RIGHT: f"[{NO_GROUP} group]", DESCRIBE_GROUP: "[GROUP_ID_NOT_FOUND group]",
             ALL: "[GROUP_ID_NOT_FOUND group]"}),
@@ -310,7 +345,8 @@ MODERN = [
             {NO_RIGHT: f"[[{NO_CLUSTER}]]", CLUSTER_ACTION: permitted, ALL: permitted})
         for api, permitted in (
             ("InitializeShareGroupState", "[[ok]]"), ("ReadShareGroupStateSummary", "[[ok]]"),
-            ("DeleteShareGroupState", "[[ok]]"),
+            ("DeleteShareGroupState", "[[ok]]"), ("ReadShareGroupState", "[[ok]]"),
+            ("WriteShareGroupState", "[[ok]]"),
         )
     ),
 ]  # fmt: skip

@@ -21,7 +21,11 @@ from tests.authorization_cases.cases_groups import (
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.rights import Rights
 
-from konvene.messages.delete_groups import DeleteGroupsRequest
+from konvene.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.offset_commit import (
     OffsetCommitRequest,
@@ -63,8 +67,12 @@ def test_denied_items_are_answered(tmp_path: Path, case: Case) -> None:
 
 
 async def set_up(client: BrokerClient, world: World) -> World:
-    """Commit offsets of both topics, and start the transactional producer anew."""
-    await client.send(DeleteGroupsRequest(groups_names=("share",)))
+    """Store offsets of both topics in both groups, and start the transactional producer anew."""
+    start = (AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0),)
+    share = tuple(
+        AlterShareGroupOffsetsRequestTopic(topic_name=n, partitions=start) for n in ("seen", "other")
+    )
+    await client.send(AlterShareGroupOffsetsRequest(group_id="share", topics=share))
     partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=5),)
     topics = tuple(OffsetCommitRequestTopic(name=n, partitions=partitions) for n in ("seen", "other"))
     request = OffsetCommitRequest(group_id="group", generation_id_or_member_epoch=-1, topics=topics)

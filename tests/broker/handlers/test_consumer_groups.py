@@ -38,7 +38,8 @@ from konvene.messages.incremental_alter_configs import (
 )
 from konvene.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from konvene.runtime.coordinator import Coordinator, RequestContext
-from konvene.security.resources import Operation, group, topic
+from konvene.security.resources import Operation, topic
+from konvene.security.resources import group as group_resource
 from konvene.shard.contract import Arm, Context, Outcome, Reply
 
 NO, NONE = Errors.UNSUPPORTED_VERSION, Errors.NONE
@@ -194,7 +195,7 @@ def test_unauthorized_group_or_topic_is_rejected(
     async def scenario(client: BrokerClient) -> None:
         await ready(client)
         table = routes({k: FILES[k] for k in (68, 69)}, client.broker.services)
-        resources = {group("g"), topic("a"), topic("b")}
+        resources = {group_resource("g"), topic("a"), topic("b")}
         rights = {(o, r) for r in resources if r.name in may for o in (Operation.READ, Operation.DESCRIBE)}
         client.broker.authorization.replace(Rights(*rights))
         request = BEAT.replace(subscribed_topic_names=("a", "b"))
