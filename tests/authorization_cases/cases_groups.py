@@ -1,11 +1,12 @@
 """Cases of authorization in the APIs of groups, offsets, transactions, share groups and streams groups.
 
 A case is data, so that it can be played against any broker: with konvene and a fake authorizer, or with a
-live Kafka whose ACLs are set before each request. `outcomes` has the rendered response for each set of rights that
-matters. Every single right that it does not name has the outcome of no right at all (`NO_RIGHT`).
+live Kafka whose ACLs are set before each request. `outcomes` has the rendered response for each set of rights
+that matters. Every single right that it does not name has the outcome of no right at all (`NO_RIGHT`).
 
-Resources: the topics `seen` and `other` exist with one partition each; `group` has committed offset 5 of both,
-and the share group `share` start offset 0; `transaction` is a transactional id whose producer is in the world. Rights refer to `seen`, never to `other`.
+Resources: the topics `seen` and `other` exist with one partition each. `group` has committed offset 5 of both,
+the share group `share` has start offset 0 of both. `transaction` is a transactional id, whose producer is in
+the world. Rights refer to `seen`, never to `other`.
 """
 
 from __future__ import annotations
@@ -258,8 +259,8 @@ GROUPS = [
             ALL: "[ok group operations ALTER_CONFIGS+DELETE+DESCRIBE+DESCRIBE_CONFIGS+READ]",
         }),
     _case("list groups", "ListGroups", 4, lambda world: {},
-        {NO_RIGHT: "ok", "DESCRIBE|ALTER CLUSTER": "ok [group]", DESCRIBE_GROUP: "ok [group]",
-            ALL: "ok [group]"}),
+        {NO_RIGHT: "ok", "DESCRIBE|ALTER CLUSTER": "ok [group; share]", DESCRIBE_GROUP: "ok [group]",
+            ALL: "ok [group; share]"}),
     _case("delete groups", "DeleteGroups", 2, lambda world: {"groups_names": ["group", "more"]},
         {
             NO_RIGHT: f"[group {NO_GROUP}; more {NO_GROUP}]",
@@ -294,11 +295,11 @@ MODERN = [
         lambda world: {"group_id": "group", "member_id": "A" * 22, "share_session_epoch": 7},
         {NO_RIGHT: NO_GROUP, READ_GROUP: "SHARE_SESSION_NOT_FOUND", ALL: "SHARE_SESSION_NOT_FOUND"}),
     _case("share fetch of topics", "ShareFetch", 1,
-        lambda world: {"group_id": "group", "member_id": "A" * 22, "share_session_epoch": 0,
+        lambda world: {"group_id": "share", "member_id": "A" * 22, "share_session_epoch": 0,
             "max_records": 1, "max_bytes": 1, "topics": _by_id(world)},
         {
-            NO_RIGHT: NO_GROUP, READ_GROUP: f"ok [[{NO_TOPIC} ok]; [{NO_TOPIC} ok]]",
-            f"{READ_GROUP}, {READ_TOPIC}": f"ok [[{NO_TOPIC} ok]; [ok ok]]", ALL: "ok [[ok ok]; [ok ok]]",
+            NO_RIGHT: NO_GROUP, "READ GROUP share": f"ok [[{NO_TOPIC} ok]; [{NO_TOPIC} ok]]",
+            f"READ GROUP share, {READ_TOPIC}": f"ok [[{NO_TOPIC} ok]; [ok ok]]", ALL: "ok [[ok ok]; [ok ok]]",
         }),
     _case("describe share offsets", "DescribeShareGroupOffsets", 0,
         lambda world: {"groups": [{"group_id": "share", "topics": [
@@ -345,8 +346,8 @@ MODERN = [
             {NO_RIGHT: f"[[{NO_CLUSTER}]]", CLUSTER_ACTION: permitted, ALL: permitted})
         for api, permitted in (
             ("InitializeShareGroupState", "[[ok]]"), ("ReadShareGroupStateSummary", "[[ok]]"),
-            ("DeleteShareGroupState", "[[ok]]"), ("ReadShareGroupState", "[[ok]]"),
-            ("WriteShareGroupState", "[[ok]]"),
+            ("DeleteShareGroupState", "[[ok]]"), ("ReadShareGroupState", "[[INVALID_REQUEST]]"),
+            ("WriteShareGroupState", "[[INVALID_REQUEST]]"),
         )
     ),
 ]  # fmt: skip

@@ -33,7 +33,11 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-SETTINGS = {"transaction.state.log.num.partitions": "1", "share.coordinator.state.topic.num.partitions": "1"}
+SETTINGS = {
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
 
 
 def plays(case: Case) -> Iterator[tuple[tuple[Right, ...] | None, str]]:
