@@ -4,9 +4,9 @@ A case is data, so that it can be played against any broker: with konvene and a 
 live Kafka whose ACLs are set before each request. `outcomes` has the rendered response for each set of rights
 that matters. Every single right that it does not name has the outcome of no right at all (`NO_RIGHT`).
 
-Resources: the topics `seen` and `other` exist with one partition each. `group` has committed offset 5 of both,
-the share group `share` has start offset 0 of both. `transaction` is a transactional id, whose producer is in
-the world. Rights refer to `seen`, never to `other`.
+Resources: the topics `seen` and `other` exist with one partition each. Of both, `group` has committed offset
+5, and the share group `share` has start offset 0. `transaction` is a transactional id, whose producer is in the
+world. Rights refer to `seen`, never to `other`.
 """
 
 from __future__ import annotations
