@@ -5,8 +5,8 @@ live Kafka whose ACLs are set before each request. `outcomes` has the rendered r
 that matters. Every single right that it does not name has the outcome of no right at all (`NO_RIGHT`).
 
 Resources: the topics `seen` and `other` exist with one partition each. Of both, `group` has committed offset
-5, and the share group `share` has start offset 0. `transaction` is a transactional id, whose producer is in the
-world. Rights refer to `seen`, never to `other`.
+5, and the share group `share` has start offset 0. `transaction` is a transactional id, whose producer is in
+the world. Rights refer to `seen`, never to `other`.
 """
 
 from __future__ import annotations

@@ -203,9 +203,6 @@ class Guarded(GroupHarness):
         super().__init__()
         self.rights = Rights()
 
-    def permit(self, name: str) -> None:
-        self.rights.rights = {(Operation.DESCRIBE, topic(name))}
-
     @property
     def names(self) -> list[str]:
         return [resource.name for _, resource in self.rights.checked]
@@ -221,14 +218,14 @@ def test_bug_28_expressions_matched_topics_without_describe_permission() -> None
     """KAFKA-18813, KAFKA-19147: regex resolution did not use the authorizer. Here no topic is matched without
     authorization, neither at first nor when the expression is resolved again."""
     harness = Guarded()
-    harness.permit("orders")
+    harness.rights.rights = {(Operation.DESCRIBE, topic("orders"))}
     harness.beat("ann", subscribed_topic_regex=".*")
     assert harness.group.targets == {} or harness.group.targets["ann"] == {}
     harness.work()
     harness.beat("ann", harness.member("ann").current.epoch)
     assert harness.names == ["audit", "orders"]
     assert harness.group.targets["ann"] == ALL
-    harness.permit("audit")
+    harness.rights.rights = {(Operation.DESCRIBE, topic("audit"))}
     harness.topics = topics(1, orders=6, audit=2, late=1)
     harness.advance(11_000)
     harness.beat("ann", harness.member("ann").current.epoch, owned=ALL)
