@@ -66,8 +66,9 @@ class InternalTopics:
             return None
         session = ANONYMOUS_SESSION._replace(principal=missing.principal)
         context = CONTEXT._replace(session=session, client_host=missing.host)
-        if denied_topics(self._node.authorization, context, [topic.name for topic in topics]):
-            return None
+        required = [topic.name for topic in missing.topics if topic.name not in existing]
+        if denied_topics(self._node.authorization, context, required, logs_denied=False):
+            return None  # The handler of the heartbeat logs the denial, and adds it to the response.
         names = [topic.name for topic in topics]
         self._pending.update(names)
         try:
@@ -102,13 +103,15 @@ class InternalTopics:
 
 
 def denied_topics(
-    authorization: Authorization, context: RequestContext, names: Iterable[str]
+    authorization: Authorization, context: RequestContext, names: Iterable[str], *, logs_denied: bool = True
 ) -> tuple[str, ...]:
     """Return the topics that the client may not create."""
     if authorization.permits_cluster(context, Operation.CREATE, logs_denied=False):
         return ()
     return tuple(
-        name for name in names if not authorization.permits(context, Operation.CREATE, topic_resource(name))
+        name
+        for name in names
+        if not authorization.permits(context, Operation.CREATE, topic_resource(name), logs_denied=logs_denied)
     )
 
 
