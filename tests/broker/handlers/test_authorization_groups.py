@@ -21,6 +21,9 @@ from tests.authorization_cases.cases_groups import (
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
 from tests.broker.rights import Rights
 
+from konvene.broker.handlers import share_fetch
+from konvene.broker.services import bind
+from konvene.errors import Errors
 from konvene.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -32,6 +35,10 @@ from konvene.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from konvene.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
+from konvene.runtime.coordinator import RequestContext
+from konvene.runtime.deferred import value_of
+from konvene.security.resources import Operation, group, topic
 
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
@@ -66,6 +73,43 @@ def test_denied_items_are_answered(tmp_path: Path, case: Case) -> None:
             response = await client.send(case.request(world), case.version)
             broker.authorization.replace(None)
             assert rendered(response) == expected, rights
+
+    run_with_broker(tmp_path, scenario, SETTINGS)
+
+
+def test_share_sessions_are_checked_at_each_request(tmp_path: Path) -> None:
+    """A topic whose right was revoked since then has an error, for fetched and acknowledged records."""
+
+    async def scenario(client: BrokerClient) -> None:
+        broker = client.broker
+        for coordinators in (broker.groups, broker.transactions, broker.share_coordinators):
+            await coordinators.make_ready()
+        await broker.groups.loaded()
+        ids = [await client.topic(name) for name in ("seen", "other")]
+        await set_up(client, World(ids[0], ids[1], -1, -1))
+        fetch = bind(share_fetch.handle, broker.services)
+        readable = Rights((Operation.READ, group("share")), (Operation.READ, topic("seen")))
+
+        async def errors(epoch: int, *partitions: FetchPartition) -> list[tuple[int, int]]:
+            topics = (FetchTopic(topic_id=ids[0], partitions=partitions),) if partitions else ()
+            request = ShareFetchRequest(
+                group_id="share", member_id="A" * 22, share_session_epoch=epoch, max_records=1, max_bytes=1,
+                topics=topics,
+            )  # fmt: skip
+            response = await value_of(fetch(request, RequestContext(1)))
+            assert response.error_code == Errors.NONE
+            answered = [p for each in response.responses for p in each.partitions]
+            return [(p.error_code, p.acknowledge_error_code) for p in answered]
+
+        broker.authorization.replace(readable)
+        assert await errors(0, FetchPartition()) == [(0, 0)]
+        broker.authorization.replace(Rights((Operation.READ, group("share"))))
+        denied = Errors.TOPIC_AUTHORIZATION_FAILED
+        assert await errors(1) == [(denied, 0)]
+        batch = AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=(1,))
+        assert await errors(2, FetchPartition(acknowledgement_batches=(batch,))) == [(denied, denied)]
+        broker.authorization.replace(readable)
+        assert denied not in {error for pair in await errors(3) for error in pair}
 
     run_with_broker(tmp_path, scenario, SETTINGS)
 
