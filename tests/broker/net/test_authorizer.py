@@ -42,7 +42,7 @@ NEEDS_NONE = {17, 18, 36, 39, 40, 71, 72}
 """Authentication, version negotiation, client metrics; tokens are renewed by their owners and renewers."""
 
 ASKS_NOTHING = {17, 18, 36, 38, 39, 40, 41, 60, 66, 71, 72}
-"""Authentication, version negotiation, delegation tokens, client metrics, ListTransactions, DescribeCluster."""
+"""Authentication, versions, delegation tokens, client metrics, ListTransactions and DescribeCluster."""
 
 
 def required(key: int, request: Struct) -> list[tuple[str, str, str]]:

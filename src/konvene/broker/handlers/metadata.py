@@ -163,7 +163,7 @@ def _response(
             _requested_topic(catalogue, partitions, t, view.operations, view.context.api_version)
             for t in requested
         )
-    host, port = catalogue.advertised_to(context.session.listener)
+    host, port = catalogue.advertised_to(view.context.session.listener)
     return MetadataResponse(
         brokers=(
             MetadataResponseBroker(
