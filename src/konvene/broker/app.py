@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from konvene import __version__
 from konvene.broker import log_output
 from konvene.broker.advertised_address import (
     WILDCARDS,
@@ -37,20 +36,19 @@ from konvene.broker.groups.assignors import load_assignors, load_task_assignors
 from konvene.broker.net.authorization import standard_authorizer
 from konvene.broker.net.socket_server import CannotListen
 from konvene.broker.port_check import bind_error
+from konvene.broker.startup_line import startup_line
 from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig, ConfigError
 from konvene.configs.listeners import Listener, broker_listeners
 from konvene.log.directory import META_NAME, Identity, LogDirectory
 from konvene.log.disk.files import RealDisk
 from konvene.log.errors import LogError
-from konvene.plurals import counted
 from konvene.runtime.environment import SYSTEM
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.health import Health
     from konvene.broker.metrics.server import MetricsServer
-    from konvene.broker.net.socket_server import SocketServer
 
 log = logging.getLogger("konvene")
 
@@ -106,7 +104,7 @@ class WrongUsage(CannotStart):
     """An option or an environment variable is invalid; the exit status is 2."""
 
 
-class _Startup(NamedTuple):
+class Startup(NamedTuple):
     """Validated settings, listeners and data directory of a broker, computed before its event loop runs."""
 
     config: BrokerConfig
@@ -148,7 +146,7 @@ def serve(
             settings, _ = _configuration(options.config, overrides)
             _check_metrics(settings)
             output = progress, options.log_format
-            _run(_Startup(settings, listeners, path, options.ephemeral, began_s, *output, companion))
+            _run(Startup(settings, listeners, path, options.ephemeral, began_s, *output, companion))
     except (CannotStart, ConfigError, LogError) as error:
         if options.log_format == log_output.JSON:
             log.critical("%s", error)
@@ -349,7 +347,7 @@ def _data_directory(config: BrokerConfig, options: ServeOptions) -> Iterator[Pat
     yield data_dir
 
 
-def _run(startup: _Startup) -> None:
+def _run(startup: Startup) -> None:
     _raise_file_limit()
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
@@ -367,7 +365,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _main(startup: _Startup) -> None:
+async def _main(startup: Startup) -> None:
     from konvene.broker.broker import Broker
     from konvene.broker.health import Health
 
@@ -393,7 +391,7 @@ async def _main(startup: _Startup) -> None:
         except CannotListen as failure:
             raise _cannot_listen(failure.listener, failure.error) from None
         metrics = await _start_metrics(broker, health)
-        sys.stdout.write(_startup_line(startup, broker, server, metrics))
+        sys.stdout.write(startup_line(startup, broker, server, metrics))
         sys.stdout.flush()
         companion = startup.companion
         here = shown(_local_host(startup.listeners[0].host), server.port)
@@ -411,50 +409,6 @@ async def _main(startup: _Startup) -> None:
 def _local_host(host: str) -> str:
     """Return the host by which programs on this machine connect to a listener on `host`."""
     return "localhost" if host in WILDCARDS else host
-
-
-def _startup_line(
-    startup: _Startup, broker: Broker, server: SocketServer, metrics: MetricsServer | None
-) -> str:
-    """Return the line for standard output. It names the advertised address if it is another one."""
-    elapsed_s = time.perf_counter() - startup.began_s
-    ephemeral = " (ephemeral: deleted when the broker stops)" if startup.ephemeral else ""
-    bound = {one.name: shown(one.host, server.listeners[one.name].port) for one in startup.listeners}
-    listening, advertised = bound[startup.listeners[0].name], shown(*broker.catalogue.advertised)
-    advertising = "" if listening == advertised else f", advertised as {advertised}"
-    if len(startup.listeners) > 1 or startup.listeners[0].protocol != PLAINTEXT:
-        listening = ", ".join(_shown_listener(one, bound[one.name]) for one in startup.listeners)
-        advertising = ""
-    recovery = _recovery_summary(broker.directory)
-    metrics_address = "" if metrics is None else f", metrics at {metrics.url}"
-    line = (
-        f"konvene {__version__} listens on {listening}{advertising}, data in {startup.path}{ephemeral}:"
-        f" {recovery}, {elapsed_s:.2f} s{metrics_address}"
-    )
-    if startup.log_format != log_output.JSON:
-        return line + "\n"
-    fields = {
-        "event": "started",
-        "version": __version__,
-        "listener": listening,
-        "advertised": advertised,
-        "listeners": [
-            {"name": one.name, "protocol": one.protocol, "address": bound[one.name]}
-            for one in startup.listeners
-        ],
-        "data_dir": str(startup.path),
-        "ephemeral": startup.ephemeral,
-        "recovery": recovery,
-        "startup_s": round(elapsed_s, 3),
-        "metrics_url": None if metrics is None else metrics.url,
-    }
-    return log_output.json_line(line, fields, SYSTEM.wall_clock_ms() / 1000)
-
-
-def _shown_listener(listener: Listener, address: str) -> str:
-    """Return name, protocol and address of a listener as text."""
-    protocol = "" if listener.name == listener.protocol else f" ({listener.protocol})"
-    return f"{listener.name}://{address}{protocol}"
 
 
 async def _start_metrics(broker: Broker, health: Health) -> MetricsServer | None:
@@ -496,16 +450,3 @@ def open_directory(path: Path, node_id: int) -> LogDirectory:
     is_new = not (path / META_NAME).exists()
     ids = [str(Uuid(SYSTEM.fresh_uuid().bytes)) if is_new else "" for _ in range(2)]
     return LogDirectory.open(RealDisk(), str(path), Identity(ids[0], node_id, ids[1]))
-
-
-def _recovery_summary(directory: LogDirectory) -> str:
-    """Return a phrase for the startup line: how many partitions there are, and what log recovery did."""
-    partitions = counted(len(directory.logs) - 1, "partition")  # Without `__cluster_metadata`.
-    if directory.clean:
-        return f"{partitions}, clean shutdown"
-    scanned = sum(r.scanned_bytes for r in directory.recovered.values())
-    truncated = sum(r.cut_bytes for r in directory.recovered.values())
-    damaged = f", {len(directory.damaged)} damaged and offline" if directory.damaged else ""
-    if not scanned and not damaged:
-        return partitions
-    return f"{partitions} recovered ({counted(scanned, 'byte')} scanned, {truncated:,} truncated{damaged})"

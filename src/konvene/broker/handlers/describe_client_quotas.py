@@ -10,8 +10,10 @@ from konvene.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from konvene.security.resources import Operation
 
 if TYPE_CHECKING:
+    from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
@@ -26,7 +28,11 @@ class _InvalidFilter(Exception):
         self.error = error
 
 
-def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
+def handle(
+    authorization: Authorization, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    if not authorization.permits_cluster(context, Operation.DESCRIBE_CONFIGS):
+        return DescribeClientQuotasResponse(error_code=Errors.CLUSTER_AUTHORIZATION_FAILED, entries=None)
     try:
         _check(request.components)
     except _InvalidFilter as invalid:

@@ -1,25 +1,36 @@
-"""One listener: accepts connections at an address, over TLS if its protocol has it."""
+"""One listener: accepts connections at an address, over TLS if its protocol has it.
+
+A connection to a TLS listener is created when its handshake is complete; a client that does not complete it
+in time is disconnected. The context of new handshakes can be replaced while the listener is open: the first one
+only selects the current one when the client's first message arrives.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from konvene.broker.net.endpoint import PLAINTEXT_ENDPOINT, Endpoint
-from konvene.broker.net.tls_handshake import HalfOpen, TlsHandshake
 
 if TYPE_CHECKING:
+    import ssl
+
     from konvene.broker.net.network import Network
 
 LOOPBACK = "localhost"
 
+HANDSHAKE_TIMEOUT_S = 30.0
+"""Longest time for a handshake; `connections.max.idle.ms` may shorten it."""
+
+SHUTDOWN_TIMEOUT_S = 5.0
+"""Longest time to wait for the client's close_notify after the broker's."""
+
 Accept = Callable[[Endpoint], asyncio.BaseProtocol]
 """Creates the asyncio protocol of a connection to a listener."""
 
-ContextProvider = Callable[[], ssl.SSLContext]
+ContextProvider = Callable[[], "ssl.SSLContext"]
 """Returns the TLS context of the next connection."""
 
 
@@ -37,7 +48,6 @@ class Listener:
         if endpoint.security_protocol.has_tls and tls_context is None:
             raise ValueError(f"listener {endpoint.name} has no TLS context")
         self.endpoint = endpoint
-        self.half_open = HalfOpen(network, endpoint.name)
         self.port = 0
         self._network = network
         self._accept = accept
@@ -65,22 +75,37 @@ class Listener:
 
     async def _listen_at(self, host: str | None, port: int) -> None:
         server = await self._network.loop.create_server(
-            self._protocol,
+            lambda: self._accept(self.endpoint),
             host,
             port,
             backlog=self._network.settings.config["socket.listen.backlog.size"],
             reuse_address=True,
+            **self._tls_options(),
         )
         self._servers.append(server)
         self.port = server.sockets[0].getsockname()[1]
 
-    def _protocol(self) -> asyncio.BaseProtocol:
-        if self._tls_context is None:
-            return self._accept(self.endpoint)
-        return TlsHandshake(self.half_open, self._tls_context(), lambda: self._accept(self.endpoint))
+    def _tls_options(self) -> dict[str, Any]:
+        """Return the arguments of `create_server` for TLS; none on a listener without it."""
+        provider = self._tls_context
+        if provider is None:
+            return {}
+
+        def use_current(tls: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
+            current = provider()
+            if tls.context is not current:
+                tls.context = current
+
+        context = provider()
+        context.sni_callback = use_current
+        idle_s = self._network.settings.config["connections.max.idle.ms"] / 1000
+        return {
+            "ssl": context,
+            "ssl_handshake_timeout": min(HANDSHAKE_TIMEOUT_S, idle_s) if idle_s > 0 else HANDSHAKE_TIMEOUT_S,
+            "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+        }
 
     def close(self) -> None:
-        """Stop to accept connections, and abort incomplete handshakes."""
+        """Stop to accept connections."""
         for server in self._servers:
             server.close()
-        self.half_open.abort_all()

@@ -7,7 +7,6 @@ the old one stays in place."""
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +56,7 @@ class ListenerSecurity:
         self._environment = environment
         self._settings = settings
         self._catalogue = catalogue
-        self._secret = secrets.token_bytes(32)
+        self._secret = environment.fresh_uuid().bytes + environment.fresh_uuid().bytes
         self._listeners: dict[str, tuple[Listener, Endpoint]] = {}
         self._tls: dict[str, ServerTls] = {}
         self._files: dict[str, Any] = {}
