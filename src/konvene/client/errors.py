@@ -30,6 +30,12 @@ class CannotConnect(ConnectionLost):
     """No connection could be made: connection refused, unknown host, or unreachable network."""
 
 
+class AuthenticationFailed(ClientError):
+    """The broker does not accept the client's credentials, or the client does not accept the broker's.
+
+    Another attempt with the same settings fails too."""
+
+
 class RequestTimedOut(ClientError):
     """No response within the request timeout. The connection is closed, as responses arrive in order."""
 

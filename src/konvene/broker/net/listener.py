@@ -1,8 +1,8 @@
 """One listener: accepts connections at an address, over TLS if its protocol has it.
 
 A connection to a TLS listener is created when its handshake is complete; a client that does not complete it
-in time is disconnected. The context of new handshakes can be replaced while the listener is open: the first one
-only selects the current one when the client's first message arrives.
+in time is disconnected. The context of new handshakes can be replaced while the listener is open: the first
+one only selects the current one when the client's first message arrives.
 """
 
 from __future__ import annotations

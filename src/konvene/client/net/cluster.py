@@ -190,7 +190,7 @@ class Cluster:
         s = self.settings
         return await Connection.open(
             host, port, client_id=s.client_id, request_timeout_ms=s.request_timeout_ms,
-            connect_timeout_ms=s.connect_timeout_ms,
+            connect_timeout_ms=s.connect_timeout_ms, security=s.security,
         )  # fmt: skip
 
     async def connection(self, host: str, port: int, lane: Lane = None) -> Connection:

@@ -6,10 +6,13 @@ would wait for the missing one. API versions are negotiated when the connection 
 from __future__ import annotations
 
 import asyncio
+from random import random
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from konvene import __version__
 from konvene.client.errors import (
+    AuthenticationFailed,
     BadResponse,
     CannotConnect,
     ClientError,
@@ -17,6 +20,8 @@ from konvene.client.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from konvene.client.net.authentication import authenticate, reauthentication_delay_s
+from konvene.client.security import PLAINTEXT_SECURITY, ClientSecurity
 from konvene.codec.compile import decode, decode_from, encode_into
 from konvene.codec.errors import CannotEncode, CodecError
 from konvene.codec.schema import Struct, Versions
@@ -29,6 +34,10 @@ __all__ = ["Connection", "Waiting"]
 
 LARGEST_FRAME = 512 * 1024 * 1024
 """Maximum response size in bytes; a larger size means that the peer is not a Kafka broker."""
+
+
+SASL_APIS = frozenset((17, 36))
+"""APIs of an authentication, which other requests wait for."""
 
 
 class Waiting(NamedTuple):
@@ -61,6 +70,9 @@ class Connection(asyncio.Protocol):
         self._next_id = 0
         self._lost: ClientError | None = None
         self._writable: asyncio.Future[None] | None = None
+        self._postponed: list[list[bytes]] | None = None  # Requests that wait for a re-authentication.
+        self._reauthentication: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"
@@ -69,23 +81,58 @@ class Connection(asyncio.Protocol):
     @classmethod
     async def open(
         cls, host: str, port: int, *, client_id: str = "konvene", request_timeout_ms: int = 30_000,
-        connect_timeout_ms: int = 10_000,
+        connect_timeout_ms: int = 10_000, security: ClientSecurity = PLAINTEXT_SECURITY,
     ) -> Connection:  # fmt: skip
-        """Connect and negotiate API versions. Raises `CannotConnect`, or what `negotiate` raises."""
+        """Connect, negotiate API versions, and authenticate if `security` requires it.
+
+        Raises `CannotConnect`, `AuthenticationFailed`, `Misconfigured`, or what `negotiate` raises."""
         made = cls(host, port, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        tls: dict[str, Any] = {}
+        if security.has_tls:
+            tls = {"ssl": security.tls_context(), "server_hostname": host}
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                await asyncio.get_running_loop().create_connection(lambda: made, host, port)
+                await asyncio.get_running_loop().create_connection(lambda: made, host, port, **tls)
         except TimeoutError:
             raise CannotConnect(f"{host}:{port} did not accept within {connect_timeout_ms} ms") from None
         except OSError as error:
+            if security.has_tls and (failure := tls_failure(error)) is not None:
+                raise AuthenticationFailed(f"{host}:{port}: {failure}") from None
             raise CannotConnect(f"cannot connect to {host}:{port}: {_reason(error)}") from error
         try:
             await made.negotiate(timeout_ms=max(connect_timeout_ms, 1))
+            if security.has_sasl:
+                await made._authenticate(security)
         except BaseException:
             made.close()
             raise
         return made
+
+    async def _authenticate(self, security: ClientSecurity) -> None:
+        """Authenticate, and plan to do it again if the session has an end."""
+        lifetime_ms = await authenticate(self, security, uuid4().hex)
+        loop = self._loop
+        if lifetime_ms > 0 and loop is not None:
+            delay_s = reauthentication_delay_s(lifetime_ms, random())
+            self._reauthentication = loop.call_later(delay_s, self._begin_reauthentication, security)
+
+    def _begin_reauthentication(self, security: ClientSecurity) -> None:
+        if self.is_closed or self._loop is None:
+            return
+        self._postponed = []
+        self._task = self._loop.create_task(self._reauthenticate(security))
+
+    async def _reauthenticate(self, security: ClientSecurity) -> None:
+        """Authenticate again, while requests wait; a failure closes the connection."""
+        try:
+            await self._authenticate(security)
+        except ClientError as error:
+            self._end(error)
+            return
+        postponed, self._postponed = self._postponed, None
+        for parts in postponed or ():
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.writelines(parts)
 
     @property
     def is_closed(self) -> bool:
@@ -200,7 +247,10 @@ class Connection(asyncio.Protocol):
             raise UnsupportedVersion(f"{api.name}: {error}") from error
         parts[0] = sum(map(len, parts)).to_bytes(4, "big")
         self._next_id = (correlation_id + 1) & 0x7FFF_FFFF
-        self._transport.writelines(parts)
+        if self._postponed is None or api.key in SASL_APIS:
+            self._transport.writelines(parts)
+        else:
+            self._postponed.append(parts)
         return correlation_id
 
     def _expire(self, correlation_id: int, waited_ms: int) -> None:
@@ -268,6 +318,8 @@ class Connection(asyncio.Protocol):
             self._lost = error
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+        if self._reauthentication is not None:
+            self._reauthentication.cancel()
         self.resume_writing()
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
@@ -284,6 +336,27 @@ def _read(api: Api, version: int, frame: bytes) -> Struct:
     if api.key == API_VERSIONS and frame[position : position + 2] == refused:
         return decode(api.response, 0, frame, position)
     return decode(api.response, version, frame, position)
+
+
+def tls_failure(error: OSError) -> str | None:
+    """Return what is wrong with the TLS handshake, and what to do; None if the error is another one."""
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = error.verify_message
+        if "expired" in text:
+            return "the broker's certificate has expired"
+        if "Hostname mismatch" in text or "IP address mismatch" in text:
+            return f"the broker's certificate is for another host: {text}"
+        return (
+            f"the broker's certificate is not trusted ({text}); name its certificate authority with"
+            " ssl.truststore.location (ssl.truststore.type=PEM) or ssl.ca.location"
+        )
+    if isinstance(error, ssl.SSLError):
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            return "the port does not speak TLS; is security.protocol right for it?"
+        return f"the TLS handshake failed: {error.reason or error}"
+    return None
 
 
 def _reason(error: BaseException) -> str:

@@ -1,16 +1,16 @@
 """Client settings and bootstrap servers, from the command line and from properties files.
 
-`--command-config` is a Java properties file as for Kafka's tools. A security protocol other than PLAINTEXT is
-rejected before anything is sent, so that no data is sent unprotected by mistake. Unknown settings are
-ignored, as in Kafka's clients."""
+`--command-config` is a Java properties file as for Kafka's tools, with the settings of TLS and SASL
+(`konvene.client.security`). Other unknown settings are ignored, as in Kafka's clients."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from konvene.client.errors import Misconfigured
+from konvene.client.security import PLAINTEXT_SECURITY, ClientSecurity, client_security
 from konvene.properties import UnreadableProperties, properties_mapping
 
 __all__ = ["ClientSettings", "load_command_config", "parse_bootstrap"]
@@ -28,6 +28,8 @@ class ClientSettings(NamedTuple):
     connect_timeout_ms: int = 10_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
+    security: ClientSecurity = PLAINTEXT_SECURITY
+    """Protocol, TLS settings and credentials."""
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
@@ -59,15 +61,14 @@ def load_command_config(path: Path) -> ClientSettings:
         given = properties_mapping(text, str(path))
     except UnreadableProperties as error:
         raise Misconfigured(str(error)) from error
-    protocol = given.get("security.protocol", "PLAINTEXT").strip().upper()
-    if protocol != "PLAINTEXT":
-        raise Misconfigured(
-            f"{path}: security.protocol={protocol} is not supported: this client speaks PLAINTEXT only"
-        )
-    values: dict[str, str | int] = {}
+    try:
+        security = client_security(given)
+    except Misconfigured as error:
+        raise Misconfigured(f"{path}: {error}") from None
+    values: dict[str, Any] = {"security": security}
     for name, default in ClientSettings()._asdict().items():
         key = name.replace("_", ".")
-        if key not in given:
+        if key not in given or name == "security":
             continue
         if isinstance(default, str):
             values[name] = given[key]
@@ -75,4 +76,4 @@ def load_command_config(path: Path) -> ClientSettings:
             values[name] = int(given[key])
         else:
             raise Misconfigured(f"{path}: {key}={given[key]} is not a number of milliseconds")
-    return ClientSettings()._replace(**values)  # type: ignore[arg-type]
+    return ClientSettings()._replace(**values)
