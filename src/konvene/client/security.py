@@ -29,7 +29,8 @@ MECHANISMS: Final = (PLAIN, *SCRAM, OAUTHBEARER)
 
 TLS_NAMES: Final = (
     "ssl.protocol", "ssl.enabled.protocols", "ssl.cipher.suites", "ssl.keystore.type",
-    "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password",
+    "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.key",
+    "ssl.keystore.certificate.chain", "ssl.key.password",
     "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password",
     "ssl.truststore.certificates", "ssl.endpoint.identification.algorithm",
 )  # fmt: skip

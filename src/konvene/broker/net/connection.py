@@ -257,9 +257,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             size = int.from_bytes(unprocessed[start : start + 4], "big", signed=True)
             if not 0 < size <= self._max_frame_bytes:
-                self._close_malformed(
-                    f"a request of {size} bytes; at most {self._max_frame_bytes} are allowed"
-                )
+                self._close_malformed(f"a request of {size} bytes, and {self._frame_limit}")
                 break
             stop = start + 4 + size
             if len(unprocessed) < stop:

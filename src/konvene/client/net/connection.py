@@ -98,7 +98,10 @@ class Connection(asyncio.Protocol):
         except OSError as error:
             if security.has_tls and (failure := tls_failure(error)) is not None:
                 raise AuthenticationFailed(f"{host}:{port}: {failure}") from None
-            raise CannotConnect(f"cannot connect to {host}:{port}: {_reason(error)}") from error
+            hint = ""
+            if security.has_tls and isinstance(error, ConnectionResetError):
+                hint = " during the TLS handshake; is security.protocol right for this port?"
+            raise CannotConnect(f"cannot connect to {host}:{port}: {_reason(error)}{hint}") from error
         try:
             await made.negotiate(timeout_ms=max(connect_timeout_ms, 1))
             if security.has_sasl:
