@@ -144,7 +144,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._network.connection_quotas.connected(self._host, self.endpoint.name)
         self._network.connections[self] = None
-        self._begin_session(self.endpoint.session_of(transport))
+        try:
+            session = self.endpoint.session_of(transport)
+        except ValueError as error:  # The principal mapping rules have no name for the certificate.
+            log.info("%s: failed authentication: %s", self._host, error)
+            self._transport.abort()
+            return
+        self._begin_session(session)
 
     def _begin_session(self, session: Session) -> None:
         """Serve requests as the principal of `session` from now on."""

@@ -46,6 +46,13 @@ class CertificateNames(NamedTuple):
 
 def certificate_names(certificate: bytes) -> CertificateNames:
     """Return the names of a certificate in DER. Raises `InvalidDer`."""
+    try:
+        return _certificate_names(certificate)
+    except IndexError:
+        raise InvalidDer("a certificate without all its fields") from None
+
+
+def _certificate_names(certificate: bytes) -> CertificateNames:
     outer, _ = read_element(certificate)
     fields = outer.children[0].children
     if fields and fields[0].tag == 0xA0:  # The version.
