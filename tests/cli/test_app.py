@@ -117,14 +117,15 @@ def test_invalid_bootstrap_server_is_rejected(server: str) -> None:
     assert "write host:port, such as localhost:9092" in result.err
 
 
-def test_unsupported_security_protocol_is_rejected(tmp_path: Path) -> None:
+def test_unsupported_mechanism_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SASL_SSL\n")
     with ScriptedBroker() as broker:
         result = call(broker, "groups", "list", "--command-config", str(file))
     assert result.code == 1
     assert result.err == (
-        f"konvene: {file}: security.protocol=SASL_SSL is not supported: this client speaks PLAINTEXT only\n"
+        f"konvene: {file}: sasl.mechanism=GSSAPI is not supported; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512,"
+        " OAUTHBEARER\n"
     )
     assert broker.request_log == []
 

@@ -77,7 +77,7 @@ def test_a_duplicate_key_gives_a_notice() -> None:
         ("zookeeper.connect=localhost:2181", "was dropped by Kafka and changes nothing"),
         ("listener.name.internal.num.network.threads=1", "is Kafka's and changes nothing here"),
         ("rsm.config.bucket=b", "belongs to a Java plugin and changes nothing here"),
-        ("ssl.keystore.password=s3cret", "is Kafka's and changes nothing here"),
+        ("ssl.provider=SunJSSE", "is Kafka's and changes nothing here"),
     ],
 )
 def test_a_config_without_effect_gives_a_notice(line: str, effect: str) -> None:

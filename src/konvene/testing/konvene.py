@@ -26,10 +26,15 @@ from konvene.client.producer.producer import Produced
 from konvene.groups.classic.group import State
 from konvene.log.disk.files import Disk, RealDisk
 from konvene.log.disk.memory import MemoryDisk
+from konvene.messages.create_acls import CreateAclsRequest
+from konvene.messages.delete_acls import DeleteAclsRequest
 from konvene.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from konvene.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from konvene.plurals import counted
+from konvene.runtime.coordinator import RequestContext
+from konvene.runtime.environment import SYSTEM
 from konvene.testing import captured_logs
+from konvene.testing.client_options import ClientOptions
 from konvene.testing.faults import Faults
 from konvene.testing.group import GroupView, RebalanceView, group_view, rebalance_history
 from konvene.testing.node import HOST, Node, settings_text
@@ -39,6 +44,8 @@ from konvene.testing.thread import LoopThread
 
 if TYPE_CHECKING:
     from konvene.broker.broker import Broker
+    from konvene.security.acls import Acl
+    from konvene.testing.security import BrokerSecurity
 
 T = TypeVar("T")
 
@@ -50,13 +57,13 @@ INTERNAL = "__"
 @contextlib.contextmanager
 def broker(
     settings: Mapping[str, object] | None = None, topics: Mapping[str, int] | None = None,
-    folder: Path | str | None = None,
+    folder: Path | str | None = None, **security: Any,
 ) -> Iterator[Konvene]:  # fmt: skip
     """Start a broker, yield it, and stop it at the end of the block.
 
     `settings` has Kafka's broker configs, `topics` the partition counts of topics to create by name. `folder`
-    keeps the data on disk instead of in memory."""
-    with Konvene(settings, folder) as konvene:
+    keeps the data on disk instead of in memory. `security`: as for `Konvene`."""
+    with Konvene(settings, folder, **security) as konvene:
         for name, partitions in (topics or {}).items():
             konvene.create_topic(name, partitions=partitions)
         yield konvene
@@ -66,9 +73,29 @@ class Konvene:
     """A Kafka broker in this process. `faults` injects faults; `log` has the lines that the broker logged."""
 
     def __init__(
-        self, settings: Mapping[str, object] | None = None, folder: Path | str | None = None
+        self,
+        settings: Mapping[str, object] | None = None,
+        folder: Path | str | None = None,
+        *,
+        security: str = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
+        acls: Iterable[str] = (),
+        certificate: str = "valid",
     ) -> None:
-        self.settings = settings_text(settings or {})
+        """`security` is the listener's protocol; `users` has passwords by name. `acls` are lines such as
+        `alice READ topic:orders`; without any, each user may do everything. `certificate` is the server's:
+        valid, expired or wrong-host. Raises ValueError."""
+        self._security: BrokerSecurity | None = None
+        if security != "PLAINTEXT":
+            from konvene.testing.security import BrokerSecurity
+
+            self._security = BrokerSecurity(security, users, acls, certificate)
+        elif users or acls:
+            raise ValueError(
+                "users and acls need a protocol that identifies clients, such as security='SASL_SSL'"
+            )
+        secured = {} if self._security is None else self._security.settings
+        self.settings = secured | settings_text(settings or {})
         self.faults = Faults(self)
         self.log: list[str] = []
         self.port = 0
@@ -124,8 +151,20 @@ class Konvene:
 
     async def _start_node(self) -> Node:
         node = Node(self._disk, self._path, self.settings, self.faults)
-        await node.start(self.port)
+        await node.start(self.port, "PLAINTEXT" if self._security is None else self._security.protocol)
+        if self._security is not None and self._security.acls:
+            await self._change_acls(node, self._security.acls, ())
+            self._security.acls = ()
         return node
+
+    async def _change_acls(self, node: Node, created: Iterable[Acl], deleted: Iterable[Acl]) -> None:
+        """Create and delete ACLs in the broker itself."""
+        from konvene.testing.security import creation, deletion
+
+        creations, filters = tuple(map(creation, created)), tuple(map(deletion, deleted))
+        context = RequestContext(fresh_ids=SYSTEM.fresh_ids(len(creations)))
+        for request in (CreateAclsRequest(creations=creations), DeleteAclsRequest(filters=filters)):
+            await node.broker.catalogue.submit(request, context)
 
     def stop(self) -> None:
         """Shut the broker down: it answers waiting requests and flushes everything to disk."""
@@ -159,6 +198,8 @@ class Konvene:
         if self._reserved is not None:
             self._reserved.close()
             self._reserved = None
+        if self._security is not None:
+            self._security.close()
 
     def _discard_node(self) -> None:
         self._node = None
@@ -187,10 +228,49 @@ class Konvene:
         its result; it may take `timeout` seconds."""
 
         async def do(_node: Node) -> T:
-            async with Cluster(self.bootstrap, ClientSettings(client_id=OWN_CLIENT)) as cluster:
+            settings = ClientSettings(client_id=OWN_CLIENT)
+            if self._security is not None:
+                settings = settings._replace(security=self._security.admin())
+            async with Cluster(self.bootstrap, settings) as cluster:
                 return await work(cluster)
 
         return self._run_on_loop(do, timeout)
+
+    # --- security ---
+
+    def client_options(self, user: str = "") -> ClientOptions:
+        """Return the options of each client library for a user of this broker.
+
+        Raises ValueError for an unknown user."""
+        if self._security is None:
+            return ClientOptions(bootstrap=self.bootstrap)
+        return self._security.options(user, self.bootstrap)
+
+    def client_properties(self, user: str) -> Path:
+        """Write the `client.properties` file of a user, for `--command-config`, and return its path."""
+        if self._security is None:
+            raise ValueError("a plaintext broker needs no client.properties")
+        return self._security.write_properties(user, self.bootstrap)
+
+    def allow(self, acl: str) -> None:
+        """Create ACLs, such as `alice READ topic:orders`, while clients are connected."""
+        self._alter_acls(acl, is_created=True)
+
+    def revoke(self, acl: str) -> None:
+        """Delete ACLs that were created from the same text; the next request without the right is denied."""
+        self._alter_acls(acl, is_created=False)
+
+    def _alter_acls(self, text: str, *, is_created: bool) -> None:
+        from konvene.testing.security import parse_acl
+
+        if self._security is None or not self._security.has_acls:
+            raise ValueError("this broker has no authorizer; start it with acls=[…]")
+        acls = parse_acl(text)
+
+        async def alter(node: Node) -> None:
+            await self._change_acls(node, acls if is_created else (), () if is_created else acls)
+
+        self._run_on_loop(alter)
 
     # --- topics and records ---
 

@@ -101,12 +101,12 @@ class Node:
     def _accept(self, endpoint: Endpoint) -> FaultProxy:
         return FaultProxy(self.broker, endpoint, self._faults, self._proxies, lambda: self._is_killed)
 
-    async def start(self, port: int = 0) -> None:
-        """Load the coordinators, then listen on `port`, or on a free port if it is 0."""
+    async def start(self, port: int = 0, protocol: str = "PLAINTEXT") -> None:
+        """Load the coordinators, then listen on `port`, or on a free port if it is 0, by this protocol."""
         await self.broker.start()
         await self.broker.groups.make_ready()
         await self.broker.groups.loaded()
-        await self._server.listen(self._host, port)
+        await self._server.listen(self._host, port, protocol, protocol)
 
     async def stop(self) -> None:
         """Shut the broker down: complete pending work and close everything."""

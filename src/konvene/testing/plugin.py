@@ -8,7 +8,8 @@
     virtual_konvene   a broker in virtual time, for code that uses `konvene.client`
 
 The marker `konvene` takes `settings` (Kafka's names), `topics` (partition counts by name) and `folder` (True
-keeps the data in a temporary directory of pytest instead of memory). The markers of module, class and test
+keeps the data in a temporary directory of pytest instead of memory), and `security`, `users`, `acls` and
+`certificate` as `konvene.testing.Konvene`. The markers of module, class and test
 are merged. konvene is not imported before the first test that uses a broker.
 """
 
@@ -20,7 +21,7 @@ from contextlib import ExitStack
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -34,7 +35,11 @@ BROKER: pytest.StashKey[Konvene | VirtualKonvene] = pytest.StashKey()
 REMAINS: pytest.StashKey[set[str]] = pytest.StashKey()
 """Stash key of the groups that could not be removed after their test, since a client still ran."""
 
-MARKER = "konvene(settings={}, topics={}, folder=False): settings, topics and storage of the test's broker"
+MARKER = (
+    "konvene(settings={}, topics={}, folder=False, security='PLAINTEXT', users={}, acls=[],"
+    " certificate='valid'): settings, topics, storage and security of the test's broker"
+)
+SECURITY = ("security", "users", "acls", "certificate")
 MAX_REPORT_LINES = 40
 
 
@@ -74,14 +79,16 @@ class MarkerSettings:
         self.settings: dict[str, object] = {}
         self.topics: dict[str, int] = {}
         self.folder = False
+        self.security: dict[str, Any] = {}
         for mark in reversed(list(request.node.iter_markers("konvene"))):
-            unknown = set(mark.kwargs) - {"settings", "topics", "folder"}
+            unknown = set(mark.kwargs) - {"settings", "topics", "folder", *SECURITY}
             if mark.args or unknown:
                 unexpected = ", ".join(map(repr, [*mark.args, *sorted(unknown)]))
                 _reject(request, f"unexpected {unexpected}; the marker is {MARKER}")
             self.settings |= mark.kwargs.get("settings", {})
             self.topics |= mark.kwargs.get("topics", {})
             self.folder = mark.kwargs.get("folder", self.folder)
+            self.security |= {name: mark.kwargs[name] for name in SECURITY if name in mark.kwargs}
         if self.settings:
             self._check_settings(request)
 
@@ -108,7 +115,7 @@ def konvene(request: pytest.FixtureRequest) -> Iterator[Konvene]:
 
     options = MarkerSettings(request)
     folder = request.getfixturevalue("tmp_path") / "konvene" if options.folder else None
-    with broker(options.settings, options.topics, folder) as started:
+    with broker(options.settings, options.topics, folder, **options.security) as started:
         request.node.stash[BROKER] = started
         yield started
 
@@ -124,7 +131,7 @@ def konvene_module(
 
     options = MarkerSettings(request)
     folder = tmp_path_factory.mktemp("konvene") if options.folder else None
-    with broker(options.settings, options.topics, folder) as started:
+    with broker(options.settings, options.topics, folder, **options.security) as started:
         yield started
 
 
