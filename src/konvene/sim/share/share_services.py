@@ -92,6 +92,10 @@ class _Catalogue:
     node_id = 0
     advertised = ("localhost", 9092)
 
+    def advertised_to(self, listener: str) -> tuple[str, int]:
+        """Return the address that responses name for clients of a listener."""
+        return self.advertised
+
     def __init__(self, node: ShareNode) -> None:
         self._node = node
         self.state = node
