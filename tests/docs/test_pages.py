@@ -118,12 +118,25 @@ def test_named_configs_exist(page: Path) -> None:
             row.parse(value)
 
 
+LISTENER_MODULES = {"listeners.py", "listener_security.py", "key_sets.py", "jwt.py", "urls.py"}
+"""Modules that read the configs of listeners, by `get` and by constants."""
+
+NAMED_IN_PARTS = {
+    "ssl.keystore.type", "ssl.truststore.type", "sasl.oauthbearer.allow.unverified.issuer",
+}  # fmt: skip
+"""Configs whose names the code puts together."""
+
+
 def used_configs() -> set[str]:
     """Return the configs that the code reads, and the synonyms and limits of topic and group configs."""
-    read = {"broker.id", "log.dir", "log.dirs", *SINGLE_COPY}
+    read = {"broker.id", "log.dir", "log.dirs", *SINGLE_COPY, *NAMED_IN_PARTS}
     for path in sorted((ROOT / "src").rglob("*.py")):
+        text = path.read_text("utf-8")
         if "configs" not in path.parts:
-            read |= set(re.findall(r'\["([a-z0-9]+(?:\.[a-z0-9]+)*)"\]', path.read_text("utf-8")))
+            read |= set(re.findall(r'\["([a-z0-9]+(?:\.[a-z0-9]+)*)"\]', text))
+        if path.name in LISTENER_MODULES or "tls" in path.parts:
+            read |= set(re.findall(r'"([a-z0-9]+(?:\.[a-z0-9]+)+)"', text))
+            read |= {f"sasl.oauthbearer.{name}" for name in re.findall(r"\{PREFIX\}([a-z.]+[a-z])", text)}
     read |= {*expiry.INTERVALS.values(), *pruning.INTERVAL_CONFIGS.values()}
     groups = {name for name in read if name in GROUP}
     synonyms = {name: row.synonyms for name, row in (TOPIC | GROUP).items() if name in read}

@@ -14,6 +14,7 @@ from tests.broker.net.secured import SCRAM_MODULE, STANDARD_AUTHORIZER, Secured,
 
 from konvene.client import Cluster
 from konvene.client.errors import AuthenticationFailed, ClientError
+from konvene.client.security import ClientSecurity
 from konvene.codec.compile import encode
 from konvene.configs import ConfigError
 from konvene.errors import Errors
@@ -228,6 +229,30 @@ def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
                     await connection.send(MetadataRequest(topics=()))
                 await connection.send(MetadataRequest(topics=()))
                 assert list(secured.broker.network.connections) == [served]
+
+    run(scenario())
+
+
+def test_a_failed_renewal_closes_the_connection(tmp_path: Path) -> None:
+    """Requests do not wait for a renewal that cannot succeed, whatever the program's own code raises."""
+
+    async def scenario() -> None:
+        secured = Secured(tmp_path)
+        async with secured.running():
+            client = secured.client("SASL", plain(protocol="SASL_PLAINTEXT"))
+            async with client:
+                connection = await client.any_node()
+
+                def fail() -> str:
+                    raise OSError("no token")
+
+                failing = ClientSecurity(
+                    protocol="SASL_PLAINTEXT", mechanism="OAUTHBEARER", token_provider=fail
+                )
+                connection._begin_reauthentication(failing)
+                with pytest.raises(ClientError):
+                    await connection.send(MetadataRequest(topics=()))
+                assert connection.is_closed
 
     run(scenario())
 

@@ -132,6 +132,9 @@ class Connection(asyncio.Protocol):
         except ClientError as error:
             self._end(error)
             return
+        except Exception as error:  # A token provider of the program may raise anything.
+            self._end(AuthenticationFailed(f"{self.host}:{self.port}: {type(error).__name__}: {error}"))
+            return
         postponed, self._postponed = self._postponed, None
         for parts in postponed or ():
             if self._transport is not None and not self._transport.is_closing():
