@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from tests.broker.net.secured import SCRAM_MODULE, STANDARD_AUTHORIZER, Secured, login, plain, scram
 
+from konvene.broker.net.sasl_connection import SaslConnection
 from konvene.client import Cluster
 from konvene.client.errors import AuthenticationFailed, ClientError
+from konvene.client.net.authentication import reauthentication_delay_s
 from konvene.client.security import ClientSecurity
 from konvene.codec.compile import encode
 from konvene.configs import ConfigError
@@ -213,24 +215,30 @@ def test_acls_are_enforced_and_survive_a_restart(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
-    """Our client authenticates again while it sends requests; none is lost."""
+def test_a_session_is_renewed_while_requests_are_sent(tmp_path: Path) -> None:
+    """Requests that are sent meanwhile wait for the renewal; none is lost, and the connection stays."""
 
     async def scenario() -> None:
         secured = Secured(tmp_path)
-        settings = secured.settings(connections_max_reauth_ms="1500")
-        async with secured.running(settings):
+        async with secured.running(secured.settings(connections_max_reauth_ms="600000")):
             client = secured.client("SECURE", plain())
             async with client:
                 connection = await client.any_node()
                 (served,) = secured.broker.network.connections
-                first = served.session.expires_at_ms
-                while served.session.expires_at_ms == first:
+                assert isinstance(served, SaslConnection)
+                connection._begin_reauthentication(client.settings.security)
+                for _ in range(20):
                     await connection.send(MetadataRequest(topics=()))
-                await connection.send(MetadataRequest(topics=()))
+                assert served._reauthenticated_at_s is not None
+                assert served._authenticator is None
                 assert list(secured.broker.network.connections) == [served]
 
     run(scenario())
+
+
+def test_a_session_is_renewed_in_the_last_part_of_its_lifetime() -> None:
+    assert reauthentication_delay_s(10_000, 0.0) == pytest.approx(8.5)
+    assert reauthentication_delay_s(10_000, 1.0) == pytest.approx(9.5)
 
 
 def test_a_failed_renewal_closes_the_connection(tmp_path: Path) -> None:
@@ -266,7 +274,8 @@ def test_a_session_that_has_ended_closes_the_connection(tmp_path: Path) -> None:
             async with client:
                 connection = await client.any_node()
                 (served,) = secured.broker.network.connections
-                served._expires_at_s = 0.0  # type: ignore[attr-defined]
+                assert isinstance(served, SaslConnection)
+                served._expires_at_s = 0.0
                 with pytest.raises(ClientError):
                     await connection.send(MetadataRequest(topics=()))
 
