@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 
 from konvene.security.acls import Acl, PatternType, PermissionType
 from konvene.security.resources import Operation, ResourceType
-from konvene.testing import Konvene
+from konvene.testing import Konvene, VirtualKonvene
 from konvene.testing.security import parse_acl
 
 WAIT_S = 60.0
@@ -29,6 +29,20 @@ def eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until, "the condition was not met in time"
         time.sleep(0.02)
+
+
+def values_of(consumer: Consumer, count: int, *, skips_errors: bool = False) -> list[bytes | int]:
+    """Return the next values that a consumer receives, and the codes of errors instead of them."""
+    values: list[bytes | int] = []
+
+    def complete() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and not (skips_errors and message.error()):
+            values.append(message.error().code() if message.error() else message.value())
+        return len(values) >= count
+
+    eventually(complete)
+    return values
 
 
 @pytest.mark.parametrize(
@@ -145,6 +159,49 @@ def test_rights_are_revoked_while_a_consumer_reads() -> None:
         eventually(denied)
         assert values == [b"1"]
         consumer.close()
+
+
+def test_a_right_is_taken_by_a_fault_and_given_back() -> None:
+    """A DENY ACL overrides a right from a prefix; cancelling, also by `clear`, removes it."""
+    acls = ["alice READ topic:ord*", "alice READ group:*"]
+    with Konvene(security="SASL_PLAINTEXT", users={"alice": "secret"}, acls=acls) as konvene:
+        konvene.create_topic("orders")
+        konvene.produce("orders", [b"1", b"2"])
+        options = konvene.client_options("alice").confluent_kafka | {"group.id": "g"}
+        consumer = Consumer(options | {"auto.offset.reset": "earliest", "fetch.error.backoff.ms": 0})
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        assert values_of(consumer, 2) == [b"1", b"2"]
+
+        (taken,) = konvene.faults.run("take READ on orders from alice")
+        assert repr(taken) == "<fault 'take READ on orders from alice': armed, applied 1 times>"
+        konvene.produce("orders", [b"3"])
+        assert values_of(consumer, 1) == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+        taken.cancel()
+        assert values_of(consumer, 1, skips_errors=True) == [b"3"]
+
+        konvene.faults.take_right("read", "group:g", "alice")
+        with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+            consumer.commit(asynchronous=False)
+        konvene.faults.clear()
+        consumer.commit(asynchronous=False)
+        assert konvene.group("g").offsets == {"orders": {0: 3}}
+        consumer.close()
+
+
+def test_a_taken_right_ends_with_its_broker() -> None:
+    """Closing a stopped broker gives nothing back, and raises nothing."""
+    konvene = Konvene(security="SASL_PLAINTEXT", users={"alice": "secret"}, acls=["alice READ topic:t"])
+    konvene.start()
+    konvene.faults.take_right("READ", "topic:t", "alice")
+    konvene.stop()
+    konvene.close()
+
+
+def test_rights_are_taken_only_where_there_are_acls(virtual_konvene: VirtualKonvene) -> None:
+    with pytest.raises(ValueError, match="no ACLs"):
+        virtual_konvene.faults.take_right("READ", "topic:t", "alice")
+    with Konvene() as konvene, pytest.raises(ValueError, match="no authorizer"):
+        konvene.faults.take_right("READ", "topic:t", "alice")
 
 
 def test_users_without_rights_are_denied() -> None:
