@@ -55,9 +55,12 @@ SECRETS: Final = frozenset(
 """Settings whose values are secrets."""
 
 
+_JVM_SASL: Final = "org.apache.kafka.sasl."
+
+
 def is_security(name: str) -> bool:
     """Return True if a name belongs to the settings that are checked here."""
-    return name.startswith(("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl."))
+    return name.startswith(("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.", _JVM_SASL))
 
 
 def check_names(names: Iterable[str], *, all_names: bool = False, others: Iterable[str] = ()) -> None:

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from konvene.client.errors import Misconfigured
 from konvene.client.security import PLAINTEXT_SECURITY, ClientSecurity, TokenProvider, client_security
-from konvene.client.security_names import check_names
+from konvene.client.security_names import check_names, is_security
 from konvene.properties import UnreadableProperties, properties_mapping
 
 __all__ = [
-    "ClientSettings", "client_settings", "load_command_config", "parse_bootstrap", "read_properties",
-    "settings_of",
+    "ClientSettings", "client_settings", "is_client_setting", "load_command_config", "parse_bootstrap",
+    "read_properties", "settings_in", "settings_of",
 ]  # fmt: skip
 
 DEFAULT_PORT = 9092
@@ -67,11 +67,20 @@ def client_settings(token_provider: TokenProvider | None = None, **settings: str
 def load_command_config(path: Path) -> ClientSettings:
     """Read the client settings of a properties file. Raises `Misconfigured` if it is unreadable or
     invalid."""
-    given = read_properties(path)
+    return settings_in(read_properties(path), path)
+
+
+def settings_in(given: Mapping[str, str], path: Path | None) -> ClientSettings:
+    """Return client settings; an error names the file that they are from. Raises `Misconfigured`."""
     try:
         return settings_of(given)
     except Misconfigured as error:
-        raise Misconfigured(f"{path}: {error}") from None
+        raise Misconfigured(f"{path}: {error}" if path is not None else str(error)) from None
+
+
+def is_client_setting(name: str) -> bool:
+    """Return True for a setting of connections: security, timeouts and retries."""
+    return is_security(name) or (name in _OTHER_NAMES and name != "client.id")
 
 
 def read_properties(path: Path) -> dict[str, str]:
