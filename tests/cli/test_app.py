@@ -99,7 +99,7 @@ def test_refused_connection_is_explained() -> None:
     "response, message",
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is it Kafka?"),
-        (HANG_UP, "TLS and SASL listeners close plaintext connections"),
+        (HANG_UP, "one with TLS or SASL needs --command-config FILE"),
         (None, "did not answer ApiVersions within 300 ms"),
     ],
 )

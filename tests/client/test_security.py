@@ -91,7 +91,8 @@ def test_a_delegation_token() -> None:
 def test_a_token_provider() -> None:
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
     found = client_security(given, lambda: "a.b.c")
-    assert found.sasl_client("nonce").start() == b"n,,\x01auth=Bearer a.b.c\x01\x01"
+    assert found.token_provider is not None
+    assert found.sasl_client("nonce", found.token_provider()).start() == b"n,,\x01auth=Bearer a.b.c\x01\x01"
     with pytest.raises(Misconfigured, match="token_provider"):
         client_security(given)
 

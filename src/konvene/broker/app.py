@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from konvene.broker.broker import Broker
     from konvene.broker.health import Health
     from konvene.broker.metrics.server import MetricsServer
+    from konvene.broker.net.socket_server import SocketServer
 
 log = logging.getLogger("konvene")
 
@@ -60,9 +61,9 @@ Progress = Callable[[int], Callable[[str], None]]
 """Called with the number of partitions; returns a function to call with the name of each opened partition."""
 
 
-Companion = Callable[[str], contextlib.AbstractContextManager[None]]
-"""Runs beside the broker: entered with its address, `host:port`, when it accepts connections, and left before
-it stops."""
+Companion = Callable[[str, bool], contextlib.AbstractContextManager[None]]
+"""Runs beside the broker: entered with its address, `host:port`, and whether that needs TLS or SASL, when it
+accepts connections, and left before it stops."""
 
 
 class ServeOptions(NamedTuple):
@@ -394,8 +395,11 @@ async def _main(startup: Startup) -> None:
         sys.stdout.write(startup_line(startup, broker, server, metrics))
         sys.stdout.flush()
         companion = startup.companion
-        here = shown(_local_host(startup.listeners[0].host), server.port)
-        with companion(here) if companion is not None else contextlib.nullcontext():
+        with (
+            companion(*_companion_address(startup, server))
+            if companion is not None
+            else contextlib.nullcontext()
+        ):
             await stop.wait()
         enabling_gc.cancel()
     finally:
@@ -404,6 +408,15 @@ async def _main(startup: Startup) -> None:
         await broker.stop()
         if metrics is not None:
             await metrics.close()
+
+
+def _companion_address(startup: Startup, server: SocketServer) -> tuple[str, bool]:
+    """Return the address by which a companion connects, a plaintext listener's if there is one, and whether
+    it is secured."""
+    listeners = startup.listeners
+    chosen = next((each for each in listeners if each.protocol == "PLAINTEXT"), listeners[0])
+    port = server.listeners[chosen.name].port
+    return shown(_local_host(chosen.host), port), chosen.protocol != "PLAINTEXT"
 
 
 def _local_host(host: str) -> str:

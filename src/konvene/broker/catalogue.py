@@ -99,6 +99,6 @@ class ClusterCatalogue:
         """Return the finalized level of a feature, 0 if it is not finalized."""
         return self.state.features.get(feature, 0)
 
-    def submit(self, request: Struct, context: RequestContext) -> Deferred[Struct | Errors]:
+    def submit(self, request: object, context: RequestContext) -> Deferred[Struct | Errors]:
         """Submit a request that changes the catalogue; return its future response, or `Errors` on failure."""
         return self.coordinator.submit(request, context)

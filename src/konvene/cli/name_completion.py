@@ -63,11 +63,11 @@ def _request(
     """Return the names that the cluster of the command line has; none if anything fails."""
     import asyncio
 
-    from konvene.cli.options import DEFAULT_SERVER, open_cluster
+    from konvene.cli.options import explicit_server, open_cluster
     from konvene.client.admin.admin import Admin
 
     async def request() -> list[str]:
-        server = context.params.get("bootstrap_server") or DEFAULT_SERVER
+        server = explicit_server(context, context.params.get("bootstrap_server"))
         config = context.params.get("command_config")
         async with (
             asyncio.timeout(TIMEOUT_MS / 1000),

@@ -7,7 +7,7 @@ one that does appear is a bug."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from konvene.client.net.cluster import Cluster
 
 __all__ = [
-    "Failure", "cluster_options", "fail", "fail_all", "failure_of", "json_option", "open_cluster", "run",
+    "Failure", "client_properties", "cluster_options", "command_config_option", "connection_options",
+    "explicit_server", "fail", "fail_all", "failure_of", "json_option", "open_cluster", "run",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 DEFAULT_SERVER = "localhost:9092"
 SERVER_VARIABLE = "KONVENE_BOOTSTRAP_SERVER"
+CONFIG_VARIABLE = "KONVENE_COMMAND_CONFIG"
 
 
 class Failure(click.ClickException):
@@ -58,58 +60,87 @@ def fail_all(failures: Iterable[Failure]) -> None:
         raise pending[-1]
 
 
-def cluster_options(command: F) -> F:
-    """Add --bootstrap-server, --command-config and --timeout to a command; it gets the parameter `connect`, a
-    function that returns a `Cluster`."""
-
-    @click.option(
-        "--bootstrap-server",
-        default=DEFAULT_SERVER,
-        show_default=True,
-        metavar="HOST:PORT[,HOST:PORT]",
-        envvar=SERVER_VARIABLE,
-        show_envvar=True,
-        help="Servers to connect to.",
-    )
-    @click.option(
+def command_config_option(*aliases: str) -> Callable[[F], F]:
+    """Return a decorator that adds --command-config, and further names of it, to a command."""
+    return click.option(
         "--command-config",
+        *aliases,
+        "command_config",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Properties file with client settings, as for Kafka's tools.",
+        envvar=CONFIG_VARIABLE,
+        show_envvar=True,
+        help="Properties file with client settings, as for Kafka's tools: TLS, SASL, timeouts.",
     )
-    @click.option(
-        "--timeout",
-        type=click.IntRange(1),
-        metavar="MS",
-        help="Give up after this many milliseconds [default: 60000].",
-    )
-    @functools.wraps(command)
-    def wrapped(
-        *args: object,
-        bootstrap_server: str,
-        command_config: Path | None,
-        timeout: int | None,
-        **kwargs: object,
-    ) -> object:
-        _note_overridden_server(bootstrap_server)
 
-        def connect(client_id: str = "") -> Cluster:
-            return open_cluster(bootstrap_server, command_config, timeout, client_id)
 
-        return command(*args, connect=connect, **kwargs)
+def connection_options(*config_aliases: str) -> Callable[[F], F]:
+    """Return a decorator that adds --bootstrap-server, --command-config and --timeout to a command.
 
-    return wrapped  # type: ignore[return-value]
+    The command gets the parameter `connect`, a function that returns a `Cluster`; it takes a client id and
+    further settings, which override the file. `config_aliases` are further names of --command-config."""
+
+    def decorate(command: F) -> F:
+        @click.option(
+            "--bootstrap-server",
+            default=DEFAULT_SERVER,
+            show_default=True,
+            metavar="HOST:PORT[,HOST:PORT]",
+            envvar=SERVER_VARIABLE,
+            show_envvar=True,
+            help="Servers to connect to.",
+        )
+        @command_config_option(*config_aliases)
+        @click.option(
+            "--timeout",
+            type=click.IntRange(1),
+            metavar="MS",
+            help="Give up after this many milliseconds [default: 60000].",
+        )
+        @functools.wraps(command)
+        def wrapped(
+            *args: object,
+            bootstrap_server: str,
+            command_config: Path | None,
+            timeout: int | None,
+            **kwargs: object,
+        ) -> object:
+            _note_overridden_server(bootstrap_server)
+            server = explicit_server(click.get_current_context(), bootstrap_server)
+
+            def connect(client_id: str = "", properties: Mapping[str, str] | None = None) -> Cluster:
+                return open_cluster(server, command_config, timeout, client_id, properties)
+
+            return command(*args, connect=connect, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
+
+
+cluster_options = connection_options()
+"""Adds --bootstrap-server, --command-config and --timeout to a command: see `connection_options`."""
+
+
+def explicit_server(context: click.Context, server: str | None) -> str | None:
+    """Return the value of --bootstrap-server; None if it is only the built-in default."""
+    source = context.get_parameter_source("bootstrap_server")
+    return None if source is click.core.ParameterSource.DEFAULT else server
 
 
 def open_cluster(
-    bootstrap_server: str, command_config: Path | None, timeout_ms: int | None, client_id: str = ""
-) -> Cluster:
-    """Return a client of a cluster with the settings of a properties file; the timeout, if given, limits each
-    call, request and connection attempt. Raises `ClientError` for invalid settings."""
-    from konvene.client.net.cluster import Cluster
-    from konvene.client.net.settings import ClientSettings, load_command_config
+    bootstrap_server: str | None, command_config: Path | None, timeout_ms: int | None, client_id: str = "",
+    properties: Mapping[str, str] | None = None,
+) -> Cluster:  # fmt: skip
+    """Return a client of a cluster with the settings of a properties file, which `properties` override.
 
-    settings = load_command_config(command_config) if command_config else ClientSettings()
+    Without a server, `bootstrap.servers` of the file names it. The timeout, if given, limits each call,
+    request and connection attempt. Raises `ClientError` for invalid settings."""
+    from konvene.client.net.cluster import Cluster
+    from konvene.client.net.settings import ClientSettings, read_properties, settings_in
+
+    given = read_properties(command_config) if command_config else {}
+    settings = settings_in({**given, **(properties or {})}, command_config)
     if client_id and settings.client_id == ClientSettings().client_id:
         settings = settings._replace(client_id=client_id)
     if timeout_ms is not None:
@@ -118,7 +149,26 @@ def open_cluster(
             request_timeout_ms=min(settings.request_timeout_ms, timeout_ms),
             connect_timeout_ms=min(settings.connect_timeout_ms, timeout_ms),
         )
+    if bootstrap_server is None:
+        bootstrap_server = given.get("bootstrap.servers", DEFAULT_SERVER)
     return Cluster(bootstrap_server, settings)
+
+
+def client_properties(texts: Sequence[str], option: str) -> tuple[dict[str, str], list[str]]:
+    """Split the KEY=VALUE arguments of an option into the settings of connections (TLS, SASL, timeouts) and
+    the others. Raises UsageError."""
+    from konvene.client.net.settings import is_client_setting
+
+    found, others = {}, []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"{option} {text}: write KEY=VALUE.")
+        if is_client_setting(key.strip()):
+            found[key.strip()] = value
+        else:
+            others.append(text)
+    return found, others
 
 
 def _note_overridden_server(server: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from konvene.cli.console import check_console_installed
-from konvene.cli.options import fail
+from konvene.cli.options import CONFIG_VARIABLE, fail
 from konvene.cli.output import Progress
 
 log = logging.getLogger("konvene")
@@ -118,13 +118,18 @@ def serve(
 
 
 @contextmanager
-def _console(port: int, allow_changes: bool, log_format: str, bootstrap: str) -> Iterator[None]:
+def _console(
+    port: int, allow_changes: bool, log_format: str, bootstrap: str, is_secured: bool
+) -> Iterator[None]:
     """Run the live page of the broker in another process during the block: it takes no time from the broker.
 
-    The process ends when its standard input is closed, so also if this one is killed."""
+    To a secured listener it connects with the settings of KONVENE_COMMAND_CONFIG. The process ends when its
+    standard input is closed, so also if this one is killed."""
     command = [sys.executable, "-m", "konvene", "console", "--with-parent", f"--port={port}"]
     command += ["--bootstrap-server", bootstrap, *(["--allow-changes"] if allow_changes else [])]
     environment = os.environ | {"KONVENE_LOG_FORMAT": log_format}
+    if not is_secured:
+        environment.pop(CONFIG_VARIABLE, None)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
     stopping = threading.Event()
     watching = threading.Thread(target=_warn_if_ended, args=(process, stopping), daemon=True)

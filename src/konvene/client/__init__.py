@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from konvene.client.errors import ClientError, KafkaError, ProducerFenced, TransactionFailed, WokenUp
     from konvene.client.net.cluster import Cluster, TopicPartition
     from konvene.client.net.connection import Connection
-    from konvene.client.net.settings import ClientSettings
+    from konvene.client.net.settings import ClientSettings, client_settings
     from konvene.client.producer.producer import Producer
     from konvene.client.producer.transaction_offsets import ConsumerGroupMetadata
     from konvene.client.producer.transactional import TransactionalProducer
@@ -42,6 +42,7 @@ __all__ = [
     "InternalTopic", "KafkaError", "Member", "MemberSettings", "Producer", "ProducerFenced", "Role",
     "ShareConsumer", "ShareMember", "ShareRecord", "StreamsMember", "StreamsMemberSettings", "Subtopology",
     "Task", "TopicPartition", "Topology", "TransactionFailed", "TransactionalProducer", "WokenUp",
+    "client_settings",
 ]  # fmt: skip
 
 _FILES = {
@@ -57,7 +58,7 @@ _FILES = {
     "StreamsMemberSettings": "streams.settings", "Subtopology": "streams.tasks",
     "Task": "streams.tasks", "TopicPartition": "net.cluster", "Topology": "streams.tasks",
     "TransactionFailed": "errors", "TransactionalProducer": "producer.transactional",
-    "WokenUp": "errors",
+    "WokenUp": "errors", "client_settings": "net.settings",
 }  # fmt: skip
 
 

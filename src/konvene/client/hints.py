@@ -27,19 +27,23 @@ HINTS = {
 }
 """Hints by the name of the error code."""
 
+SECURED = "one with TLS or SASL needs --command-config FILE"
+
 
 def hint_for(error: Exception) -> str:
     """Return one sentence about what to do; empty if there is nothing to say."""
     if isinstance(error, e.CannotConnect):
         return "Is a broker running there? Choose another one with --bootstrap-server HOST:PORT."
+    if isinstance(error, e.AuthenticationFailed):
+        return "Check the credentials and certificates of the client settings (--command-config FILE)."
     if isinstance(error, e.RequestTimedOut):
         return "The broker is busy, or it is not a Kafka broker; --timeout MS waits longer."
     if isinstance(error, e.CorruptRecord):
         return HINTS["CORRUPT_MESSAGE"]
     if isinstance(error, e.BadResponse):
-        return "Check that --bootstrap-server is a Kafka listener without TLS or SASL."
+        return f"Check that --bootstrap-server is a Kafka listener; {SECURED}."
     if isinstance(error, e.ConnectionLost):
-        return "The broker closed the connection; TLS and SASL listeners close plaintext connections."
+        return f"The broker closed the connection; {SECURED}."
     if isinstance(error, e.KafkaError):
         return HINTS.get(error.name, "")
     return ""

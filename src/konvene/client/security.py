@@ -1,19 +1,20 @@
 """How a client connects securely: TLS and SASL settings as one value, from Kafka's and librdkafka's names.
 
 A `client.properties` file for Kafka's tools works unchanged, and so do the names of librdkafka
-(`sasl.username`, `ssl.ca.location`). JAAS configurations are read as text; no class is ever loaded. The value
-shows no secret in its `repr`.
+(`sasl.username`, `ssl.ca.location`). Access tokens of OAUTHBEARER come from a function of the program or as
+the settings say (`konvene.client.oauth`). JAAS configurations are read as text; no class is ever loaded. The
+value shows no secret in its `repr`.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from konvene.client.errors import Misconfigured
+from konvene.client.security_names import MECHANISMS, PROTOCOLS, TLS_NAMES, check_names
 
 if TYPE_CHECKING:
     import ssl
@@ -22,36 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAINTEXT_SECURITY", "ClientSecurity", "client_security"]
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS: Final = (PLAIN, *SCRAM, OAUTHBEARER)
-
-TLS_NAMES: Final = (
-    "ssl.protocol", "ssl.enabled.protocols", "ssl.cipher.suites", "ssl.keystore.type",
-    "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.key",
-    "ssl.keystore.certificate.chain", "ssl.key.password",
-    "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password",
-    "ssl.truststore.certificates", "ssl.endpoint.identification.algorithm",
-)  # fmt: skip
-SASL_NAMES: Final = (
-    "sasl.mechanism",
-    "sasl.jaas.config",
-    "sasl.username",
-    "sasl.password",
-    "sasl.mechanisms",
-)
-LIBRDKAFKA_TLS: Final = (
-    "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location",
-    "ssl.key.pem", "enable.ssl.certificate.verification",
-)  # fmt: skip
-IGNORED: Final = (
-    "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
-    "ssl.secure.random.implementation", "sasl.kerberos.service.name",
-)  # fmt: skip
-"""Settings of Java's libraries, which change nothing here."""
 
 TokenProvider = Callable[[], str]
+"""Returns an access token; it is called in a thread, and may block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +43,8 @@ class ClientSecurity:
     """Whether user name and password are a delegation token's id and HMAC."""
     token_provider: TokenProvider | None = field(default=None, repr=False)
     """Returns an access token for OAUTHBEARER."""
+    extensions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """SASL extensions that are sent with an access token."""
 
     @property
     def has_tls(self) -> bool:
@@ -88,8 +65,9 @@ class ClientSecurity:
         except ValueError as error:
             raise Misconfigured(str(error)) from None
 
-    def sasl_client(self, nonce: str) -> SaslClient:
-        """Return one exchange of the mechanism; `nonce` is random text."""
+    def sasl_client(self, nonce: str, token: str = "") -> SaslClient:
+        """Return one exchange of the mechanism; `nonce` is random text, `token` the access token of
+        OAUTHBEARER."""
         if self.mechanism == PLAIN:
             from konvene.security.sasl.plain import PlainClient
 
@@ -97,8 +75,7 @@ class ClientSecurity:
         if self.mechanism == OAUTHBEARER:
             from konvene.security.sasl.oauthbearer import OAuthBearerClient
 
-            assert self.token_provider is not None
-            return OAuthBearerClient(self.token_provider())
+            return OAuthBearerClient(token, self.extensions)
         from konvene.security.sasl.scram import ScramClient
 
         return ScramClient(self.mechanism, self.username, self.password, nonce, is_token=self.is_token)
@@ -110,27 +87,33 @@ PLAINTEXT_SECURITY: Final = ClientSecurity()
 def client_security(given: Mapping[str, str], token_provider: TokenProvider | None = None) -> ClientSecurity:
     """Return the security of client settings; others than `security.`, `ssl.` and `sasl.` are ignored.
 
-    Raises `Misconfigured`, whose message contains no secret."""
+    `token_provider` replaces the settings that request a token. Raises `Misconfigured`, whose message
+    contains no secret."""
+    check_names(given)
     protocol = given.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise Misconfigured(f"security.protocol={protocol} is not one of {', '.join(PROTOCOLS)}")
-    _check_names(given)
-    tls = _tls(given) if protocol in ("SSL", "SASL_SSL") else {}
+    tls = MappingProxyType(_tls(given) if protocol in ("SSL", "SASL_SSL") else {})
     if not protocol.startswith("SASL_"):
-        return ClientSecurity(protocol=protocol, tls=MappingProxyType(tls))
-    mechanism = (given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI").strip().upper()
-    if mechanism not in MECHANISMS:
-        raise Misconfigured(f"sasl.mechanism={mechanism} is not supported; use {', '.join(MECHANISMS)}")
+        return ClientSecurity(protocol=protocol, tls=tls)
+    mechanism = _mechanism(given)
     if mechanism == OAUTHBEARER:
+        extensions: Mapping[str, str] = {}
         if token_provider is None:
-            raise Misconfigured("sasl.mechanism=OAUTHBEARER needs a token: pass a token_provider")
+            from konvene.client.oauth.settings import token_login
+
+            token_provider, extensions = token_login(given, tls or _tls(given))
         return ClientSecurity(
-            protocol=protocol, tls=MappingProxyType(tls), mechanism=mechanism, token_provider=token_provider
+            protocol=protocol,
+            tls=tls,
+            mechanism=mechanism,
+            token_provider=token_provider,
+            extensions=MappingProxyType(extensions),
         )
     username, password, is_token = _credentials(given, mechanism)
     return ClientSecurity(
         protocol=protocol,
-        tls=MappingProxyType(tls),
+        tls=tls,
         mechanism=mechanism,
         username=username,
         password=password,
@@ -138,16 +121,13 @@ def client_security(given: Mapping[str, str], token_provider: TokenProvider | No
     )
 
 
-def _check_names(given: Mapping[str, str]) -> None:
-    """Raise `Misconfigured` for an unknown setting of TLS or SASL, with the nearest name."""
-    known = (*TLS_NAMES, *SASL_NAMES, *LIBRDKAFKA_TLS, *IGNORED)
-    for name in given:
-        is_security = name.startswith(("ssl.", "sasl.", "enable.ssl."))
-        if not is_security or name in known or name.startswith(("sasl.login.", "sasl.oauthbearer.")):
-            continue
-        nearest = difflib.get_close_matches(name, known, 1)
-        hint = f"; do you mean {nearest[0]}?" if nearest else ""
-        raise Misconfigured(f"{name} is not supported{hint}")
+def _mechanism(given: Mapping[str, str]) -> str:
+    """Return the SASL mechanism. Raises `Misconfigured`."""
+    mechanism = (given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI").strip().upper()
+    if mechanism in MECHANISMS:
+        return mechanism
+    hint = "; MSK with IAM takes OAUTHBEARER and a token_provider" if mechanism == "AWS_MSK_IAM" else ""
+    raise Misconfigured(f"sasl.mechanism={mechanism} is not supported; use {', '.join(MECHANISMS)}{hint}")
 
 
 def _credentials(given: Mapping[str, str], mechanism: str) -> tuple[str, str, bool]:

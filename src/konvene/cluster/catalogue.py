@@ -7,6 +7,7 @@ from typing import Any
 
 from konvene.cluster import (
     acls,
+    client_quotas,
     configs,
     delegation_tokens,
     features,
@@ -34,6 +35,7 @@ from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest
 from konvene.messages.update_features import UpdateFeaturesRequest
 from konvene.records.metadata import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
     FeatureLevelRecord,
@@ -64,7 +66,7 @@ class Catalogue:
     def __repr__(self) -> str:
         return f"<catalogue: {len(self.state.topics)} topics>"
 
-    def handle(self, request: Struct, context: Context) -> Outcome:
+    def handle(self, request: object, context: Context) -> Outcome:
         """Return the reply to a request, and its records and effects. Raises `ClusterError`."""
         return HANDLERS[type(request)](self.state, request, context)
 
@@ -100,7 +102,7 @@ class Catalogue:
         )
 
 
-HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] = {
+HANDLERS: dict[type[object], Callable[[CatalogueState, Any, Context], Outcome]] = {
     CreateTopicsRequest: topics.create,
     DeleteTopicsRequest: topics.delete,
     CreatePartitionsRequest: partitions.grow,
@@ -115,6 +117,7 @@ HANDLERS: dict[type[Struct], Callable[[CatalogueState, Any, Context], Outcome]] 
     CreateDelegationTokenRequest: delegation_tokens.create,
     RenewDelegationTokenRequest: delegation_tokens.renew,
     ExpireDelegationTokenRequest: delegation_tokens.expire,
+    client_quotas.QuotaAlterations: client_quotas.alter,
 }
 
 
@@ -170,6 +173,7 @@ REPLAYS: dict[type, Callable[[CatalogueState, Any], None]] = {
     RemoveUserScramCredentialRecord: scram.replay_removal,
     AccessControlEntryRecord: acls.replay,
     RemoveAccessControlEntryRecord: acls.replay_removal,
+    ClientQuotaRecord: client_quotas.replay,
     DelegationTokenRecord: delegation_tokens.replay,
     RemoveDelegationTokenRecord: delegation_tokens.replay_removal,
 }

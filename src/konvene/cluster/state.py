@@ -8,6 +8,7 @@ from typing import NamedTuple
 from konvene.codec.uuid import Uuid
 from konvene.records.metadata import RegisterBrokerRecord
 from konvene.security.acls import Acl
+from konvene.security.quotas.entities import QuotaEntity
 from konvene.security.sasl.scram import ScramCredential
 from konvene.security.tokens import DelegationToken
 from konvene.shard.image import Topic, Topics
@@ -37,9 +38,8 @@ class CatalogueState:
     """The cluster's metadata as replayed from the log; only the catalogue's `replay` changes it."""
 
     __slots__ = (
-        "_image", "acls", "broker", "configs", "created", "features", "names", "next_producer_id", "scram",
-        "starts",
-        "tokens", "topics",
+        "_image", "acls", "broker", "client_quotas", "configs", "created", "features", "names",
+        "next_producer_id", "scram", "starts", "tokens", "topics",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -52,6 +52,8 @@ class CatalogueState:
         """ACLs by id."""
         self.scram: dict[tuple[str, str], ScramCredential] = {}
         """SCRAM credentials by user and mechanism."""
+        self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
+        """Client quotas by entity and key."""
         self.tokens: dict[str, DelegationToken] = {}
         """Delegation tokens by id."""
         self.next_producer_id = 0

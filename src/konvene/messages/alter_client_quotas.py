@@ -1,7 +1,6 @@
 """AlterClientQuotas (API key 49): changes client quotas.
 
-Kafka's errors (konvene does not serve this API): CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST,
-INVALID_CONFIG.
+Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ACLs, SASL, delegation tokens, SCRAM credentials, quotas: unsupported, each with Kafka's error."""
+"""ACLs, SASL, delegation tokens, SCRAM credentials: unsupported, each with Kafka's error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from konvene.messages.create_acls import AclCreation, CreateAclsRequest
 from konvene.messages.create_delegation_token import CreateDelegationTokenRequest
 from konvene.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from konvene.messages.describe_acls import DescribeAclsRequest
-from konvene.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from konvene.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from konvene.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from konvene.messages.expire_delegation_token import ExpireDelegationTokenRequest
@@ -71,32 +70,5 @@ def test_scram_credentials_are_not_found(tmp_path: Path) -> None:
         assert [(r.user, r.error_code) for r in named.results] == [
             ("a", Errors.DUPLICATE_RESOURCE), ("b", Errors.RESOURCE_NOT_FOUND),
         ]  # fmt: skip
-
-    run_with_broker(tmp_path, scenario)
-
-
-def test_quotas_are_empty(tmp_path: Path) -> None:
-    """A valid filter matches no entries; an invalid one has an error."""
-
-    async def scenario(client: BrokerClient) -> None:
-        def filter_(*parts: tuple[str, int, str | None]) -> DescribeClientQuotasRequest:
-            components = tuple(ComponentData(entity_type=t, match_type=m, match=n) for t, m, n in parts)
-            return DescribeClientQuotasRequest(components=components)
-
-        for sensible in ((), (("user", 0, "a"),), (("user", 2, None), ("client-id", 1, None))):
-            answer = await client.send(filter_(*sensible))
-            assert (answer.error_code, answer.entries) == (Errors.NONE, ())
-        cases = {
-            (("", 0, "a"),): Errors.INVALID_REQUEST,
-            (("user", 0, None),): Errors.INVALID_REQUEST,
-            (("user", 2, "a"),): Errors.INVALID_REQUEST,
-            (("user", 9, None),): Errors.INVALID_REQUEST,
-            (("user", 0, "a"), ("user", 0, "b")): Errors.INVALID_REQUEST,
-            (("ip", 0, "::1"), ("user", 0, "a")): Errors.INVALID_REQUEST,
-            (("what", 0, "a"),): Errors.UNSUPPORTED_VERSION,
-        }
-        for odd, error in cases.items():
-            answer = await client.send(filter_(*odd))
-            assert (answer.error_code, answer.entries) == (error, None), odd
 
     run_with_broker(tmp_path, scenario)

@@ -149,6 +149,7 @@ REQUIRED_PERMISSIONS: dict[int, tuple[Permission, ...]] = {
     46: _cluster(_O.DESCRIBE),
     47: (_group(_O.DELETE, "group_id"), *_topics(_O.READ, "topics.name")),
     48: _cluster(_O.DESCRIBE_CONFIGS),
+    49: _cluster(_O.ALTER_CONFIGS),
     50: _cluster(_O.DESCRIBE),
     51: _cluster(_O.ALTER),
     55: _cluster(_O.DESCRIBE),

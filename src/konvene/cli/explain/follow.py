@@ -66,7 +66,7 @@ def follow(
     with reporting_failures(logs, audit=work.audit), stop_on_signal(stop), open_warehouse(work) as warehouse:
         brokers, paths = brokers_and_paths(logs)
         with contextlib.ExitStack() as stack:
-            readers = [_live(stack, warehouse, broker) for broker in brokers]
+            readers = [_live(stack, warehouse, broker, work) for broker in brokers]
             _follow(warehouse, paths, readers, groups, work, stop, interval, as_json)
 
 
@@ -101,11 +101,12 @@ class _Live:
             self._was_reachable, self._is_unreachable = True, False
 
 
-def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str) -> _Live:
+def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str, work: Work) -> _Live:
     from konvene.pipeline.sources.live import LiveReader
 
     directory = spool_of(warehouse, broker)
-    return _Live(stack.enter_context(LiveReader(broker, directory)), broker, directory)
+    reader = LiveReader(broker, directory, settings=work.client_settings)
+    return _Live(stack.enter_context(reader), broker, directory)
 
 
 def _follow(

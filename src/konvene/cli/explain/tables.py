@@ -54,7 +54,7 @@ def tables(
             fail(f"there is no warehouse {work.warehouse}", "Name logs to build it from.")
         with open_warehouse(work) as warehouse:
             if logs:
-                ingest_and_build(warehouse, fetched(warehouse, logs), work)
+                ingest_and_build(warehouse, fetched(warehouse, logs, work), work)
             found = sorted(warehouse.refresh().files.values(), key=lambda f: (f.table, f.path))
             _export(warehouse, delta, iceberg)
     _print([(f.table, f.path, f.rows, f.bytes) for f in found], str(work.warehouse), files, as_json)

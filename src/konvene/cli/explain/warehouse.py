@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from konvene.cli.options import Failure, fail, failure_of
+from konvene.cli.options import Failure, command_config_option, fail, failure_of
 from konvene.cli.output import Progress, note
 from konvene.internal_topics import AUDIT_TOPIC
 from konvene.plurals import counted
 
 if TYPE_CHECKING:
+    from konvene.client.net.settings import ClientSettings
     from konvene.pipeline.answers import Cost, Gold, Rebalance
     from konvene.pipeline.answers.cost import Key as CostKey
     from konvene.pipeline.engine import Engine
@@ -63,13 +64,22 @@ _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0
 
 class Work(NamedTuple):
     """Options of all commands that read logs: the warehouse, the engine (`auto`, `local` or `spark`) and its
-    Spark master, the cluster (empty for all), and whether konvene's audit topic is read."""
+    Spark master, the cluster (empty for all), whether konvene's audit topic is read, and the file with the
+    settings for live brokers."""
 
     warehouse: Path | None
     engine: str
     master: str | None
     cluster: str
     audit: bool
+    command_config: Path | None = None
+
+    @property
+    def client_settings(self) -> ClientSettings:
+        """Return the settings for connections to live brokers. Raises `ClientError`."""
+        from konvene.client.net.settings import ClientSettings, load_command_config
+
+        return load_command_config(self.command_config) if self.command_config else ClientSettings()
 
 
 def logs_argument(required: bool = False) -> Callable[[F], F]:
@@ -77,7 +87,8 @@ def logs_argument(required: bool = False) -> Callable[[F], F]:
 
 
 def work_options(command: F) -> F:
-    """Add --warehouse, --engine, --master, --cluster and --no-audit, passed as the parameter `work`."""
+    """Add --warehouse, --engine, --master, --cluster, --no-audit and --command-config, passed as the
+    parameter `work`."""
 
     @click.option("--warehouse", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
                   help="Keep the tables here; a second run reads only what is new.")  # fmt: skip
@@ -91,15 +102,17 @@ def work_options(command: F) -> F:
                   "meta.properties.")  # fmt: skip
     @click.option("--no-audit", is_flag=True,
                   help="Ignore __konvene_audit: explain from Kafka's own records alone.")  # fmt: skip
+    @command_config_option()
     @functools.wraps(command)
     def wrapped(
         *args: object, warehouse: Path | None, engine: str, master: str | None, cluster: str, no_audit: bool,
-        **kwargs: object,
+        command_config: Path | None, **kwargs: object,
     ) -> object:  # fmt: skip
         if master is not None and engine == "local":
             raise click.UsageError("--master requires Spark; --engine local does not use it.")
         chosen = "spark" if master is not None else engine
-        return command(*args, work=Work(warehouse, chosen, master, cluster, not no_audit), **kwargs)
+        work = Work(warehouse, chosen, master, cluster, not no_audit, command_config)
+        return command(*args, work=work, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 
@@ -118,7 +131,8 @@ def reporting_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Itera
         fail(f"explaining logs needs {error.name}, which is not installed", "pip install 'konvene[explain]'")
     from concurrent.futures.process import BrokenProcessPool
 
-    from konvene.client.errors import ClientError
+    from konvene.client.errors import AuthenticationFailed, ClientError, KafkaError, Misconfigured
+    from konvene.client.hints import SECURED
     from konvene.pipeline.ingest.ingest import WrongTables
     from konvene.pipeline.sources.files import NotALog
     from konvene.pipeline.warehouse.warehouse import Conflict, DamagedWarehouse
@@ -149,16 +163,12 @@ def reporting_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Itera
     except PermissionError as error:
         fail(f"no permission to read {error.filename}", "Run it as a user who may read the broker's files.")
     except ClientError as error:
-        hint = "Name host:port of a Kafka listener without TLS or SASL."
-        raise Failure(str(error), failure_of(error).hint if _is_kafkas(error) else hint) from error
+        hint = f"Name host:port of a Kafka listener; {SECURED}."
+        if isinstance(error, (KafkaError, AuthenticationFailed, Misconfigured)):
+            hint = failure_of(error).hint
+        raise Failure(str(error), hint) from error
     except OSError as error:
         fail(f"{error.filename or 'reading or writing'}: {error.strerror or error}")
-
-
-def _is_kafkas(error: Exception) -> bool:
-    from konvene.client.errors import KafkaError
-
-    return isinstance(error, KafkaError)
 
 
 # groups ---------------------------------------------------------------------------------------
@@ -217,7 +227,7 @@ def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
 
         with open_warehouse(work) as warehouse:
             if logs:
-                ingest_and_build(warehouse, fetched(warehouse, logs), work)
+                ingest_and_build(warehouse, fetched(warehouse, logs, work), work)
             clusters = Gold(warehouse=warehouse).clusters
             if work.cluster and clusters and work.cluster not in clusters:
                 fail(
@@ -244,14 +254,14 @@ def brokers_and_paths(logs: Sequence[str]) -> tuple[list[str], list[str]]:
     return brokers, [each for each in logs if each not in brokers]
 
 
-def fetched(warehouse: Warehouse, logs: Sequence[str]) -> list[str]:
+def fetched(warehouse: Warehouse, logs: Sequence[str], work: Work) -> list[str]:
     """Return the paths to read, after fetching the logs of live brokers up to their current end."""
     brokers, paths = brokers_and_paths(logs)
     for broker in brokers:
         from konvene.pipeline.sources.live import LiveReader
 
         directory = spool_of(warehouse, broker)
-        with LiveReader(broker, directory) as reader:
+        with LiveReader(broker, directory, settings=work.client_settings) as reader:
             reader.catch_up()
         if has_logs(directory):
             paths.append(str(directory))

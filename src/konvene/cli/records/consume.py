@@ -9,14 +9,19 @@ resolved once. With `--share-group` it is a member of a share group: see `share_
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from konvene.cli.name_completion import complete_groups, complete_share_groups, complete_topics
-from konvene.cli.options import Connect, cluster_options, fail, run
+from konvene.cli.options import Connect, client_properties, connection_options, fail, run
 from konvene.cli.positional import one_name
-from konvene.cli.records.consume_options import ConsumeOptions, parse_consumer_properties, resolve_topics
+from konvene.cli.records.consume_options import (
+    ConsumeOptions,
+    parse_consumer_properties,
+    resolve_topics,
+)
 from konvene.cli.records.printer_options import printer_options
 from konvene.cli.records.share_consume import consume_share
 
@@ -30,7 +35,7 @@ _POLL_MS = 500
 
 
 @click.command()
-@cluster_options
+@connection_options("--consumer.config", "--consumer-config")
 @printer_options
 @one_name("topic", complete_topics, required=False)
 @click.option("--include", metavar="REGEX", help="Consume all topics whose whole names match.")
@@ -73,7 +78,7 @@ _POLL_MS = 500
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A consumer setting, such as group.protocol=consumer; may be repeated.",
+    help="A consumer setting, such as group.protocol=consumer; may be repeated; overrides the file.",
 )
 @click.option("--client-id", metavar="ID", default="", help="The client.id.")
 @click.option(
@@ -99,10 +104,12 @@ def consume(connect: Connect, printer: Printer, settings: tuple[str, ...], **giv
 
     options = ConsumeOptions(**given)
     _check_topics(options)
+    connection, others = client_properties(settings, "--consumer-property")
+    connect = partial(connect, properties=connection)
     if options.share_group is not None:
-        consume_share(connect, printer, options.share_group, options, settings)
+        consume_share(connect, printer, options.share_group, options, others)
         return
-    chosen = parse_consumer_properties(settings, consumer_settings)
+    chosen = parse_consumer_properties(others, consumer_settings)
     options = options._replace(group=_one("--group", options.group, "group.id", chosen.group_id))
     _check(options, chosen)
 

@@ -11,12 +11,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
 from konvene.cli.name_completion import complete_topics
-from konvene.cli.options import Connect, cluster_options, fail, json_option, run
+from konvene.cli.options import (
+    Connect,
+    client_properties,
+    connection_options,
+    fail,
+    json_option,
+    run,
+)
 from konvene.cli.output import note, print_json
 from konvene.cli.positional import one_name
 from konvene.cli.records.standard_input import StandardInput
@@ -54,7 +62,7 @@ class ProducerOptions(NamedTuple):
 
 
 @click.command()
-@cluster_options
+@connection_options("--producer.config")
 @json_option
 @one_name("topic", complete_topics)
 @click.option("--partition", type=click.IntRange(0), help="Write to this partition.")
@@ -70,6 +78,14 @@ class ProducerOptions(NamedTuple):
     multiple=True,
     metavar="KEY=VALUE",
     help=f"Line reader property; may be repeated: {', '.join(PROPERTIES)}.",
+)
+@click.option(
+    "--producer-property",
+    "--command-property",
+    "client_settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of the connections, such as security.protocol=SSL; may be repeated; overrides the file.",
 )
 @click.option(
     "--compression-codec",
@@ -101,7 +117,7 @@ class ProducerOptions(NamedTuple):
 )  # fmt: skip
 def produce(
     connect: Connect, as_json: bool, topic: str, partition: int | None, key_separator: str | None,
-    properties: tuple[str, ...], **settings: Any,
+    properties: tuple[str, ...], client_settings: tuple[str, ...], **settings: Any,
 ) -> None:  # fmt: skip
     """Write lines from standard input to a topic.
 
@@ -116,6 +132,10 @@ def produce(
     options = ProducerOptions(**settings)
     if options.transactional_id is not None and options.acks not in ("-1", "all"):
         raise click.UsageError(f"--transactional-id and --acks {options.acks} cannot be used together.")
+    connection, others = client_properties(client_settings, "--producer-property")
+    for text in others:
+        note(f"--producer-property {text.partition('=')[0]} is unknown and ignored.")
+    connect = partial(connect, properties=connection)
     reader = parse_properties(properties, PROPERTIES)
     if key_separator is not None:
         reader["parse.key"], reader["key.separator"] = "true", key_separator

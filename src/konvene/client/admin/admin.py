@@ -1,7 +1,8 @@
 """Administration of a cluster: topics, settings, groups and transactions.
 
 This module has topics and settings. Groups and offsets are in `groups`, share groups in `share_groups`,
-streams groups in `streams_groups`, transactions in `transactions`; `Admin` inherits from all of them.
+streams groups in `streams_groups`, transactions in `transactions`, ACLs in `acls`, SCRAM credentials and
+delegation tokens in `credentials`, client quotas in `client_quotas`; `Admin` inherits from all of them.
 
 An error code is raised as a `KafkaError` that names its subject. A method for several topics raises the error
 of the first one that fails, after all were processed.
@@ -12,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
+from konvene.client.admin.acls import AclAdmin
+from konvene.client.admin.client_quotas import ANY_NAME, ClientQuotaAdmin, ClientQuotas
+from konvene.client.admin.credentials import CredentialAdmin
 from konvene.client.admin.groups import (
     CommittedOffset,
     GroupDescription,
@@ -66,7 +70,8 @@ from konvene.messages.incremental_alter_configs import (
 from konvene.messages.list_config_resources import ListConfigResourcesRequest
 
 __all__ = [
-    "BROKER", "GROUP_CONFIG", "TOPIC", "Admin", "CommittedOffset", "ConfigEntry", "ConfigSynonym",
+    "ANY_NAME", "BROKER", "GROUP_CONFIG", "TOPIC", "Admin", "ClientQuotas", "CommittedOffset", "ConfigEntry",
+    "ConfigSynonym",
     "GroupDescription", "GroupListing", "HangingTransaction", "InFlightRecords", "MemberDescription",
     "ProducerState", "Removal", "ShareGroupDescription", "ShareMemberDescription", "SharePartitionOffset",
     "StreamsGroupDescription", "StreamsMemberDescription", "TransactionDescription", "TransactionListing",
@@ -111,7 +116,9 @@ class ConfigEntry(NamedTuple):
         return self.source == "DEFAULT_CONFIG"
 
 
-class Admin(ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin):
+class Admin(
+    ShareGroupAdmin, StreamsGroupAdmin, TransactionAdmin, AclAdmin, CredentialAdmin, ClientQuotaAdmin
+):
     """Admin client of a cluster, as Kafka's `Admin`.
 
     All methods raise `ClientError`: `KafkaError` for an error code of a broker."""

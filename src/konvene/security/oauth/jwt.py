@@ -23,6 +23,7 @@ __all__ = [
     "JwtSettings",
     "JwtValidator",
     "UnsecuredJwtValidator",
+    "unverified_claims",
     "unverified_key_id",
 ]
 
@@ -134,6 +135,11 @@ def unverified_key_id(token: str) -> str | None:
     except InvalidToken:
         return None
     return key_id if isinstance(key_id, str) else None
+
+
+def unverified_claims(token: str) -> Mapping[str, Any]:
+    """Return the claims of a token, nothing verified, as a client reads its own. Raises `InvalidToken`."""
+    return _parse(token)[1]
 
 
 def _parse(token: str) -> tuple[Mapping[str, Any], Mapping[str, Any], bytes, bytes]:

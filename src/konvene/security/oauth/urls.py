@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["ALLOWED_URLS", "check_url"]
+__all__ = ["ALLOWED_URLS", "check_url", "is_loopback"]
 
 ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """Setting with the URLs that may be fetched, as Kafka's system property."""
@@ -31,14 +31,15 @@ def check_url(name: str, url: str | None, allowed: Collection[str]) -> SplitResu
             raise ValueError(f"{name}={url} names no file")
     elif parts.scheme not in ("http", "https") or not host:
         raise ValueError(f"{name}={url}: use an https or file URL")
-    elif parts.scheme == "http" and not _is_loopback(host):
+    elif parts.scheme == "http" and not is_loopback(host):
         raise ValueError(f"{name}={url}: use https; http is accepted for this machine only")
     if url not in allowed:
         raise ValueError(f"{name}={url} is not allowed; add it to {ALLOWED_URLS}")
     return parts
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return True if a host name or address is this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,0 +1,1 @@
+"""Access tokens of OAUTHBEARER for a client: settings, the request to a token endpoint, renewal."""
