@@ -91,10 +91,20 @@ def test_other_lines_are_rejected(text: str) -> None:
         parse_acl(text)
 
 
-@pytest.mark.parametrize("security", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_clients_of_three_libraries_produce(security: str) -> None:
+@pytest.mark.parametrize(
+    ("security", "mechanism"),
+    [
+        ("SSL", "PLAIN"),
+        ("SASL_PLAINTEXT", "PLAIN"),
+        ("SASL_SSL", "PLAIN"),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+        ("SASL_SSL", "SCRAM-SHA-512"),
+        ("SASL_SSL", "OAUTHBEARER"),
+    ],
+)
+def test_clients_of_three_libraries_produce(security: str, mechanism: str) -> None:
     users = {"alice": 'a "quoted", secret'}
-    with Konvene(security=security, users=users) as konvene:
+    with Konvene(security=security, users=users, mechanism=mechanism) as konvene:
         konvene.create_topic("t")
         options = konvene.client_options("alice")
         producer = Producer(options.confluent_kafka)
@@ -240,8 +250,30 @@ def test_a_bad_certificate_is_refused_by_clients(certificate: str) -> None:
             client.list_topics(timeout=0.5)
 
 
-def test_a_command_uses_the_properties_of_a_user() -> None:
-    with Konvene(security="SASL_SSL", users={"alice": "secret"}) as konvene:
+def test_credentials_outlive_a_kill() -> None:
+    """SCRAM credentials are in the metadata log; a password is not."""
+    with Konvene(
+        security="SASL_PLAINTEXT",
+        users={"alice": "secret"},
+        mechanism="SCRAM-SHA-512",
+        acls=["alice READ topic:t"],
+    ) as konvene:
+        konvene.create_topic("t")
+        konvene.revoke("alice READ topic:t")
+        konvene.allow("alice DESCRIBE topic:t")
+        konvene.restart(kill=True)
+        client = AdminClient(konvene.client_options("alice").confluent_kafka)
+        assert list(client.list_topics(timeout=WAIT_S).topics) == ["t"]
+
+
+def test_tokens_without_a_signature_are_announced() -> None:
+    with Konvene(security="SASL_PLAINTEXT", users={"alice": ""}, mechanism="OAUTHBEARER") as konvene:
+        assert "without a signature, which anyone can make" in "\n".join(konvene.log)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+def test_a_command_uses_the_properties_of_a_user(mechanism: str) -> None:
+    with Konvene(security="SASL_SSL", users={"alice": "secret"}, mechanism=mechanism) as konvene:
         konvene.create_topic("orders")
         path = konvene.client_properties("alice")
         arguments = ["--bootstrap-server", konvene.bootstrap, "--command-config", str(path)]
@@ -257,6 +289,7 @@ def test_a_command_uses_the_properties_of_a_user() -> None:
         ({"security": "TLS"}, "use one of SSL"),
         ({"users": {"a": "b"}}, "SASL_SSL"),
         ({"security": "SSL", "certificate": "old"}, "valid, expired, wrong-host"),
+        ({"security": "SASL_SSL", "mechanism": "GSSAPI"}, "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
         ({"security": "SSL", "acls": ["a"]}, "write an ACL"),
     ],
 )
