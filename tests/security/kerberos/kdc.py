@@ -53,7 +53,7 @@ class Realm:
         self._kdc: subprocess.Popen[bytes] | None = None
 
     def keytab(self, principal: str) -> Path:
-        """Return the key table of a principal, which is written when it is first asked for."""
+        """Return the key table of a principal, which is written at the first call."""
         path = self.folder / f"{principal.partition('@')[0].replace('/', '-')}.keytab"
         if not path.exists():
             self._admin(f"addprinc -randkey {principal}")

@@ -185,7 +185,7 @@ class ListenerSecurity:
     ) -> Callable[[], SaslServer]:
         """Return a function that begins an exchange of GSSAPI. Raises `ConfigError`."""
         from konvene.security.kerberos.contexts import acceptor, default_realm
-        from konvene.security.kerberos.login import SERVICE_NAME, broker_login
+        from konvene.security.kerberos.login import broker_login
         from konvene.security.kerberos.names import ShortNamer
         from konvene.security.sasl.gssapi import GssapiServer
 
@@ -197,7 +197,7 @@ class ListenerSecurity:
                 f" or sasl.enabled.mechanisms to others than {GSSAPI}, the default"
             )
         try:
-            accept = acceptor(broker_login(jaas, settings[SERVICE_NAME]))
+            accept = acceptor(broker_login(jaas, settings["sasl.kerberos.service.name"]))
             names = ShortNamer(settings["sasl.kerberos.principal.to.local.rules"], default_realm())
         except ValueError as error:
             raise ConfigError(f"listener {listener.name}: {GSSAPI}: {error}") from None
