@@ -97,7 +97,7 @@ def test_settings_of_connections_as_properties(broker: SecuredBroker, tmp_path: 
     misspelt = call(broker, *args, "--consumer-property", "sasl.mechanizm=PLAIN")
     assert "sasl.mechanizm is not supported; do you mean sasl.mechanism?" in misspelt.err
     wrong = call(
-        broker, *args, "--consumer.config", broker.file(), "--command-property", "security.protocol=SSL"
+        broker, *args, "--consumer.config", broker.file(), "--command-property", "security.protocol=X"
     )
     assert wrong.code == 1
     assert call(broker, "produce", "orders", *given, "--producer-property", "linger.ms=1", stdin="").err == (
