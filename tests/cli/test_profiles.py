@@ -72,7 +72,7 @@ def test_defaults_of_lists_paths_and_numbers(config: Path) -> None:
     result = topics_of(
         config, '[defaults]\ntimeout = 300\ncommand-config = "client.properties"\ngroup = "g"\n'
     )
-    assert f"{config.parent / 'client.properties'}: sasl.mechanism=GSSAPI" in result.err
+    assert f"{config.parent / 'client.properties'}: sasl.mechanism is not set" in result.err
     config.write_text(f'[defaults]\nbootstrap-server = "{UNREACHABLE}"\ngroup = ["g", "h"]\ntimeout = 300\n')
     assert "cannot connect" in call(None, "groups", "describe").err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from konvene.client.errors import Misconfigured
 from konvene.client.net.settings import load_command_config
 from konvene.client.security import ClientSecurity, client_security
 from konvene.properties import properties_mapping
+from konvene.security.kerberos.login import KerberosLogin
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
+KERBEROS = "security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\nsasl.kerberos.service.name=kafka\n"
 
 CONFLUENT_CLOUD = f"""
 bootstrap.servers=pkc-1.example:9092
@@ -88,6 +92,22 @@ def test_a_delegation_token() -> None:
     assert (found.username, found.password, found.is_token) == ("id", "hmac", True)
 
 
+def test_kerberos() -> None:
+    """By the names of Java, and by those of librdkafka."""
+    java = f'sasl.jaas.config={KRB5} required useKeyTab=true keyTab="/k" principal="alice@R" storeKey=true;'
+    librdkafka = "sasl.kerberos.keytab=/k\nsasl.kerberos.principal=alice@R\nsasl.kerberos.kinit.cmd=kinit"
+    for settings in (java, librdkafka):
+        found = of(KERBEROS + settings)
+        assert found.kerberos == KerberosLogin("kafka", "alice@R", True, "/k")
+        assert found.blocks
+
+
+def test_kerberos_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    with pytest.raises(Misconfigured, match=r"pip install 'konvene\[gssapi\]'"):
+        of(KERBEROS).sasl_client("nonce", host="broker")
+
+
 def test_a_token_provider() -> None:
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
     found = client_security(given, lambda: "a.b.c")
@@ -101,7 +121,11 @@ def test_a_token_provider() -> None:
     ("text", "message"),
     [
         ("security.protocol=TLS", "not one of PLAINTEXT"),
-        ("security.protocol=SASL_SSL", "sasl.mechanism=GSSAPI is not supported"),
+        ("security.protocol=SASL_SSL\nsasl.mechanism=EXTERNAL", "sasl.mechanism=EXTERNAL is not supported"),
+        ("security.protocol=SASL_SSL", "sasl.mechanism is not set, and GSSAPI by default: No serviceName"),
+        ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "sasl.mechanism=GSSAPI: No serviceName"),
+        (KERBEROS + "sasl.jaas.config=x;", "JAAS"),
+        (KERBEROS + f'sasl.jaas.config={PLAIN} required password="SECRET";', "needs Krb5LoginModule"),
         ("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN", "needs sasl.jaas.config"),
         ("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=a", "needs sasl.jaas.config"),
         (LIBRDKAFKA + f"sasl.jaas.config={PLAIN} required;", "not both"),

@@ -131,8 +131,8 @@ ANSWERS = (
         "broker/net/connection.py",
         ("G11",),
         "A connection that is gone stays in the broker's books, until it lets nobody in any more.",
-        "            del self._network.connections[self]\n            self._network.connection_quotas.disconnected(self._host)\n",
-        "            self._network.connection_quotas.disconnected(self._host)\n",
+        "            del self._network.connections[self]\n            self._network.connection_quotas",
+        "            self._network.connection_quotas",
         level=2,
     ),
     Mutant(

@@ -23,6 +23,14 @@ class NoBroker:
     def restart(self, *, kill: bool = False) -> None:
         self.calls.append(("restart", kill))
 
+    running = True
+
+    def allow(self, acl: str) -> None:
+        self.calls.append(("allow", acl))
+
+    def revoke(self, acl: str) -> None:
+        self.calls.append(("revoke", acl))
+
 
 TRANSCRIPT = """
 lose the next heartbeat response of instance a
@@ -90,11 +98,38 @@ def test_immediate_faults_need_the_broker() -> None:
     assert control.calls == [("restart", False), ("restart", True)]
 
 
+@pytest.mark.parametrize(
+    ("sentence", "acl", "canonical"),
+    [
+        (
+            "take READ on orders from alice",
+            "deny alice READ topic:orders",
+            "take READ on orders from alice",
+        ),
+        ("take write on topic or* from bob.", "deny bob WRITE topic:or*", "take WRITE on or* from bob"),
+        ("take READ on group g from alice", "deny alice READ group:g", "take READ on group g from alice"),
+        ("take CREATE on cluster from *", "deny * CREATE cluster", "take CREATE on cluster from *"),
+    ],
+)
+def test_a_right_is_taken_until_the_fault_is_cancelled(sentence: str, acl: str, canonical: str) -> None:
+    control = NoBroker()
+    faults = Faults(control)
+    (fault,) = faults.run(sentence)
+    assert fault.sentence == canonical
+    assert [str(event) for event in faults.log] == [canonical]
+    assert control.calls == [("allow", acl)]
+    faults.clear()
+    fault.cancel()
+    assert control.calls[1:] == [("revoke", acl)]
+    assert faults.armed == ()
+
+
 def test_every_form_can_be_parsed() -> None:
     """Each form of the grammar parses once its placeholders are filled in and its alternatives chosen."""
     fill = {
         "WHICH": "next", "API": "OffsetCommit", "WHOSE": "of group g", "NUMBER-OR-NAME": "3", "NAME": "x",
         "NUMBER": "4", "TIME": "2 s", "ERROR": "UNKNOWN_MEMBER_ID",
+        "OPERATION": "READ", "RESOURCE": "group g", "USER": "alice",
     }  # fmt: skip
     for form in FORMS:
         text = form.replace("[", "").replace("]", "").replace("stays|is silent", "is cut")
@@ -124,6 +159,8 @@ def test_script_has_one_sentence_per_line_and_comments() -> None:
 
 
 WRONG = [
+    ("take FLY on orders from alice", "FLY is not an operation"),
+    ("take READ on orders", "expected 'from', found the end"),
     ("drop the heartbeat", "expected one of answer, coordinator, cut the connection after, delay,"),
     ("lose the next hartbeat response", r"'hartbeat' is not a Kafka API \(Heartbeat\?\)"),
     ("lose the heartbeat response", "expected 'next', 'every' or a number such as '2nd', found 'heartbeat'"),

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 
 from konvene.security.acls import Acl, PatternType, PermissionType
 from konvene.security.resources import Operation, ResourceType
-from konvene.testing import Konvene
+from konvene.testing import Konvene, VirtualKonvene
 from konvene.testing.security import parse_acl
 
 WAIT_S = 60.0
@@ -29,6 +29,20 @@ def eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until, "the condition was not met in time"
         time.sleep(0.02)
+
+
+def values_of(consumer: Consumer, count: int, *, skips_errors: bool = False) -> list[bytes | int]:
+    """Return the next values that a consumer receives, and the codes of errors instead of them."""
+    values: list[bytes | int] = []
+
+    def complete() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and not (skips_errors and message.error()):
+            values.append(message.error().code() if message.error() else message.value())
+        return len(values) >= count
+
+    eventually(complete)
+    return values
 
 
 @pytest.mark.parametrize(
@@ -77,10 +91,20 @@ def test_other_lines_are_rejected(text: str) -> None:
         parse_acl(text)
 
 
-@pytest.mark.parametrize("security", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_clients_of_three_libraries_produce(security: str) -> None:
+@pytest.mark.parametrize(
+    ("security", "mechanism"),
+    [
+        ("SSL", "PLAIN"),
+        ("SASL_PLAINTEXT", "PLAIN"),
+        ("SASL_SSL", "PLAIN"),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+        ("SASL_SSL", "SCRAM-SHA-512"),
+        ("SASL_SSL", "OAUTHBEARER"),
+    ],
+)
+def test_clients_of_three_libraries_produce(security: str, mechanism: str) -> None:
     users = {"alice": 'a "quoted", secret'}
-    with Konvene(security=security, users=users) as konvene:
+    with Konvene(security=security, users=users, mechanism=mechanism) as konvene:
         konvene.create_topic("t")
         options = konvene.client_options("alice")
         producer = Producer(options.confluent_kafka)
@@ -147,6 +171,49 @@ def test_rights_are_revoked_while_a_consumer_reads() -> None:
         consumer.close()
 
 
+def test_a_right_is_taken_by_a_fault_and_given_back() -> None:
+    """A DENY ACL overrides a right from a prefix; cancelling, also by `clear`, removes it."""
+    acls = ["alice READ topic:ord*", "alice READ group:*"]
+    with Konvene(security="SASL_PLAINTEXT", users={"alice": "secret"}, acls=acls) as konvene:
+        konvene.create_topic("orders")
+        konvene.produce("orders", [b"1", b"2"])
+        options = konvene.client_options("alice").confluent_kafka | {"group.id": "g"}
+        consumer = Consumer(options | {"auto.offset.reset": "earliest", "fetch.error.backoff.ms": 0})
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        assert values_of(consumer, 2) == [b"1", b"2"]
+
+        (taken,) = konvene.faults.run("take READ on orders from alice")
+        assert repr(taken) == "<fault 'take READ on orders from alice': armed, applied 1 times>"
+        konvene.produce("orders", [b"3"])
+        assert values_of(consumer, 1) == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+        taken.cancel()
+        assert values_of(consumer, 1, skips_errors=True) == [b"3"]
+
+        konvene.faults.take_right("read", "group:g", "alice")
+        with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+            consumer.commit(asynchronous=False)
+        konvene.faults.clear()
+        consumer.commit(asynchronous=False)
+        assert konvene.group("g").offsets == {"orders": {0: 3}}
+        consumer.close()
+
+
+def test_a_taken_right_ends_with_its_broker() -> None:
+    """Closing a stopped broker gives nothing back, and raises nothing."""
+    konvene = Konvene(security="SASL_PLAINTEXT", users={"alice": "secret"}, acls=["alice READ topic:t"])
+    konvene.start()
+    konvene.faults.take_right("READ", "topic:t", "alice")
+    konvene.stop()
+    konvene.close()
+
+
+def test_rights_are_taken_only_where_there_are_acls(virtual_konvene: VirtualKonvene) -> None:
+    with pytest.raises(ValueError, match="no ACLs"):
+        virtual_konvene.faults.take_right("READ", "topic:t", "alice")
+    with Konvene() as konvene, pytest.raises(ValueError, match="no authorizer"):
+        konvene.faults.take_right("READ", "topic:t", "alice")
+
+
 def test_users_without_rights_are_denied() -> None:
     users = {"alice": "a-secret", "bob": "b-secret"}
     with Konvene(security="SASL_PLAINTEXT", users=users, acls=["alice CREATE cluster"]) as konvene:
@@ -183,8 +250,30 @@ def test_a_bad_certificate_is_refused_by_clients(certificate: str) -> None:
             client.list_topics(timeout=0.5)
 
 
-def test_a_command_uses_the_properties_of_a_user() -> None:
-    with Konvene(security="SASL_SSL", users={"alice": "secret"}) as konvene:
+def test_credentials_outlive_a_kill() -> None:
+    """SCRAM credentials are in the metadata log; a password is not."""
+    with Konvene(
+        security="SASL_PLAINTEXT",
+        users={"alice": "secret"},
+        mechanism="SCRAM-SHA-512",
+        acls=["alice READ topic:t"],
+    ) as konvene:
+        konvene.create_topic("t")
+        konvene.revoke("alice READ topic:t")
+        konvene.allow("alice DESCRIBE topic:t")
+        konvene.restart(kill=True)
+        client = AdminClient(konvene.client_options("alice").confluent_kafka)
+        assert list(client.list_topics(timeout=WAIT_S).topics) == ["t"]
+
+
+def test_tokens_without_a_signature_are_announced() -> None:
+    with Konvene(security="SASL_PLAINTEXT", users={"alice": ""}, mechanism="OAUTHBEARER") as konvene:
+        assert "without a signature, which anyone can make" in "\n".join(konvene.log)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+def test_a_command_uses_the_properties_of_a_user(mechanism: str) -> None:
+    with Konvene(security="SASL_SSL", users={"alice": "secret"}, mechanism=mechanism) as konvene:
         konvene.create_topic("orders")
         path = konvene.client_properties("alice")
         arguments = ["--bootstrap-server", konvene.bootstrap, "--command-config", str(path)]
@@ -200,6 +289,7 @@ def test_a_command_uses_the_properties_of_a_user() -> None:
         ({"security": "TLS"}, "use one of SSL"),
         ({"users": {"a": "b"}}, "SASL_SSL"),
         ({"security": "SSL", "certificate": "old"}, "valid, expired, wrong-host"),
+        ({"security": "SASL_SSL", "mechanism": "GSSAPI"}, "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
         ({"security": "SSL", "acls": ["a"]}, "write an ACL"),
     ],
 )

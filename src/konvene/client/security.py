@@ -19,11 +19,12 @@ from konvene.client.security_names import MECHANISMS, PROTOCOLS, TLS_NAMES, chec
 if TYPE_CHECKING:
     import ssl
 
+    from konvene.security.kerberos.login import KerberosLogin
     from konvene.security.sasl.mechanisms import SaslClient
 
 __all__ = ["PLAINTEXT_SECURITY", "ClientSecurity", "client_security"]
 
-PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
+PLAIN, OAUTHBEARER, GSSAPI = "PLAIN", "OAUTHBEARER", "GSSAPI"
 
 TokenProvider = Callable[[], str]
 """Returns an access token; it is called in a thread, and may block."""
@@ -45,6 +46,8 @@ class ClientSecurity:
     """Returns an access token for OAUTHBEARER."""
     extensions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """SASL extensions that are sent with an access token."""
+    kerberos: KerberosLogin | None = field(default=None, repr=False)
+    """Where tickets for GSSAPI come from."""
 
     @property
     def has_tls(self) -> bool:
@@ -65,9 +68,16 @@ class ClientSecurity:
         except ValueError as error:
             raise Misconfigured(str(error)) from None
 
-    def sasl_client(self, nonce: str, token: str = "") -> SaslClient:
+    @property
+    def blocks(self) -> bool:
+        """Return True if a step of an exchange may block, as Kerberos asks its KDC."""
+        return self.mechanism == GSSAPI
+
+    def sasl_client(self, nonce: str, token: str = "", *, host: str = "") -> SaslClient:
         """Return one exchange of the mechanism; `nonce` is random text, `token` the access token of
-        OAUTHBEARER."""
+        OAUTHBEARER, `host` the broker's host.
+
+        Raises `Misconfigured` if the mechanism needs a library that is missing."""
         if self.mechanism == PLAIN:
             from konvene.security.sasl.plain import PlainClient
 
@@ -76,6 +86,10 @@ class ClientSecurity:
             from konvene.security.sasl.oauthbearer import OAuthBearerClient
 
             return OAuthBearerClient(token, self.extensions)
+        if self.mechanism == GSSAPI:
+            from konvene.client.kerberos import gssapi_client
+
+            return gssapi_client(self.kerberos, host)
         from konvene.security.sasl.scram import ScramClient
 
         return ScramClient(self.mechanism, self.username, self.password, nonce, is_token=self.is_token)
@@ -109,6 +123,12 @@ def client_security(given: Mapping[str, str], token_provider: TokenProvider | No
             mechanism=mechanism,
             token_provider=token_provider,
             extensions=MappingProxyType(extensions),
+        )
+    if mechanism == GSSAPI:
+        from konvene.client.kerberos import kerberos_login
+
+        return ClientSecurity(
+            protocol=protocol, tls=tls, mechanism=mechanism, kerberos=kerberos_login(given, MECHANISMS)
         )
     username, password, is_token = _credentials(given, mechanism)
     return ClientSecurity(

@@ -14,7 +14,7 @@ from konvene.client.errors import Misconfigured
 __all__ = ["MECHANISMS", "PROTOCOLS", "SECRETS", "TLS_NAMES", "check_names", "is_security"]
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 TLS_NAMES: Final = (
     "ssl.protocol", "ssl.enabled.protocols", "ssl.cipher.suites", "ssl.keystore.type",
@@ -29,6 +29,9 @@ SASL_NAMES: Final = (
     "sasl.username",
     "sasl.password",
     "sasl.mechanisms",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.keytab",
 )
 LIBRDKAFKA_TLS: Final = (
     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location",
@@ -36,7 +39,7 @@ LIBRDKAFKA_TLS: Final = (
 )  # fmt: skip
 IGNORED: Final = (
     "security.providers", "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
-    "ssl.secure.random.implementation", "sasl.kerberos.service.name", "sasl.kerberos.kinit.cmd",
+    "ssl.secure.random.implementation", "sasl.kerberos.kinit.cmd",
     "sasl.kerberos.ticket.renew.window.factor", "sasl.kerberos.ticket.renew.jitter",
     "sasl.kerberos.min.time.before.relogin",
     "sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.jwks.endpoint.refresh.ms",

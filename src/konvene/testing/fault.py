@@ -49,7 +49,14 @@ class FaultEvent(NamedTuple):
 class Fault:
     """The handle of a fault. `applied` counts its applications, `sentence` describes it."""
 
-    def __init__(self, faults: Faults, sentence: str, rule: Rule | None = None) -> None:
+    def __init__(
+        self,
+        faults: Faults,
+        sentence: str,
+        rule: Rule | None = None,
+        undo: Callable[[], None] | None = None,
+    ) -> None:
+        """`undo` ends a fault that lasts until it is cancelled, such as a right that a user has lost."""
         self.sentence = sentence
         self.rule = rule
         self.applied = 0
@@ -57,7 +64,8 @@ class Fault:
         self._matched = 0
         self._random = random.Random(rule.match.seed if rule is not None else 0)
         self._changed = threading.Condition()
-        self._disarmed = rule is None
+        self._undo = undo
+        self._disarmed = rule is None and undo is None
         self._released = False
         self._blocked: list[Callable[[], None]] = []
 
@@ -84,9 +92,12 @@ class Fault:
                 raise TimeoutError(f"applied {applied} within {timeout} s, not {times}: {self.sentence}")
 
     def cancel(self) -> None:
-        """Disarm the fault and release the messages that it holds."""
+        """Disarm the fault, undo its lasting effect, and release the messages that it holds."""
         self._disarmed = True
         self._faults.remove(self)
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
         self.release()
 
     def release(self) -> None:

@@ -1,7 +1,8 @@
 """Fault injection for one broker, by method or by a script of sentences.
 
 A method returns a `Fault`, the handle, at once; the fault applies to later messages. `expire_session`,
-`load_coordinator` and `restart_broker` take effect before they return (in virtual time a restart ends later).
+`take_right`, `load_coordinator` and `restart_broker` take effect before they return (in virtual time a
+restart ends later).
 Faults on messages act on the connection: the broker itself is unchanged and processes every request that
 reaches it.
 
@@ -48,6 +49,16 @@ class BrokerControl(Protocol):
 
     def restart(self, *, kill: bool = False) -> None:
         """Stop the broker, or kill it if `kill`, and start it with the same data and port."""
+
+    @property
+    def running(self) -> bool:
+        """Return True if the broker runs."""
+
+    def allow(self, acl: str) -> None:
+        """Create the ACLs of a line, such as `alice READ topic:orders`. Raises ValueError without ACLs."""
+
+    def revoke(self, acl: str) -> None:
+        """Delete the ACLs of a line."""
 
 
 class Faults:
@@ -193,6 +204,26 @@ class Faults:
         self._control.with_broker(expire)
         return fault
 
+    def take_right(self, operation: str, resource: str, user: str) -> Fault:
+        """Deny a user an operation on a resource, such as READ on `topic:orders`, until `cancel()`.
+
+        However the user got the right, a DENY ACL overrides it; requests without the right are denied from
+        now on. Raises ValueError for a broker without ACLs, and for an unknown operation or resource."""
+        acl = f"deny {user} {operation} {resource}"
+        kind, _, name = resource.partition(":")
+        shown = name if kind.lower() == "topic" else f"{kind} {name}".strip()
+        self._control.allow(acl)
+
+        def give_back() -> None:
+            if self._control.running:
+                self._control.revoke(acl)
+
+        fault = Fault(self, f"take {operation.upper()} on {shown} from {user}", undo=give_back)
+        with self._lock:
+            self._armed = (*self._armed, fault)
+        fault.record(FaultEvent(fault.sentence))
+        return fault
+
     def load_coordinator(self, group: str, *, ms: int = 0) -> Fault:
         """Make the group's coordinator load its log again, which takes `ms` milliseconds; it is unavailable
         until then.
@@ -231,14 +262,13 @@ class Faults:
         """Return the first armed fault that applies to an append to a coordinator's log, or None.
 
         `append` returns a description of the append; it is called only if a fault on appends is armed."""
-        if not any(fault.action.side == "append" for fault in self._armed):
+        if not any(fault.rule is not None and fault.action.side == "append" for fault in self._armed):
             return None
         return self._matching_fault(append(), "append")
 
     def _matching_fault(self, target: Matchable, side: Side) -> Fault | None:
-        return next(
-            (fault for fault in self._armed if fault.action.side == side and fault.applies_to(target)), None
-        )
+        on_side = (fault for fault in self._armed if fault.rule is not None and fault.action.side == side)
+        return next((fault for fault in on_side if fault.applies_to(target)), None)
 
     def replace_member(self, broker: Broker, proxied: ProxiedRequest, then: Callable[[], None]) -> None:
         """Let another member join under the instance id of the static member that sent `proxied`.

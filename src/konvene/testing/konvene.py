@@ -81,21 +81,24 @@ class Konvene:
         users: Mapping[str, str] | None = None,
         acls: Iterable[str] = (),
         certificate: str = "valid",
+        mechanism: str = "PLAIN",
     ) -> None:
         """`security` is the listener's protocol; `users` has passwords by name. `acls` are lines such as
         `alice READ topic:orders`; without any, each user may do everything. `certificate` is the server's:
-        valid, expired or wrong-host. Raises ValueError."""
+        valid, expired or wrong-host. `mechanism` is the SASL mechanism of the users; OAUTHBEARER accepts
+        tokens without a signature, which anyone can make. Raises ValueError."""
         self._security: BrokerSecurity | None = None
         if security != "PLAINTEXT":
             from konvene.testing.security import BrokerSecurity
 
-            self._security = BrokerSecurity(security, users, acls, certificate)
+            self._security = BrokerSecurity(security, users, acls, certificate, mechanism)
         elif users or acls:
             raise ValueError(
                 "users and acls need a protocol that identifies clients, such as security='SASL_SSL'"
             )
         secured = {} if self._security is None else self._security.settings
         self.settings = secured | settings_text(settings or {})
+        self._has_credentials = False  # ACLs and credentials are in the metadata log.
         self.faults = Faults(self)
         self.log: list[str] = []
         self.port = 0
@@ -152,10 +155,23 @@ class Konvene:
     async def _start_node(self) -> Node:
         node = Node(self._disk, self._path, self.settings, self.faults)
         await node.start(self.port, "PLAINTEXT" if self._security is None else self._security.protocol)
-        if self._security is not None and self._security.acls:
+        if self._security is not None and not self._has_credentials:
             await self._change_acls(node, self._security.acls, ())
-            self._security.acls = ()
+            await self._set_scram_passwords(self._security)
+            self._has_credentials = True
         return node
+
+    async def _set_scram_passwords(self, security: BrokerSecurity) -> None:
+        """Set the SCRAM credentials of the users, where their mechanism needs them."""
+        if not security.scram_passwords:
+            return
+        from konvene.client.admin.credentials import ScramPassword
+
+        settings = ClientSettings(client_id=OWN_CLIENT, security=security.admin())
+        async with Cluster(self.bootstrap, settings) as cluster:
+            for user, password in security.scram_passwords.items():
+                changes = {security.mechanism: ScramPassword(password)}
+                await Admin(cluster).alter_user_scram_credentials(user, changes)
 
     async def _change_acls(self, node: Node, created: Iterable[Acl], deleted: Iterable[Acl]) -> None:
         """Create and delete ACLs in the broker itself."""

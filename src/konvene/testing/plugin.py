@@ -8,9 +8,9 @@
     virtual_konvene   a broker in virtual time, for code that uses `konvene.client`
 
 The marker `konvene` takes `settings` (Kafka's names), `topics` (partition counts by name) and `folder` (True
-keeps the data in a temporary directory of pytest instead of memory), and `security`, `users`, `acls` and
-`certificate` as `konvene.testing.Konvene`. The markers of module, class and test
-are merged. konvene is not imported before the first test that uses a broker.
+keeps the data in a temporary directory of pytest instead of memory), and `security`, `users`, `acls`,
+`certificate` and `mechanism` as `konvene.testing.Konvene`. The markers of module, class and test are merged.
+konvene is not imported before the first test that uses a broker.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ REMAINS: pytest.StashKey[set[str]] = pytest.StashKey()
 
 MARKER = (
     "konvene(settings={}, topics={}, folder=False, security='PLAINTEXT', users={}, acls=[],"
-    " certificate='valid'): settings, topics, storage and security of the test's broker"
+    " certificate='valid', mechanism='PLAIN'): settings, topics, storage and security of the test's broker"
 )
-SECURITY = ("security", "users", "acls", "certificate")
+SECURITY = ("security", "users", "acls", "certificate", "mechanism")
 MAX_REPORT_LINES = 40
 
 
@@ -151,15 +151,17 @@ class KonveneFactory:
         settings: Mapping[str, object] | None = None,
         topics: Mapping[str, int] | None = None,
         folder: Path | str | bool = False,
+        **security: Any,
     ) -> Konvene:
         """Start a broker and return it. Use it as a context manager, or call `close`, to stop it earlier.
 
         `settings` has Kafka's broker configs, `topics` the partition counts of topics to create by name.
-        `folder` is the directory of its data, or True for a temporary one; by default it is in memory."""
+        `folder` is the directory of its data, or True for a temporary one; by default it is in memory.
+        `security`: as for `konvene.testing.Konvene`."""
         from konvene.testing.konvene import broker
 
         path = self._tmp_path_factory.mktemp("konvene") if folder is True else folder or None
-        return self._stack.enter_context(broker(settings, topics, path))
+        return self._stack.enter_context(broker(settings, topics, path, **security))
 
 
 @pytest.fixture(scope="session")
@@ -183,8 +185,8 @@ def konvene_shared(request: pytest.FixtureRequest, konvene_session: Konvene) -> 
     """Yield the session's broker; afterwards the topics and groups that the test added, and all faults, are
     removed."""
     options = MarkerSettings(request)
-    if options.settings or options.folder:
-        _reject(request, "konvene_shared takes no settings and no folder; use the fixture konvene")
+    if options.settings or options.folder or options.security:
+        _reject(request, "konvene_shared takes no settings, folder and security; use the fixture konvene")
     konvene_session.start()
     remains = request.config.stash.setdefault(REMAINS, set())
     topics, groups = konvene_session.topics(), set(konvene_session.groups()) - remains
@@ -203,8 +205,8 @@ def virtual_konvene(request: pytest.FixtureRequest) -> Iterator[VirtualKonvene]:
     from konvene.testing.virtual_konvene import virtual
 
     options = MarkerSettings(request)
-    if options.folder:
-        _reject(request, "virtual_konvene keeps its data in memory and takes no folder")
+    if options.folder or options.security:
+        _reject(request, "virtual_konvene keeps its data in memory, and takes no folder and no security")
     with virtual(options.settings, options.topics) as made:
         request.node.stash[BROKER] = made
         yield made

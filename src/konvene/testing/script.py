@@ -8,6 +8,7 @@ placeholders:
     WHOSE   any of: of member NUMBER-OR-NAME, of instance NAME, of client NAME, of group NAME, of topic NAME,
             in generation NUMBER, with probability NUMBER, with seed NUMBER
     ERROR   Kafka's name or number of an error
+    RESOURCE  NAME of a topic | topic NAME | group NAME | transactional-id NAME | cluster; NAME* is a prefix
     TIME    such as 200 ms, 2 s, 1 min
 
 A line that begins with # is a comment. A sentence that matches no form raises `FaultScriptError`, with the
@@ -328,6 +329,29 @@ def _expire(sentence: _Sentence) -> MakeFault:
     return lambda faults: faults.expire_session(member, group=group)
 
 
+def _take(sentence: _Sentence) -> MakeFault:
+    from konvene.security.resources import Operation
+
+    operation = sentence.take("an operation, such as READ").upper()
+    if operation not in Operation.__members__:
+        raise FaultScriptError(f"{sentence.text!r}: {operation} is not an operation of Kafka's ACLs")
+    sentence.expect("on")
+    resource = _resource(sentence)
+    sentence.expect("from")
+    user = sentence.take("the name of a user")
+    return lambda faults: faults.take_right(operation, resource, user)
+
+
+def _resource(sentence: _Sentence) -> str:
+    """Parse a resource of an ACL, by default a topic; return it as `type:name`."""
+    if sentence.accept("cluster"):
+        return "cluster"
+    for kind in ("topic", "group", "transactional-id"):
+        if sentence.accept(kind):
+            return f"{kind}:{sentence.take(f'the name of the {kind}')}"
+    return f"topic:{sentence.take('the name of a topic')}"
+
+
 def _coordinator(sentence: _Sentence) -> MakeFault:
     sentence.expect("of", "group")
     group = sentence.take("the name of a group")
@@ -380,6 +404,7 @@ _PARSERS: tuple[tuple[tuple[str, ...], Callable[[_Sentence], MakeFault]], ...] =
     (("answer",), _answer),
     (("fence",), _fence),
     (("expire",), _expire),
+    (("take",), _take),
     (("the", "coordinator"), _coordinator),
     (("coordinator",), _coordinator),
     (("fail",), _fail),
@@ -398,6 +423,7 @@ FORMS = (
     "fence member NUMBER-OR-NAME|instance NAME|client NAME [at generation NUMBER] [of group NAME]"
     " [with ERROR] [by joining in its place]",
     "expire the session of member NUMBER-OR-NAME|instance NAME|client NAME [of group NAME] [now]",
+    "take OPERATION on RESOURCE from USER",
     "the coordinator of group NAME restarts between append and reply [of the next API]",
     "the coordinator of group NAME loads for TIME",
     "fail the next append of group NAME [of the next API]",

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from konvene.broker.net.listener_security import UNSECURED
 from konvene.client.security import ClientSecurity, client_security
 from konvene.messages.create_acls import AclCreation
 from konvene.messages.delete_acls import DeleteAclsFilter
 from konvene.security.acls import Acl, PatternType, PermissionType
 from konvene.security.resources import CLUSTER_NAME, Operation, ResourceType
-from konvene.testing.client_options import LOGIN_MODULES, ClientOptions
+from konvene.testing.client_options import LOGIN_MODULES, OAUTHBEARER, ClientOptions
 
 if TYPE_CHECKING:
     from konvene.testing.certificates import Certificate
@@ -30,6 +31,7 @@ ADMIN: Final = "konvene-admin"
 """Super user of the broker, by which the fixture itself connects."""
 
 PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = tuple(LOGIN_MODULES)
 CERTIFICATES: Final = ("valid", "expired", "wrong-host")
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -109,15 +111,20 @@ class BrokerSecurity:
         users: Mapping[str, str] | None = None,
         acls: Iterable[str] = (),
         certificate: str = "valid",
+        mechanism: str = "PLAIN",
     ) -> None:
         """`users` has passwords by name; `certificate` is the server's: valid, expired or wrong-host.
 
-        Without `acls` every authenticated user may do everything. Raises ValueError."""
+        `mechanism` is the SASL mechanism of the users; with OAUTHBEARER the broker accepts tokens without a
+        signature. Without `acls` every authenticated user may do everything. Raises ValueError."""
         if protocol not in PROTOCOLS:
             raise ValueError(f"security={protocol!r}: use one of {', '.join(PROTOCOLS)}")
         if certificate not in CERTIFICATES:
             raise ValueError(f"certificate={certificate!r}: use one of {', '.join(CERTIFICATES)}")
+        if mechanism not in MECHANISMS:
+            raise ValueError(f"mechanism={mechanism!r}: use one of {', '.join(MECHANISMS)}")
         self.protocol = protocol
+        self.mechanism = mechanism
         self.users = dict(users or {})
         self.acls = tuple(acl for text in acls for acl in parse_acl(text))
         self.has_acls = bool(self.acls)
@@ -164,9 +171,22 @@ class BrokerSecurity:
                 "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
                 name: f"{LOGIN_MODULES['PLAIN']} required {users};",
             }
+            if self.mechanism == OAUTHBEARER:
+                handler = (
+                    f"listener.name.{self.protocol.lower()}.oauthbearer.sasl.server.callback.handler.class"
+                )
+                settings |= {
+                    "sasl.enabled.mechanisms": f"{settings['sasl.enabled.mechanisms']},{OAUTHBEARER}",
+                    handler: UNSECURED,
+                }
         if self.has_acls:
             settings |= {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": f"User:{ADMIN}"}
         return settings
+
+    @property
+    def scram_passwords(self) -> dict[str, str]:
+        """Return the passwords of the users who need SCRAM credentials; empty for other mechanisms."""
+        return self.users if self.mechanism.startswith("SCRAM") else {}
 
     def options(self, user: str, bootstrap: str) -> ClientOptions:
         """Return the options by which a user's clients connect. Raises ValueError for an unknown user."""
@@ -175,11 +195,12 @@ class BrokerSecurity:
                 f"user {user!r} is unknown; the broker has {', '.join(self.users) or 'no users'}"
             )
         has_sasl = self.protocol.startswith("SASL_")
+        mechanism = "PLAIN" if user == ADMIN else self.mechanism
         own = self._certificates.get(user, (None, None, None))
         return ClientOptions(
             bootstrap=bootstrap,
             security_protocol=self.protocol,
-            mechanism="PLAIN" if has_sasl else "",
+            mechanism=mechanism if has_sasl else "",
             username=user if has_sasl else "",
             password=self._passwords[user] if has_sasl else "",
             ca_file=self._ca_file,

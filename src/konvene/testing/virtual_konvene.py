@@ -284,5 +284,17 @@ class _VirtualBrokerControl:
             self._konvene.kill()
         self._konvene.loop.spawn("operator", self._konvene.restart())
 
+    @property
+    def running(self) -> bool:
+        return True
+
+    def allow(self, acl: str) -> None:
+        """Raise ValueError: a broker in virtual time identifies no users."""
+        raise ValueError(f"a broker in virtual time has no ACLs: {acl}")
+
+    def revoke(self, acl: str) -> None:
+        """Raise ValueError, as `allow`."""
+        self.allow(acl)
+
 
 __all__ = ["BROKER", "TEST", "VirtualKonvene", "virtual"]

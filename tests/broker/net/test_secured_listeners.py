@@ -364,12 +364,22 @@ def test_a_changed_key_store_serves_new_connections(tmp_path: Path) -> None:
     run(scenario())
 
 
+KERBEROS = {
+    f"listener_name_{name}_gssapi_sasl_jaas_config": (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab=k principal=p;"
+    )
+    for name in ("secure", "sasl")
+}
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"ssl_keystore_location": ""}, "needs a key"),
         ({"ssl_keystore_location": "/nowhere.pem"}, "cannot be read"),
-        ({"sasl_enabled_mechanisms": "GSSAPI"}, "GSSAPI is not supported"),
+        ({"sasl_enabled_mechanisms": "GSSAPI"}, "Krb5LoginModule required useKeyTab=true"),
+        ({"sasl_enabled_mechanisms": "GSSAPI", **KERBEROS}, "No serviceName defined"),
+        ({"sasl_enabled_mechanisms": "EXTERNAL"}, "EXTERNAL is not supported"),
         ({"listener_name_sasl_plain_sasl_jaas_config": ""}, "JAAS|set listener"),
         ({"ssl_principal_mapping_rules": "RULE:["}, "Invalid rule"),
         ({"sasl_enabled_mechanisms": "OAUTHBEARER"}, "expected.issuer is required"),

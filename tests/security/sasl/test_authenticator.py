@@ -19,6 +19,7 @@ from konvene.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuth
 from konvene.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from konvene.security.principal import KafkaPrincipal
 from konvene.security.sasl.authenticator import SaslListener, SaslServerAuthenticator, Step
+from konvene.security.sasl.errors import RetriableFailure
 from konvene.security.sasl.mechanisms import Authenticated
 from konvene.security.sasl.plain import PlainServer
 from konvene.security.session import SecurityProtocol, Session
@@ -117,6 +118,34 @@ def test_a_bare_message_that_fails_gets_no_response() -> None:
     step = ours.receive(b"\0\0\0\x08\0alice\0x", NOW_MS)
     assert step.response is None
     assert "Invalid username" in reason(step)
+
+
+class WithoutLastMessage:
+    """A mechanism like GSSAPI: nothing is sent at its end, and another try may succeed after a failure."""
+
+    def step(self, message: bytes) -> tuple[bytes | None, Authenticated | None]:
+        if message == b"early":
+            raise RetriableFailure("Ticket not yet valid")
+        return None, Authenticated("alice")
+
+
+def test_a_mechanism_without_a_last_message() -> None:
+    """A SaslAuthenticate request has a response nevertheless; a bare message has none."""
+    for version, expected in ((1, b""), (0, None)):
+        ours = machine(listener(X=WithoutLastMessage))
+        ours.receive(handshake("X", version), NOW_MS)
+        step = ours.receive(authenticate(b"ticket") if version else b"\0\0\0\6ticket", NOW_MS)
+        assert step.session is not None
+        assert (response(step).auth_bytes if step.response else None) == expected
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_failure_that_may_succeed_later_has_no_response(version: int) -> None:
+    """The client connects again, as after a lost connection."""
+    ours = machine(listener(X=WithoutLastMessage))
+    ours.receive(handshake("X", version), NOW_MS)
+    step = ours.receive(authenticate(b"early") if version else b"\0\0\0\5early", NOW_MS)
+    assert (step.response, reason(step)) == (None, "Ticket not yet valid")
 
 
 def test_an_unknown_mechanism_gets_the_enabled_ones() -> None:

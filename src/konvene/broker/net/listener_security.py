@@ -38,6 +38,7 @@ UNSECURED = (
 )
 """Class of Kafka that accepts tokens without a signature: named explicitly, it is accepted with a warning."""
 
+GSSAPI = "GSSAPI"
 OAUTHBEARER = "OAUTHBEARER"
 USER_OPTION = "user_"
 
@@ -160,9 +161,11 @@ class ListenerSecurity:
         if mechanism == OAUTHBEARER:
             validate = self._token_validator(listener, settings)
             return lambda: OAuthBearerServer(validate)
+        if mechanism == GSSAPI:
+            return self._kerberos(listener, settings, jaas)
         raise ConfigError(
             f"listener {listener.name}: SASL mechanism {mechanism} is not supported; set"
-            f" sasl.enabled.mechanisms to some of PLAIN, {', '.join(MECHANISMS)}, {OAUTHBEARER}"
+            f" sasl.enabled.mechanisms to some of PLAIN, {', '.join(MECHANISMS)}, {OAUTHBEARER}, {GSSAPI}"
         )
 
     def _jaas(self, listener: Listener, settings: Mapping[str, Any], mechanism: str) -> LoginModule | None:
@@ -176,6 +179,29 @@ class ListenerSecurity:
         except ValueError as error:
             name = f"{listener.prefix}{mechanism.lower()}.sasl.jaas.config"
             raise ConfigError(f"{name}: {error}") from None
+
+    def _kerberos(
+        self, listener: Listener, settings: Mapping[str, Any], jaas: LoginModule | None
+    ) -> Callable[[], SaslServer]:
+        """Return a function that begins an exchange of GSSAPI. Raises `ConfigError`."""
+        from konvene.security.kerberos.contexts import acceptor, default_realm
+        from konvene.security.kerberos.login import broker_login
+        from konvene.security.kerberos.names import ShortNamer
+        from konvene.security.sasl.gssapi import GssapiServer
+
+        if jaas is None:
+            name = f"{listener.prefix}gssapi.sasl.jaas.config"
+            raise ConfigError(
+                f"set {name} to com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true"
+                ' storeKey=true keyTab="FILE" principal="NAME/HOST@REALM";'
+                f" or sasl.enabled.mechanisms to others than {GSSAPI}, the default"
+            )
+        try:
+            accept = acceptor(broker_login(jaas, settings["sasl.kerberos.service.name"]))
+            names = ShortNamer(settings["sasl.kerberos.principal.to.local.rules"], default_realm())
+        except ValueError as error:
+            raise ConfigError(f"listener {listener.name}: {GSSAPI}: {error}") from None
+        return lambda: GssapiServer(accept(), names.short_name)
 
     def _token_validator(
         self, listener: Listener, settings: Mapping[str, Any]

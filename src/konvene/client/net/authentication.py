@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from konvene.client.errors import AuthenticationFailed, ClientError
 from konvene.errors import Errors
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["authenticate", "reauthentication_delay_s"]
 
+Result = TypeVar("Result")
+
 WINDOW: Final = (0.85, 0.95)
 """Part of a session's lifetime after which it is renewed, as in Kafka's clients; the exact one is random."""
 
@@ -25,8 +28,6 @@ async def authenticate(connection: Connection, security: ClientSecurity, nonce: 
     """Authenticate the connection; return the session's lifetime in milliseconds, 0 if it is unlimited.
 
     Raises `AuthenticationFailed`."""
-    from konvene.security.sasl import errors
-
     handshake: SaslHandshakeResponse = await connection.send(
         SaslHandshakeRequest(mechanism=security.mechanism)
     )
@@ -39,8 +40,8 @@ async def authenticate(connection: Connection, security: ClientSecurity, nonce: 
     token = ""
     if security.token_provider is not None:
         token = await _token(security.token_provider, where, connection.request_timeout_ms)
-    exchange = security.sasl_client(nonce, token)
-    message: bytes | None = exchange.start()
+    exchange = security.sasl_client(nonce, token, host=connection.host)
+    message: bytes | None = await _step(connection, security, exchange.start)
     lifetime_ms = 0
     while message is not None:
         response: SaslAuthenticateResponse = await connection.send(
@@ -51,47 +52,62 @@ async def authenticate(connection: Connection, security: ClientSecurity, nonce: 
                 f"{where}: {response.error_message or Errors(response.error_code).name}"
             )
         lifetime_ms = response.session_lifetime_ms
-        try:
-            message = exchange.step(response.auth_bytes)
-        except errors.AuthenticationFailed as error:
-            raise AuthenticationFailed(f"{where}: {error}") from None
+        message = await _step(connection, security, exchange.step, response.auth_bytes)
     return lifetime_ms
 
 
-async def _token(provider: TokenProvider, where: str, timeout_ms: int) -> str:
-    """Return an access token of the provider, which may block. Raises `AuthenticationFailed`.
+async def _step(
+    connection: Connection, security: ClientSecurity, step: Callable[..., Result], *arguments: bytes
+) -> Result:
+    """Return the result of a step of the exchange. Raises `AuthenticationFailed`."""
+    from konvene.security.sasl import errors
 
-    It runs in a thread that ends with the process, so that an endpoint that hangs delays no exit."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[str] = loop.create_future()
-
-    def settle(token: str, error: Exception | None) -> None:
-        if result.done():
-            return
-        if error is None:
-            result.set_result(token)
-        else:
-            result.set_exception(error)
-
-    def work() -> None:
-        token, failure = "", None
-        try:
-            token = provider()
-        except Exception as error:  # A program's own function may raise anything.
-            failure = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, token, failure)
-
-    threading.Thread(target=work, name="konvene-access-token", daemon=True).start()
+    where = f"{connection.host}:{connection.port}"
+    timeout_ms = connection.request_timeout_ms
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            return await result
+        if not security.blocks:
+            return step(*arguments)
+        return await _in_thread(lambda: step(*arguments), timeout_ms)
+    except errors.AuthenticationFailed as error:
+        raise AuthenticationFailed(f"{where}: {error}") from None
+    except TimeoutError:
+        raise AuthenticationFailed(f"{where}: no Kerberos ticket within {timeout_ms} ms") from None
+
+
+async def _token(provider: TokenProvider, where: str, timeout_ms: int) -> str:
+    """Return an access token of the provider, which may block. Raises `AuthenticationFailed`."""
+    try:
+        return await _in_thread(provider, timeout_ms)
     except TimeoutError:
         raise AuthenticationFailed(f"{where}: no access token within {timeout_ms} ms") from None
     except ClientError:
         raise
     except Exception as error:
         raise AuthenticationFailed(f"{where}: no access token: {type(error).__name__}: {error}") from error
+
+
+async def _in_thread(function: Callable[[], Result], timeout_ms: int) -> Result:
+    """Return the result of a function that may block. Raises what it raises, or TimeoutError.
+
+    It runs in a thread that ends with the process, so that an endpoint that hangs delays no exit."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def settle(settle_future: Callable[[Any], None], value: object) -> None:
+        if not future.done():
+            settle_future(value)
+
+    def work() -> None:
+        try:
+            settled: tuple[Callable[[Any], None], object] = future.set_result, function()
+        except Exception as error:  # A program's own function may raise anything.
+            settled = future.set_exception, error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, *settled)
+
+    threading.Thread(target=work, name="konvene-authentication", daemon=True).start()
+    async with asyncio.timeout(timeout_ms / 1000):
+        return await future
 
 
 def reauthentication_delay_s(lifetime_ms: int, chance: float) -> float:

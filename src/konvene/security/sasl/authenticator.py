@@ -31,7 +31,7 @@ from konvene.messages.header import RequestHeader
 from konvene.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from konvene.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from konvene.security.principal import USER, KafkaPrincipal, parse_principal
-from konvene.security.sasl.errors import AuthenticationFailed, InvalidCredentials
+from konvene.security.sasl.errors import AuthenticationFailed, InvalidCredentials, RetriableFailure
 from konvene.security.sasl.mechanisms import Authenticated, SaslServer
 from konvene.security.session import SecurityProtocol, Session
 
@@ -127,6 +127,8 @@ class SaslServerAuthenticator:
             )
         except CodecError as error:
             return self._fail(f"malformed request during the SASL exchange: {error}")
+        except RetriableFailure as error:
+            return self._fail(str(error))
 
     # --- ApiVersions and SaslHandshake ---
 
@@ -185,7 +187,7 @@ class SaslServerAuthenticator:
             return failed._replace(response=_frame(header, answer, version, is_flexible=is_flexible))
         answer = SaslAuthenticateResponse(
             error_message=None,
-            auth_bytes=challenge,
+            auth_bytes=challenge or b"",
             session_lifetime_ms=lifetime_ms if version >= FIRST_VERSION_WITH_REQUESTS else 0,
         )
         return Step(_frame(header, answer, version, is_flexible=is_flexible), session)
@@ -197,9 +199,10 @@ class SaslServerAuthenticator:
             session, _ = self._session(result, now_ms)
         except AuthenticationFailed as error:
             return self._fail(str(error))
-        return Step(len(challenge).to_bytes(4, "big") + challenge, session)
+        response = None if challenge is None else len(challenge).to_bytes(4, "big") + challenge
+        return Step(response, session)
 
-    def _step(self, message: bytes) -> tuple[bytes, Authenticated | None]:
+    def _step(self, message: bytes) -> tuple[bytes | None, Authenticated | None]:
         assert self._server is not None
         try:
             return self._server.step(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["AuthenticationFailed", "InvalidCredentials"]
+__all__ = ["AuthenticationFailed", "InvalidCredentials", "RetriableFailure"]
 
 
 class AuthenticationFailed(Exception):
@@ -14,3 +14,9 @@ class InvalidCredentials(Exception):
 
     The client only gets a general message, which does not reveal whether the user or the password is wrong.
     """
+
+
+class RetriableFailure(Exception):
+    """The exchange failed, but may succeed at the next try; the connection is closed without a response.
+
+    A Kerberos ticket that is not valid yet, as its KDC's clock is ahead (Kafka's `KerberosError`)."""

@@ -22,10 +22,11 @@ class Authenticated(NamedTuple):
 class SaslServer(Protocol):
     """One exchange of a mechanism on the side of the broker."""
 
-    def step(self, message: bytes) -> tuple[bytes, Authenticated | None]:
+    def step(self, message: bytes) -> tuple[bytes | None, Authenticated | None]:
         """Return the challenge for a client's message, and the result once the exchange is complete.
 
-        Raises `AuthenticationFailed` or `InvalidCredentials`."""
+        The challenge is None if the mechanism has no more messages. Raises `AuthenticationFailed`,
+        `InvalidCredentials` or `RetriableFailure`."""
 
 
 class SaslClient(Protocol):

@@ -1,0 +1,1 @@
+"""Kerberos: names and their mapping to principals, settings of a login, and the library GSS-API."""
