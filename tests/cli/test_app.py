@@ -68,8 +68,8 @@ def test_unknown_command_error_lists_the_commands() -> None:
     result = call(None, "topic")
     assert result.code == 2
     assert (
-        "Commands: serve, console, groups, topics, configs, produce, consume, transactions, log, wire, sim, "
-        "explain, migrate, completion." in result.err
+        "Commands: serve, console, groups, topics, configs, acls, delegation-tokens, produce, consume, "
+        "transactions, log, wire, sim, explain, migrate, completion." in result.err
     )
 
 

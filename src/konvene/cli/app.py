@@ -22,7 +22,15 @@ COMMANDS = {
         "List, describe and delete groups, reset their offsets, and show why they rebalanced.",
     ),
     "topics": ("topics", "List, create, describe, alter and delete topics."),
-    "configs": ("configs", "Describe and alter the settings of topics, brokers and groups."),
+    "configs": (
+        "configs",
+        "Describe and alter the settings of topics, brokers, groups, users, clients and IP addresses.",
+    ),
+    "acls": ("acls", "List, add and remove ACLs."),
+    "delegation-tokens": (
+        "delegation_tokens",
+        "Create, renew, expire and describe delegation tokens.",
+    ),
     "produce": ("records.produce", "Write lines from standard input to a topic."),
     "consume": ("records.consume", "Read records from topics and print them."),
     "transactions": ("transactions.command", "List and describe transactions, and abort hanging ones."),
@@ -66,7 +74,7 @@ class LateGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"konvene.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,20 +1,30 @@
 """`konvene configs`: the actions of `kafka-configs` for topics, brokers and groups.
 
+`client_configs` has those for users, clients and IP addresses.
+
 Options and output are those of Kafka's tool. `describe` shows the settings of the resource itself; with
 `--all` every setting, with the source of its value. `alter` changes the given settings and keeps the others
-(IncrementalAlterConfigs); as in Kafka's tool, deleting a setting that is not set is an error.
+(IncrementalAlterConfigs); as in Kafka's tool, deleting a setting that is not set is an error. Values that
+are secrets are not printed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from konvene.cli.name_completion import complete_entities
+from konvene.cli.client_configs import HIDDEN, change_of, describe_client_configs
+from konvene.cli.config_entities import (
+    CLIENT_TYPES,
+    WITH_DEFAULTS,
+    Entities,
+    EntityCommand,
+    entity_options,
+)
 from konvene.cli.options import Connect, cluster_options, fail, json_option, run
 from konvene.cli.output import print_json, text_of
 
@@ -40,39 +50,36 @@ KINDS = {
 
 ALL_BROKERS = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
+_SECRET = re.compile(r"password|secret|jaas\.config$|keystore\.key$")
+"""Names of settings whose values are not printed."""
 _UNBRACKETED_COMMA = re.compile(r",(?=[^\]]*(?:\[|$))")
 
 
 @click.group()
 def configs() -> None:
-    """Describe and alter the settings of topics, brokers and groups."""
+    """Describe and alter the settings of topics, brokers, groups, users, clients and IP addresses."""
 
 
-_entity_type = click.option(
-    "--entity-type", "kind", type=click.Choice(list(KINDS)), required=True, help="Type of the resource."
-)
-
-
-@configs.command()
+@configs.command(cls=EntityCommand)
 @cluster_options
 @json_option
-@_entity_type
-@click.option(
-    "--entity-name",
-    "name",
-    metavar="NAME",
-    shell_complete=complete_entities,
-    help="Topic, broker id or group [default: all].",
-)
-@click.option("--entity-default", "default", is_flag=True, help="The default for all brokers.")
+@entity_options
 @click.option(
     "--all", "everything", is_flag=True, help="Show all settings with their sources, also inherited ones."
 )
-def describe(
-    connect: Connect, as_json: bool, kind: str, name: str | None, default: bool, everything: bool
-) -> None:
-    """Describe the settings of a topic, a broker or a group."""
-    entity = _entity(kind, name, default)
+def describe(connect: Connect, as_json: bool, entities: Entities, everything: bool) -> None:
+    """Describe the settings of topics, brokers or groups, the quotas of users, clients or IP addresses, or
+    the SCRAM credentials of users.
+
+    \b
+    konvene configs describe --entity-type topics --entity-name orders
+    konvene configs describe --entity-type users
+    """
+    if entities.type in CLIENT_TYPES:
+        _run(connect, lambda admin: describe_client_configs(admin, entities, as_json))
+        return
+    kind = entities.type
+    entity = _entity(kind, entities.names)
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -96,18 +103,10 @@ def describe(
     run(job)
 
 
-@configs.command()
+@configs.command(cls=EntityCommand)
 @cluster_options
 @json_option
-@_entity_type
-@click.option(
-    "--entity-name",
-    "name",
-    metavar="NAME",
-    shell_complete=complete_entities,
-    help="Topic, broker id or group.",
-)
-@click.option("--entity-default", "default", is_flag=True, help="The default for all brokers.")
+@entity_options
 @click.option(
     "--add-config",
     "added",
@@ -124,21 +123,24 @@ def describe(
 )
 @click.option("--delete-config", "deleted", multiple=True, metavar="K,K", help="Settings to delete.")
 def alter(
-    connect: Connect, as_json: bool, kind: str, name: str | None, default: bool, added: tuple[str, ...],
-    file: Path | None, deleted: tuple[str, ...],
+    connect: Connect, as_json: bool, entities: Entities, added: tuple[str, ...], file: Path | None,
+    deleted: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Set and delete settings of a topic, a broker or a group.
+    """Set and delete settings of a topic, a broker or a group, quotas of users, clients or IP addresses, or
+    SCRAM credentials of a user.
 
     \b
     konvene configs alter --entity-type topics --entity-name orders --add-config retention.ms=1000
     konvene configs alter --entity-type groups --entity-name billing --delete-config share.auto.offset.reset
+    konvene configs alter --user alice --add-config 'SCRAM-SHA-512=[iterations=8192,password=PASSWORD]'
+    konvene configs alter --user alice --client-defaults --add-config producer_byte_rate=1048576
     """
-    entity = _entity(kind, name, default)
-    if entity is None:
+    kind = entities.type
+    if not entities.names:
         raise click.UsageError(
-            "Give --entity-name NAME" + (" or --entity-default." if kind == "brokers" else ".")
+            "Give --entity-name NAME" + (" or --entity-default." if kind in WITH_DEFAULTS else ".")
         )
-    changes: dict[str, str | None] = dict(_properties(file)) if file else {}
+    changes: dict[str, str] = dict(_properties(file)) if file else {}
     for text in added:
         changes |= _settings(text)
     deleted_keys = [key for text in deleted for key in (part.strip() for part in text.split(",")) if key]
@@ -147,6 +149,16 @@ def alter(
         raise click.UsageError(f"{', '.join(both)} cannot be both set and deleted.")
     if not changes and not deleted_keys:
         raise click.UsageError("Give --add-config or --delete-config (or both).")
+    if kind in CLIENT_TYPES:
+        change = change_of(entities, changes, deleted_keys)
+        _run(connect, change.apply)
+        if as_json:
+            print_json(change.document)
+        else:
+            click.echo(text_of(change.summary))
+        return
+    entity = _entity(kind, entities.names)
+    assert entity is not None
 
     async def job() -> None:
         from konvene.client.admin.admin import Admin
@@ -164,14 +176,14 @@ def alter(
                     where = _called(kind, entity)
                     fail(f"{', '.join(missing)}: not set on {where}, so it cannot be deleted")
             await admin.alter_configs(
-                KINDS[kind].code, entity, changes | dict.fromkeys(deleted_keys), validate_only=False
+                KINDS[kind].code, entity, {**changes, **dict.fromkeys(deleted_keys)}, validate_only=False
             )
         if as_json:
             print_json(
                 {
                     "entity_type": kind,
                     "entity_name": entity or None,
-                    "added": changes,
+                    "added": {k: HIDDEN if _SECRET.search(k) else v for k, v in changes.items()},
                     "deleted": deleted_keys,
                 }
             )
@@ -182,34 +194,39 @@ def alter(
     run(job)
 
 
+def _run(connect: Connect, work: Callable[[Admin], Awaitable[None]]) -> None:
+    async def job() -> None:
+        from konvene.client.admin.admin import Admin
+
+        async with connect() as cluster:
+            await work(Admin(cluster))
+
+    run(job)
+
+
 # arguments ------------------------------------------------------------------------------------
 
 
-def _entity(kind: str, name: str | None, default: bool) -> str | None:
+def _entity(kind: str, names: Sequence[str | None]) -> str | None:
     """Return the resource name for the requests: "" for the default of all brokers, None if no resource is
     named."""
-    if default:
-        if kind != "brokers":
-            raise click.UsageError("--entity-default is only supported for brokers.")
-        if name is not None:
-            raise click.UsageError("--entity-name and --entity-default cannot be used together.")
-        return ""
+    if not names:
+        return None
+    name = names[0]
     if kind == "brokers" and name is not None and not re.fullmatch(r"[0-9]{1,10}", name):
         raise click.UsageError(f"--entity-name {name} is not a broker id, which is a number.")
-    if name == "":
-        raise click.UsageError("--entity-name is empty.")
-    return name
+    return name or ""
 
 
-def _settings(text: str) -> dict[str, str | None]:
+def _settings(text: str) -> dict[str, str]:
     """Parse the value of `--add-config`, such as `a=b,c=[d,e]`; a comma within brackets belongs to the
     value."""
-    found: dict[str, str | None] = {}
+    found: dict[str, str] = {}
     for part in _UNBRACKETED_COMMA.split(text):
         key, separator, value = part.partition("=")
         key, value = key.strip(), value.strip()
         if not separator or not key:
-            raise click.UsageError(f"--add-config {part.strip()}: write NAME=VALUE.")
+            raise click.UsageError(f"--add-config {part.strip()}: write NAME=VALUE, or NAME=[VALUE,VALUE].")
         if value.startswith("[") and value.endswith("]"):
             value = value[1:-1].strip()
         found[key] = value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,6 +24,7 @@ __all__ = [
     "complete_share_groups",
     "complete_topics",
     "complete_transactional_ids",
+    "entity_completer",
 ]
 
 TIMEOUT_MS = 1_500
@@ -97,12 +99,26 @@ async def _transactional_ids(admin: Admin, context: click.Context) -> Iterable[s
 
 
 async def _entities(admin: Admin, context: click.Context) -> Iterable[str]:
-    """Return the names of the resources of `--entity-type`."""
-    kind = context.params.get("kind")
+    """Return the names of the entities of the last `--entity-type`."""
+    return await _of_type((context.params.get("types") or ("topics",))[-1], admin, context)
+
+
+async def _of_type(kind: str, admin: Admin, context: click.Context) -> Iterable[str]:
     if kind == "brokers":
         await admin.cluster.refresh([])
         return [str(node) for node in admin.cluster.metadata.nodes]
+    if kind == "users":
+        return await admin.describe_user_scram_credentials()
+    if kind in ("clients", "ips"):
+        entity_type = "client-id" if kind == "clients" else "ip"
+        quotas = await admin.describe_client_quotas()
+        return {name for each in quotas if (name := each.entity.get(entity_type)) is not None}
     return await (_groups if kind == "groups" else _topics)(admin, context)
+
+
+def entity_completer(kind: str) -> Completer:
+    """Return a completer of the names of one type of entities of `konvene configs`."""
+    return _completer(partial(_of_type, kind))
 
 
 complete_groups = _completer(_groups)

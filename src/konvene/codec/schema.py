@@ -21,6 +21,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
+    Final,
     Generic,
     NamedTuple,
     Self,
@@ -204,6 +205,10 @@ def default_of(field: Field) -> object:
     return field.default
 
 
+SECRETS: Final = frozenset(("auth_bytes", "hmac", "salted_password", "server_key", "stored_key"))
+"""Names of fields that contain credentials: `repr` does not show them."""
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class StructMeta(type):
     """Metaclass of `Struct`: turns the fields that a class body declares into slots of the class."""
@@ -268,7 +273,7 @@ class Struct(metaclass=StructMeta):
 
     def __repr__(self) -> str:
         shown = (
-            f"{f.name}={_as_bytes(getattr(self, f.name))!r}"
+            f"{f.name}={'[hidden]' if f.name in SECRETS else repr(_as_bytes(getattr(self, f.name)))}"
             for f in self.__fields__
             if not self._is_default(f)
         )

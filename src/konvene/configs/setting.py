@@ -29,6 +29,7 @@ __all__ = [
     "Settings",
     "Value",
     "duration_ms",
+    "java_double",
 ]
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
@@ -145,7 +146,7 @@ class Setting(NamedTuple):
         if isinstance(value, tuple):
             return ",".join(value)
         if isinstance(value, float):
-            return _java_double(value)
+            return java_double(value)
         return str(value)
 
     def bounds(self) -> str:
@@ -254,7 +255,7 @@ _READERS: Final[dict[Kind, Callable[[Setting, str, str], Value]]] = {
 }
 
 
-def _java_double(value: float) -> str:
+def java_double(value: float) -> str:
     """Return a double as Java prints it: 0.5, 1.0, 1.0E7, 1.0E-4."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)

@@ -44,10 +44,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     java = settings()["spark.driver.extraJavaOptions"]
     folder = tmp_path_factory.mktemp("spark")
+    (folder / "events").mkdir()
     session = build(
         "local[2]",
         app_name="konvene tests",
         spark_local_dir=str(folder / "local"),
+        spark_eventLog_enabled="true",  # Secrets must not be in it.
+        spark_eventLog_dir=(folder / "events").as_uri(),
+        spark_eventLog_compress="false",
         spark_driver_extraJavaOptions=f"{java} {SHORT_LIVED}",
         spark_sql_adaptive_enabled="false",  # Small queries, of which each would be planned twice,
         spark_sql_codegen_wholeStage="false",  # and compiled for longer than they run.

@@ -102,28 +102,25 @@ class CredentialAdmin:
     async def alter_user_scram_credentials(
         self, user: str, changes: Mapping[str, ScramPassword | None]
     ) -> None:
-        """Set or delete (None) the credentials of a user, by mechanism.
+        """Set or delete (None) the credentials of a user, by mechanism: one request for each, as a broker
+        accepts only one change of a user in a request.
 
         Raises `KafkaError`, such as UNACCEPTABLE_CREDENTIAL or RESOURCE_NOT_FOUND."""
         unknown = [mechanism for mechanism in changes if mechanism not in CODES]
         if unknown:
             raise Misconfigured(f"{unknown[0]} is not a SCRAM mechanism; use {', '.join(CODES)}")
-        upsertions = [
-            await _upsertion(user, mechanism, password)
-            for mechanism, password in changes.items()
-            if password is not None
-        ]
-        request = AlterUserScramCredentialsRequest(
-            deletions=tuple(
-                ScramCredentialDeletion(name=user, mechanism=CODES[mechanism])
-                for mechanism, password in changes.items()
-                if password is None
-            ),
-            upsertions=tuple(upsertions),
-        )
-        response: AlterUserScramCredentialsResponse = await self.cluster.ask(request)
-        for row in response.results:
-            raise_for(row.error_code, row.error_message, about=f"the SCRAM credentials of {row.user}")
+        for mechanism, new in changes.items():
+            if new is None:
+                deletion = ScramCredentialDeletion(name=user, mechanism=CODES[mechanism])
+                request = AlterUserScramCredentialsRequest(deletions=(deletion,))
+            else:
+                upsertion = await _upsertion(user, mechanism, new)
+                request = AlterUserScramCredentialsRequest(upsertions=(upsertion,))
+            response: AlterUserScramCredentialsResponse = await self.cluster.ask(request)
+            for row in response.results:
+                raise_for(
+                    row.error_code, row.error_message, about=f"the {mechanism} credential of {row.user}"
+                )
 
     async def create_delegation_token(
         self,

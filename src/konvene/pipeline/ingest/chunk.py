@@ -30,6 +30,7 @@ from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.gold.audits import audit_rows
 from konvene.pipeline.ingest.offset_spans import WHOLE, Range, Span, spans_of
 from konvene.pipeline.ingest.splits import Replaced, Split, read_bytes
+from konvene.pipeline.sources.client_config import NO_CONFIG, ClientConfig
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.topics import Named, names_in_commits, names_in_metadata, names_in_share_groups
 from konvene.pipeline.tables import TABLES
@@ -63,6 +64,7 @@ class Chunk(NamedTuple):
     """Existing spans within the range, which are kept apart in the result; empty for the range as a whole."""
     servers: str = ""
     """Bootstrap servers to fetch the range from; the split is then ignored."""
+    client: ClientConfig = NO_CONFIG
 
     @property
     def size(self) -> int:
@@ -110,7 +112,7 @@ def _read_by(task: Chunk, found: Iterator[Decoded]) -> Done:
 def _fetched(task: Chunk) -> Iterator[Decoded]:
     from konvene.pipeline.sources.decode import fetched
 
-    return fetched(task.servers, task.of, *task.within)
+    return fetched(task.servers, task.of, *task.within, task.client)
 
 
 class _Coordinator:

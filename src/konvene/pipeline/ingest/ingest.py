@@ -182,7 +182,7 @@ class _Ingest:
         for part in parts:
             for new in self._covered(part.of).open(Range(part.first, part.last)):
                 split = part.split or Split("", -1, 0, 0, *new)
-                chunk = self._chunk(part.of, split, new)._replace(servers=part.bootstrap)
+                chunk = self._chunk(part.of, split, new)._replace(servers=part.bootstrap, client=part.client)
                 jobs.append(_Job(chunk, new, ""))
         self._do(jobs)
         if self.state.left:

@@ -22,6 +22,7 @@ from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.gold.audits import audit_rows
 from konvene.pipeline.ingest.splits import Split, read_bytes
+from konvene.pipeline.sources.client_config import NO_CONFIG, ClientConfig
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.live import in_turn, read_range
 from konvene.pipeline.sources.plan import Slice, Wanted
@@ -116,11 +117,11 @@ def _parts(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
     )
 
 
-def part_of(row: Sequence[Any]) -> Slice:
-    """Return the part of a log that a row of `log_part` describes."""
+def part_of(row: Sequence[Any], client: ClientConfig = NO_CONFIG) -> Slice:
+    """Return the part of a log that a row of `log_part` describes; `client` connects to its servers."""
     cluster, topic, partition, first, last, *split, servers = row
     of = Partition(cluster, topic, partition)
-    return Slice(of, first, last, None if servers else Split(*split), servers)
+    return Slice(of, first, last, None if servers else Split(*split), servers, client)
 
 
 def _end_rows(part: Slice) -> Iterator[pa.RecordBatch]:
@@ -162,18 +163,20 @@ TABLES_OF_LOGS = {each.table: each for each in _tables()}
 def _decoded(part: Slice) -> Iterator[Decoded]:
     split = part.split
     if split is None:
-        yield from fetched(part.bootstrap, part.of, part.first, part.last)
+        yield from fetched(part.bootstrap, part.of, part.first, part.last, part.client)
     else:
         yield from blocks(
             read_bytes(split), segment_base=split.segment_base, end=split.size, origin=split.position
         )
 
 
-def fetched(servers: str, of: Partition, first: int, last: int) -> Iterator[Decoded]:
+def fetched(
+    servers: str, of: Partition, first: int, last: int, client: ClientConfig = NO_CONFIG
+) -> Iterator[Decoded]:
     """Fetch a range of offsets from a broker and yield the decoded batches; the first and last batch
     may exceed the range."""
     with asyncio.Runner() as runner:
-        cluster = Cluster(servers)
+        cluster = Cluster(servers, client.client_settings())
         try:
             tp = TopicPartition(of.topic, of.partition)
             for answer in in_turn(read_range(cluster, tp, first, last + 1), runner):

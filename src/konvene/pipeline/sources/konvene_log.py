@@ -3,6 +3,9 @@
     spark.read.format("konvene-log").option("table", "coordinator_record").load("/var/kafka-logs")
     spark.readStream.format("konvene-log").option("kafka.bootstrap.servers", "localhost:9092").load()
 
+A secured cluster takes `command.config`, a properties file, and the other `kafka.` settings of clients;
+secrets are accepted in the file only (`client_config`).
+
 `table` is a bronze or silver table that follows from the log alone (`TABLES_OF_LOGS`). Tasks decode the
 records, by columns; the driver plans them from file names and a few headers. With an explicit schema
 (`.schema("offset bigint, key binary")`) all other columns are dropped before they reach Spark.
@@ -42,6 +45,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from konvene.pipeline.ingest.splits import TASK_BYTES
+from konvene.pipeline.sources.client_config import CONFIG_OPTION, PREFIX, client_config
 from konvene.pipeline.sources.decode import Reading, reading
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.limits import Limit
@@ -50,10 +54,14 @@ from konvene.pipeline.sources.types import conversion, spark_schema
 
 __all__ = ["KonveneLog"]
 
-SERVERS = "kafka.bootstrap.servers"
+SERVERS = f"{PREFIX}bootstrap.servers"
 OPTIONS = {
     "path": "A segment, partition directory or data directory; `load` takes several.",
     SERVERS: "A live cluster, konvene's or Kafka's, instead of paths.",
+    CONFIG_OPTION: "A properties file with client settings for a live cluster, on each machine or added with "
+    "`addFile` [`KONVENE_COMMAND_CONFIG`].",
+    "kafka.*": "Client settings that are no secrets, such as `kafka.security.protocol`; they override the "
+    "file.",
     "table": "The table to read [coordinator_record].",
     "cluster": "The name of the cluster, if the files do not contain it.",
     "partitions": "Only these partitions of the logs, such as `0,7`.",
@@ -79,9 +87,11 @@ class KonveneLog(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        unknown = sorted(set(map(str.lower, options)) - _KNOWN)
+        names = {name.lower() for name in options if not name.lower().startswith(PREFIX)}
+        unknown = sorted(names - _KNOWN)
         if unknown:
             raise ValueError(f"konvene-log has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}")
+        self._client = client_config(options)
         self._reading = reading(options.get("table", "coordinator_record"))
 
     @classmethod
@@ -108,7 +118,7 @@ class KonveneLog(DataSource):
         if (SERVERS in options) == bool(paths):
             raise ValueError(f"konvene-log reads paths (load) or {SERVERS}: give one of them")
         if not paths:
-            return Live(options[SERVERS], cluster, self._reading.topics)
+            return Live(options[SERVERS], cluster, self._reading.topics, self._client)
         return Files(
             tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths),
             cluster,

@@ -22,6 +22,7 @@ from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.pipeline.ingest import splits
 from konvene.pipeline.ingest.splits import Extent, Split
 from konvene.pipeline.sources import files
+from konvene.pipeline.sources.client_config import NO_CONFIG, ClientConfig
 from konvene.pipeline.sources.files import Partition, Segment
 from konvene.pipeline.sources.limits import Limit, Part, limited
 from konvene.pipeline.sources.live import ranges
@@ -41,6 +42,8 @@ class Slice(NamedTuple):
     split: Split | None = None
     """The part of a segment; None if the offsets are fetched."""
     bootstrap: str = ""
+    client: ClientConfig = NO_CONFIG
+    """How to connect to the servers in `bootstrap`."""
 
 
 class Place(NamedTuple):
@@ -143,10 +146,11 @@ class Live:
     bootstrap: str
     cluster: str = ""
     topics: tuple[str, ...] = ()
+    client: ClientConfig = NO_CONFIG
 
     def places(self, wanted: Wanted) -> dict[Partition, Place]:
         async def ask() -> tuple[str | None, dict[TopicPartition, tuple[int, int]]]:
-            async with Cluster(self.bootstrap) as cluster:
+            async with Cluster(self.bootstrap, self.client.client_settings()) as cluster:
                 found = await ranges(cluster, self.topics)
                 return cluster.metadata.cluster_id, found
 
@@ -164,7 +168,7 @@ class Live:
             last = min(behind - 1, wanted.largest_offset)
             for first in range(max(start.get(of, 0), wanted.least_offset), last + 1, LIVE_TASK_OFFSETS):
                 until = min(last, first + LIVE_TASK_OFFSETS - 1)
-                made.append(Slice(of, first, until, bootstrap=self.bootstrap))
+                made.append(Slice(of, first, until, bootstrap=self.bootstrap, client=self.client))
         return made
 
     def limited(

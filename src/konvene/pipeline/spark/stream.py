@@ -25,6 +25,7 @@ from konvene.pipeline.engine import Engine, Spark
 from konvene.pipeline.gold.build import build
 from konvene.pipeline.gold.worker import GOLD_OF
 from konvene.pipeline.ingest.ingest import take
+from konvene.pipeline.sources.client_config import client_config
 from konvene.pipeline.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -70,11 +71,12 @@ def gold(
     if paths:
         reader = reader.option("paths", json.dumps(paths))
     cluster = str(options.get("cluster", ""))
+    client = client_config({name: str(value) for name, value in options.items()})
 
     def work(batch: DataFrame, _: int) -> None:
         from konvene.pipeline.sources.decode import part_of
 
-        parts = [part_of(row) for row in batch.collect()]
+        parts = [part_of(row, client) for row in batch.collect()]
         step(Warehouse(warehouse), parts, Spark(batch.sparkSession), paths, cluster, kinds)
 
     return _begun(reader.load(), work, checkpoint, every, once)
