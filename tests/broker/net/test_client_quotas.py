@@ -158,7 +158,7 @@ def test_a_producer_without_acks_is_muted(tmp_path: Path) -> None:
         quotas.update([(USER, {"producer_byte_rate": 10.0, "request_percentage": 1e-9})])
         assert await made.ask(produce(1_000, acks=0), 9) is None
         assert not made.is_reading
-        assert [sensor.rate.measure(made.now_ms) for _, sensor in quotas.request] == []
+        assert [sensor.rate.measure(made.now_ms) for _, sensor in quotas.request.latest()] == []
         made.unmute()
 
     run(tmp_path, scenario)
@@ -180,7 +180,7 @@ def test_a_throttled_fetch_is_empty_and_does_not_count(tmp_path: Path) -> None:
         assert (throttled.error_code, throttled.session_id, throttled.responses) == (0, session, ())
         assert throttled.throttle_time_ms > 0
         assert made.muted_ms > 0
-        ((_, sensor),) = quotas.fetch
+        ((_, sensor),) = quotas.fetch.latest()
         before = sensor.rate.measure(made.now_ms)
         assert before <= 80
         made.unmute()

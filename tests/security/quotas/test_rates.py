@@ -135,9 +135,9 @@ def test_sensors_are_removed_after_an_hour_without_use() -> None:
     sensors.record("", "b", 1, 1_000)
     sensors.record("", "a", 1, 2_000)
     sensors.remove_unused(EXPIRY_MS + 1_000)
-    assert [tags.client_id for tags, _ in sensors] == ["a"]
+    assert [tags.client_id for tags, _ in sensors.latest()] == ["a"]
     sensors.record("", "c", 1, EXPIRY_MS + 2_000)
-    assert [tags.client_id for tags, _ in sensors] == ["c"]
+    assert [tags.client_id for tags, _ in sensors.latest()] == ["c"]
 
 
 def test_the_number_of_sensors_is_bounded() -> None:

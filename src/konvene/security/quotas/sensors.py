@@ -104,9 +104,9 @@ class Sensors(Generic[S]):
     def __len__(self) -> int:
         return len(self._sensors)
 
-    def __iter__(self) -> Iterator[tuple[Tags, S]]:
-        """Iterate over all sensors with their tags."""
-        return iter(self._sensors.items())
+    def latest(self) -> Iterator[tuple[Tags, S]]:
+        """Iterate over all sensors with their tags, the one that was used last first."""
+        return reversed(self._sensors.items())
 
     def of(self, user: str, client_id: str, now_ms: float) -> tuple[S, float | None]:
         """Return the sensor of a client, a new one if it has none, and its quota (None: unlimited)."""
