@@ -147,6 +147,7 @@ class Broker:
         self.telemetry = Telemetry(
             self.environment.wall_clock_ms, self._fresh_id, config["telemetry.max.bytes"]
         )
+        self.listener_security = ListenerSecurity(self.loop, self.environment, self.settings, self.catalogue)
         self.services = Services(
             loop=self.loop,
             environment=self.environment,
@@ -161,13 +162,13 @@ class Broker:
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             telemetry=self.telemetry,
             heartbeat_purgatory=self.heartbeat_purgatory,
+            listener_security=self.listener_security,
             groups=self.groups,
             share_state_work=self.share_state_work,
             share_coordinators=self.share_coordinators,
             share_partitions=self.share_partitions,
             transactions=self.transactions,
         )
-        self.listener_security = ListenerSecurity(self.loop, self.environment, self.settings, self.catalogue)
         queued_bytes: int = config["queued.max.request.bytes"]
         self.network = Network(
             loop=self.loop,
