@@ -55,6 +55,8 @@ class SecuredKonvene(brokers.Konvene):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(key_store),
+            # If the backlog is full, the operating system retries a connection only after a second.
+            "socket.listen.backlog.size": "2000",
         }
 
     def command(self) -> list[str]:

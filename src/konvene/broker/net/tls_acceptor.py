@@ -63,7 +63,8 @@ class TlsAcceptor:
         self._sockets: list[socket.socket] = []
         self._handshakes: dict[asyncio.Task[None], None] = {}
         idle_s = network.settings.config["connections.max.idle.ms"] / 1000
-        self._timeout_s = min(HANDSHAKE_TIMEOUT_S, idle_s) if idle_s > 0 else HANDSHAKE_TIMEOUT_S
+        self.handshake_timeout_s = min(HANDSHAKE_TIMEOUT_S, idle_s) if idle_s > 0 else HANDSHAKE_TIMEOUT_S
+        """Deadline of handshakes that begin from now on."""
 
     def __repr__(self) -> str:
         return f"<TLS acceptor: {len(self._sockets)} sockets, {len(self._handshakes)} handshakes>"
@@ -146,7 +147,7 @@ class TlsAcceptor:
                 lambda: handshake,
                 accepted,
                 ssl=self._context(),
-                ssl_handshake_timeout=self._timeout_s,
+                ssl_handshake_timeout=self.handshake_timeout_s,
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )
         except (OSError, TimeoutError) as error:
