@@ -150,6 +150,7 @@ class Broker:
         self.telemetry = Telemetry(
             self.environment.wall_clock_ms, self._fresh_id, config["telemetry.max.bytes"]
         )
+        self.listener_security = ListenerSecurity(self.loop, self.environment, self.settings, self.catalogue)
         self.services = Services(
             loop=self.loop,
             environment=self.environment,
@@ -164,13 +165,13 @@ class Broker:
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             telemetry=self.telemetry,
             heartbeat_purgatory=self.heartbeat_purgatory,
+            listener_security=self.listener_security,
             groups=self.groups,
             share_state_work=self.share_state_work,
             share_coordinators=self.share_coordinators,
             share_partitions=self.share_partitions,
             transactions=self.transactions,
         )
-        self.listener_security = ListenerSecurity(self.loop, self.environment, self.settings, self.catalogue)
         clock_ms = lambda: int(self.loop.time() * 1000)  # noqa: E731 - passed twice
         self.client_quotas = ClientQuotas(config, clock_ms, self.environment.processing_clock_ns)
         self.connection_rates = ConnectionRates(lambda: self.settings.config, clock_ms)

@@ -52,6 +52,27 @@ MAX_UNPROCESSED_BYTES = 64 * 1024
 """Bytes that are read beyond the current request before reading pauses."""
 
 
+class _ClosedTransport(asyncio.Transport):
+    """The transport of all closed connections: discards what is written."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def write(self, data: object) -> None:
+        pass
+
+    def writelines(self, list_of_data: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    abort = pause_reading = resume_reading = close
+
+
+CLOSED = _ClosedTransport()
+
+
 class Connection(asyncio.BufferedProtocol):
     """The asyncio protocol of one client's connection."""
 
@@ -181,6 +202,8 @@ class Connection(asyncio.BufferedProtocol):
             self._task.cancel()
         if self._muted is not None:
             self._muted.cancel()
+        # The transport of a TLS connection refers to this object: together they would wait for the collector.
+        self._transport = CLOSED
 
     def pause_writing(self) -> None:
         self._is_write_blocked = True
