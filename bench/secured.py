@@ -20,7 +20,7 @@ from tests.against import brokers
 
 from bench.systems import SETTINGS, Kafka, Running
 from bench.wire import HOST, WAIT_S, BadAnswer, Peer
-from konvene.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from konvene.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from konvene.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from konvene.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from konvene.security.acls import Acl, PatternType, PermissionType
@@ -94,6 +94,7 @@ class Endpoint:
         connected = socket.create_connection(
             (HOST, self.port), timeout=WAIT_S, source_address=(source, 0) if source else None
         )
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.tls is None:
             return connected
         connected = self.tls.wrap_socket(connected)

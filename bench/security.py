@@ -26,7 +26,7 @@ from tests.against.brokers import Unavailable
 
 from bench import report
 from bench.drive import Caller, Driving, Repeated, Window, Windows, run, without_garbage
-from bench.figures import MIB_PER_CPU_S, PER_CPU_S, Figure, less, rates
+from bench.figures import MIB_PER_CPU_S, Figure, less, rates
 from bench.handshakes import ShortConnections, idle_connections
 from bench.members import make_group
 from bench.records import PARTITIONS, SAME_IN_PRODUCE, SHAPES, Fetching, batch_of, fill, produce_of, produced
@@ -233,6 +233,7 @@ def idle(plan: Plan, broker: Secured) -> Iterator[Figure]:
 
 IN_A_TEST = """\
 import json, sys, time
+import pytest
 began = time.perf_counter()
 seen = {}
 from konvene.testing.konvene import Konvene
@@ -256,7 +257,7 @@ print(json.dumps(seen))
 
 
 def in_a_test(plan: Plan) -> Iterator[Figure]:
-    """Measure the start of a broker in a test's process, with all imports, in turn without security."""
+    """Measure the start of a broker in a process of pytest, with its imports, in turn without security."""
     seen: dict[str, list[float]] = {}
     for _ in range(min(STARTS, 2 * plan.runs - 1)):
         for protocol in ("PLAINTEXT", "SASL_SSL"):
@@ -371,10 +372,8 @@ def _wanted(target: Target, value: float, *, is_less: bool) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.security", description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--kafka", action="store_true", help="measure Apache Kafka as well, from Maven's jars"
-    )
+    parser = argparse.ArgumentParser(prog="python -m bench.security", description="Measure security.")
+    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka as well")
     parser.add_argument("--json", action="store_true", help="print one JSON document and no table")
     parser.add_argument("--base", metavar="DIRECTORY", help="code of another checkout, to compare its start")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="length of a window [%(default)g]")
