@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from bench.secured import Endpoint
-from bench.wire import HOST, WAIT_S, frame_of
+from bench.wire import HOST, frame_of
 from konvene.messages.api_versions import ApiVersionsRequest
 
 AT_A_TIME = 16
 ADDRESSES = 32
 READ_BYTES = 1 << 14
+WITHIN_S = 300.0
 API_VERSIONS = frame_of(ApiVersionsRequest(client_software_name="bench", client_software_version="1"))
 
 Done = Callable[[socket.socket], None]
@@ -118,9 +119,9 @@ def idle_connections(endpoint: Endpoint, count: int) -> Iterator[None]:
     clients = ShortConnections(endpoint, lambda connected: descriptors.append(connected.detach()))
     try:
         with contextlib.closing(clients):
-            clients.go_on(WAIT_S, count)
+            clients.go_on(WITHIN_S, count)
         if clients.count < count:
-            raise TimeoutError(f"{clients!r} within {WAIT_S:g} s, not {count}")
+            raise TimeoutError(f"{clients!r} within {WITHIN_S:g} s, not {count}")
         yield
     finally:
         for descriptor in descriptors:

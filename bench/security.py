@@ -37,11 +37,11 @@ from bench.wire import frame_of
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.produce import ProduceResponse
 
-SECONDS, RUNS = 1.5, 3
+SECONDS, RUNS = 0.8, 5
 IDLE = 10_000
 SETTLE_S = 1.0
-WARM_S = {"konvene": 1.0, "kafka": 10.0}
-"""Seconds before the first window of a broker. Later loads of it get a third, as much of the code is warm."""
+WARM_S = {"konvene": 1.0, "kafka": 6.0}
+"""Seconds of heartbeats before the first window, and twice those of other requests."""
 STARTS = 5
 SESSION_TIMEOUT_MS = 600_000
 """The members of one load wait while the others run."""
@@ -104,9 +104,12 @@ class Plan:
     warm_s: Mapping[str, float] | None = None
     shrink: int = 1
 
-    def windows(self, system: str, *, is_first: bool = False) -> Windows:
-        warm_s = (self.warm_s or WARM_S)[system]
-        return Windows(self.seconds, self.runs, warm_s if is_first else warm_s / 3)
+    def windows(self, system: str) -> Windows:
+        return Windows(self.seconds, self.runs, (self.warm_s or WARM_S)[system])
+
+    def later_windows(self, system: str) -> Windows:
+        """Return the windows of a load whose code has been warmed by others."""
+        return self.windows(system)._replace(warm_s=self.windows(system).warm_s / 2)
 
     def of(self, count: int) -> int:
         return max(2, count // self.shrink)
@@ -119,15 +122,15 @@ class Measured(NamedTuple):
     running: Running
 
 
-def alternate(loads: Mapping[str, Measured], windows: Sequence[Windows]) -> dict[str, list[Window]]:
+def alternate(loads: Mapping[str, Measured], windows: Windows) -> dict[str, list[Window]]:
     """Run each load in turn, a window at a time, so that a busy machine disturbs all of them alike."""
     seen: dict[str, list[Window]] = {name: [] for name in loads}
-    for (load, _), each in zip(loads.values(), windows, strict=True):
-        load(each.warm_s)
-    for _ in range(windows[0].runs):
+    for load, _ in loads.values():
+        load(windows.warm_s)
+    for _ in range(windows.runs):
         for name, (load, running) in loads.items():
             cpu_s, began = running.cpu_s(), time.perf_counter()
-            requests, size = load(windows[0].seconds)
+            requests, size = load(windows.seconds)
             wall_s = time.perf_counter() - began
             seen[name].append(Window(requests, size, wall_s, running.cpu_s() - cpu_s))
     return seen
@@ -163,8 +166,7 @@ def heartbeats(system: str, plan: Plan, plain: Secured, acls: Secured) -> Iterat
         loads = {}
         for name, (broker, listener) in listeners.items():
             loads[name] = driven(stack, broker, listener, groups[broker]())
-        each = [plan.windows(system, is_first=name in (PLAIN, ACLS)) for name in loads]
-        for name, windows in alternate(loads, each).items():
+        for name, windows in alternate(loads, plan.windows(system)).items():
             yield rates(windows)[0]._replace(what=HEARTBEATS + name)
 
 
@@ -190,7 +192,7 @@ def short_connections(system: str, plan: Plan, broker: Secured) -> Iterator[Figu
             clients = ShortConnections(broker.endpoints[listener])
             stack.enter_context(contextlib.closing(clients))
             loads[name] = Measured(clients.go_on, broker.running)
-        for name, windows in alternate(loads, [plan.windows(system)] * len(loads)).items():
+        for name, windows in alternate(loads, plan.later_windows(system)).items():
             yield rates(windows)[0]._replace(what=SHORT + name)
 
 
@@ -213,7 +215,7 @@ def records(system: str, plan: Plan, broker: Secured) -> Iterator[Figure]:
             "produced": driven(stack, broker, P256, producers, shape.depth),
             "fetched": driven(stack, broker, P256, consumers),
         }
-        for name, windows in alternate(loads, [plan.windows(system)] * len(loads)).items():
+        for name, windows in alternate(loads, plan.later_windows(system)).items():
             found = next(figure for figure in rates(windows) if figure.what == MIB_PER_CPU_S)
             yield found._replace(what=f"MiB {name} per CPU s: {TLS}")
 
@@ -259,7 +261,7 @@ print(json.dumps(seen))
 def in_a_test(plan: Plan) -> Iterator[Figure]:
     """Measure the start of a broker in a process of pytest, with its imports, in turn without security."""
     seen: dict[str, list[float]] = {}
-    for _ in range(min(STARTS, 2 * plan.runs - 1)):
+    for _ in range(min(STARTS, plan.runs)):
         for protocol in ("PLAINTEXT", "SASL_SSL"):
             done = subprocess.run(
                 [sys.executable, "-c", IN_A_TEST, protocol], stdout=subprocess.PIPE, check=True, timeout=60
@@ -275,7 +277,7 @@ def start(plan: Plan, base: str | None) -> Iterator[Figure]:
     codes = {"": None} if base is None else {"": None, BASE: base}
     seen: dict[str, list[float]] = {}
     with Lab("konvene", plan.windows("konvene")) as lab:
-        for _ in range(2 * plan.runs - 1):
+        for _ in range(min(STARTS, plan.runs)):
             for suffix, code in codes.items():
                 with code_from(code), lab.fresh() as running:
                     running.start()
@@ -312,9 +314,6 @@ def figures(system: str, plan: Plan, base: str | None = None) -> Iterator[Figure
         yield from short_connections(system, plan, plain)
         report_progress(f"{system}: records")
         yield from records(system, plan, plain)
-        if system == "kafka":  # A heap that was filled by others already; ours starts again.
-            report_progress(f"{system}: idle connections")
-            yield next(idle(plan, plain))
     if system == "konvene":
         report_progress(f"{system}: idle connections")
         with secured(system) as fresh:
