@@ -216,7 +216,7 @@ def test_security_measures_every_figure() -> None:
 
 
 def test_security_table_compares_with_kafka_and_the_target() -> None:
-    """A line has the median with its range, Kafka's, and whether the target is met; quotients pair windows."""
+    """A line has the median with its range, Kafka's, and the target. Quotients pair the windows."""
     plain, acls = (security.HEARTBEATS + name for name in (security.PLAIN, security.ACLS))
     ours = {plain: Figure(plain, (100.0, 200.0, 400.0)), acls: Figure(acls, (80.0, 190.0, 200.0))}
     theirs = {plain: Figure(plain, (50.0,))}
