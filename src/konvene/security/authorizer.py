@@ -89,7 +89,7 @@ class _Section(NamedTuple):
     literal: Mapping[str, _ByPrincipal] = {}
     prefixed: Mapping[str, _ByPrincipal] = {}
     lengths: tuple[int, ...] = ()
-    """Lengths of the prefixes."""
+    """Lengths of the prefixes, the longest first."""
 
     def changed(self, acls: Iterable[Acl], *, added: bool) -> _Section:
         """Return a section with these ACLs added or removed."""
@@ -107,26 +107,29 @@ class _Section(NamedTuple):
                 del by_name[acl.resource_name]
         prefixed = patterns[PatternType.PREFIXED]
         return _Section(
-            patterns[PatternType.LITERAL], prefixed, tuple(sorted({len(name) for name in prefixed}))
+            patterns[PatternType.LITERAL],
+            prefixed,
+            tuple(sorted({len(name) for name in prefixed}, reverse=True)),
         )
 
     def of(self, name: str) -> list[_ByPrincipal]:
-        """Return the ACLs that apply to a resource, by principal."""
+        """Return the ACLs that apply to a resource, by principal.
+
+        In Kafka's order: of the name itself, of its prefixes from the longest, of `*`."""
         found = []
         exact = self.literal.get(name)
         if exact is not None:
             found.append(exact)
-        if name != WILDCARD:
+        size = len(name)
+        for length in self.lengths:
+            if length <= size:
+                by_prefix = self.prefixed.get(name[:length])
+                if by_prefix is not None:
+                    found.append(by_prefix)
+        if not name.startswith(WILDCARD):  # Kafka does not apply ACLs of `*` to a name such as `*a`.
             every = self.literal.get(WILDCARD)
             if every is not None:
                 found.append(every)
-        size = len(name)
-        for length in self.lengths:
-            if length > size:
-                break
-            by_prefix = self.prefixed.get(name[:length])
-            if by_prefix is not None:
-                found.append(by_prefix)
         return found
 
     def all(self) -> Iterable[Acl]:
@@ -180,7 +183,10 @@ class StandardAuthorizer:
     def find_rule(
         self, principal: KafkaPrincipal, host: str, operation: Operation, resource: Resource
     ) -> Rule:
-        """Return the rule that decides whether `principal` at the address `host` may do an operation."""
+        """Return the rule that decides whether `principal` at the address `host` may do an operation.
+
+        Of several ACLs that decide alike it names the one that Kafka names: the first that denies, the last
+        that allows, in the order of `_Section.of` and `_order`."""
         if self._super_users and str(principal) in self._super_users:
             return SUPER_USER
         found = self._sections.get(resource.type, _EMPTY).of(resource.name)
@@ -190,13 +196,17 @@ class StandardAuthorizer:
         allowing = IMPLIED_BY[operation]
         allowed: Acl | None = None
         for by_principal in found:
+            allows = denies = None
             for user in (principal, ALL_USERS):
                 for acl in by_principal.get(user, ()):
                     if acl.permission_type is PermissionType.ALLOW:
-                        if allowed is None and acl.operation in allowing and _matches(acl.host, host):
-                            allowed = acl
+                        if acl.operation in allowing and _matches(acl.host, host):
+                            allows = acl if allows is None else max(allows, acl, key=_order)
                     elif acl.operation in (operation, Operation.ALL) and _matches(acl.host, host):
-                        return Rule(False, acl)
+                        denies = acl if denies is None else min(denies, acl, key=_order)
+            if denies is not None:
+                return Rule(False, denies)
+            allowed = allows or allowed
         return DEFAULT_DENY if allowed is None else Rule(True, allowed)
 
     def authorize(
@@ -220,13 +230,25 @@ class StandardAuthorizer:
         return rule.allows
 
     def authorize_by_resource_type(
-        self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType
+        self,
+        principal: KafkaPrincipal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        *,
+        api_key: int = -1,
     ) -> bool:
         """Return True if the operation is permitted on at least one resource of the type.
 
-        As Kafka, in this order: a resource that no ACL names; a literal or prefixed ACL that allows and
-        that no prefixed or equal ACL denies. Implied operations do not count."""
-        if self.find_rule(principal, host, operation, Resource(resource_type, "hardcode")).allows:
+        As Kafka, in this order: a resource that no ACL names, whose check is written to the audit; a literal
+        or prefixed ACL that allows and that no prefixed or equal ACL denies. Implied operations do not
+        count."""
+        unnamed = Resource(resource_type, "hardcode")
+        rule = self.find_rule(principal, host, operation, unnamed)
+        level = logging.DEBUG if rule.allows else TRACE
+        if audit.isEnabledFor(level):
+            audit.log(level, "%s", _audit_line(principal, host, operation, unnamed, api_key, rule, count=0))
+        if rule.allows:
             return True
         host = java_address(host)
         denied: dict[PatternType, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}
@@ -264,6 +286,11 @@ def _matches(acl_host: str, host: str) -> bool:
     return acl_host in (WILDCARD, host) or ("/" in acl_host and is_in_range(host, acl_host))
 
 
+def _order(acl: Acl) -> tuple[Operation, str, str]:
+    """Return the place of an ACL among those of its resource and permission (Kafka's `StandardAcl`)."""
+    return acl.operation, acl.principal, acl.host
+
+
 def _is_undenied(acl: Acl, denied: Mapping[PatternType, set[str]]) -> bool:
     name = acl.resource_name
     if acl.pattern_type is PatternType.LITERAL and name in denied[PatternType.LITERAL]:
@@ -272,14 +299,22 @@ def _is_undenied(acl: Acl, denied: Mapping[PatternType, set[str]]) -> bool:
 
 
 def _audit_line(
-    principal: KafkaPrincipal, host: str, operation: Operation, resource: Resource, api_key: int, rule: Rule
+    principal: KafkaPrincipal,
+    host: str,
+    operation: Operation,
+    resource: Resource,
+    api_key: int,
+    rule: Rule,
+    count: int = 1,
 ) -> str:
-    """Return the audit's line, word for word as Kafka's."""
+    """Return the audit's line, word for word as Kafka's.
+
+    `count`: how often the request names the resource."""
     api = API_KEYS.get(api_key)
     return (
         f"Principal = {principal} is {'Allowed' if rule.allows else 'Denied'} operation = {operation.name}"
         f" from host = {java_address(host)} on resource ="
         f" {RESOURCE_TYPE_NAMES[resource.type]}:LITERAL:{resource.name}"
-        f" for request = {api.name if api is not None else 'None'} with resourceRefCount = 1"
+        f" for request = {api.name if api is not None else 'None'} with resourceRefCount = {count}"
         f" based on rule {rule}"
     )

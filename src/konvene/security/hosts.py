@@ -43,8 +43,8 @@ def is_in_range(host: str, text: str) -> bool:
         return False
     version, first, last = parsed
     address = _parsed_address(host)
-    # As in Kafka, 0.0.0.0 is in no range.
-    return address is not None and address[0] == version and first <= address[1] <= last and address[1] != 0
+    # As in Kafka, 0.0.0.0 is in no range, but `::` is in those of IPv6.
+    return address is not None and address[0] == version and first <= address[1] <= last and address != (4, 0)
 
 
 @lru_cache(maxsize=4_096)
