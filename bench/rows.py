@@ -7,6 +7,7 @@ from functools import partial as with_
 from typing import NamedTuple
 
 from bench import (
+    acls,
     assignors,
     cleaner,
     cleaning,
@@ -47,6 +48,7 @@ class Row(NamedTuple):
 
 ROWS = (
     Row("codec", "microseconds to read and write the commonest messages, no broker", codec.figures, "none"),
+    Row("acls", "microseconds of one check of the authorizer, no broker", acls.figures, "none"),
     Row("start", "process start to the first ApiVersions answer", whole.start),
     Row("idle", "memory and CPU of an idle broker without clients", whole.idle),
     Row("api-versions", "ApiVersions, 64 connections", requests.api_versions),
