@@ -48,7 +48,6 @@ class Row(NamedTuple):
 
 ROWS = (
     Row("codec", "microseconds to read and write the commonest messages, no broker", codec.figures, "none"),
-    Row("acls", "microseconds of one check of the authorizer, no broker", acls.figures, "none"),
     Row("start", "process start to the first ApiVersions answer", whole.start),
     Row("idle", "memory and CPU of an idle broker without clients", whole.idle),
     Row("api-versions", "ApiVersions, 64 connections", requests.api_versions),
@@ -320,6 +319,7 @@ ROWS = (
         with_(cleaner.p99, slices=True),
         "cleaner-p99",
     ),
+    Row("acls", "microseconds of one check of the authorizer, no broker", acls.figures, "none"),
     Row(
         "assignors",
         "CPU of a server-side assignment, members x topics x partitions, no broker",
