@@ -44,7 +44,7 @@ HOSTS = (
     "192.168.1.0/30", "::/0", "2001:db8::/32", "2001:db8::/64", "::1/128", "fe80::/10", "::ffff:10.0.0.0/120",
     "10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "/8", "256.0.0.0/8", "010.0.0.0/8", "10.0.0.0/08",
     "2001:db8::/129", "::/-1",
-    "10.0.0.0/24 ", "localhost", "localhost/8",
+    "::/008", "::/+1", "10.0.0.0/24 ", "localhost", "localhost/8",
 )  # fmt: skip
 TYPES = tuple(each for each in ResourceType if each > ResourceType.ANY)
 OPERATIONS = tuple(each for each in Operation if each > Operation.ANY)
