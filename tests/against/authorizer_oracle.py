@@ -250,16 +250,16 @@ class Comparison(NamedTuple):
 
 def compare(seed: int, questions: int) -> Comparison:
     """Compare the answers to random questions. Raises `Unavailable` without Java or Maven."""
-    asked = permitted = 0
+    count = permitted = 0
     differences = []
     with Oracle() as oracle:
         for world in worlds(seed, questions):
             ours, kafkas = our_answers(world), oracle.answers(world)
-            asked += len(ours)
+            count += len(ours)
             permitted += sum(answer[0] for answer in kafkas)
             if ours != kafkas:
                 differences += list(_differences(world, ours, kafkas))
-    return Comparison(asked, permitted, differences)
+    return Comparison(count, permitted, differences)
 
 
 def _differences(world: World, ours: list[Answer], kafkas: list[Answer]) -> Iterator[Difference]:
