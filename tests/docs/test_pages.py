@@ -134,7 +134,7 @@ def used_configs() -> set[str]:
         text = path.read_text("utf-8")
         if "configs" not in path.parts:
             read |= set(re.findall(r'\["([a-z0-9]+(?:\.[a-z0-9]+)*)"\]', text))
-        if path.name in LISTENER_MODULES or "tls" in path.parts:
+        if path.name in LISTENER_MODULES or "tls" in path.relative_to(ROOT).parts:
             read |= set(re.findall(r'"([a-z0-9]+(?:\.[a-z0-9]+)+)"', text))
             read |= {f"sasl.oauthbearer.{name}" for name in re.findall(r"\{PREFIX\}([a-z.]+[a-z])", text)}
     read |= {*expiry.INTERVALS.values(), *pruning.INTERVAL_CONFIGS.values()}

@@ -212,6 +212,40 @@ def test_half_open_connections_end_at_their_deadline(
     run(scenario(), loop)
 
 
+def test_a_connection_counts_once_for_the_rate_of_new_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its handshake, which does not begin while it has to wait."""
+
+    async def scenario() -> None:
+        secured = Secured(tmp_path)
+        limited = secured.settings() | {"listener.name.tls.max.connection.creation.rate": "1000"}
+        async with secured.running(limited):
+            acceptor(secured).handshake_timeout_s = NEVER_S
+            admission, counted = secured.broker.network.connection_admission, []
+            record = admission.rates.record
+
+            def recorded(listener: str) -> int:
+                counted.append(listener)
+                return record(listener)
+
+            monkeypatch.setattr(admission.rates, "record", recorded)
+            for _ in range(3):
+                await is_served(trusting(secured), port(secured))
+            assert counted == ["TLS"] * 3
+            silent = await half_open(secured)
+            await until(lambda: acceptor(secured).handshakes == 1, WITHIN_S)
+            assert counted == ["TLS"] * 4
+            monkeypatch.setattr(admission.rates, "record", lambda _listener: int(1_000 * NEVER_S))
+            waiting = await half_open(secured)
+            await until(lambda: repr(admission).startswith("<1 connections wait"), WITHIN_S)
+            assert acceptor(secured).handshakes == 1
+        assert await ends(silent)
+        assert await ends(waiting)
+
+    run(scenario())
+
+
 def test_a_broker_without_descriptors_accepts_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         secured = Secured(tmp_path)

@@ -143,7 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         self._host = f"/{peer[0]}" if isinstance(peer, tuple) else "/local"
         self.active_at = self._network.loop.time()
         admission, listener = self._network.connection_admission, self.endpoint.name
-        if admission.rates.is_limited(listener):
+        # Connections with TLS have waited before their handshake.
+        if not self.endpoint.security_protocol.has_tls and admission.rates.is_limited(listener):
             self._busy = self._paused = True
             self._transport.pause_reading()
             admission.admit(self, listener, self._host)

@@ -1,7 +1,8 @@
 """Accepts the connections of a listener with TLS, and counts them from then on, before their handshake.
 
-As in Kafka, a connection counts against `max.connections` and `max.connections.per.ip` when it is accepted:
-clients that never complete a handshake cannot occupy more than these limits allow. Each handshake has a
+As in Kafka, a connection counts against `max.connections`, `max.connections.per.ip` and the rates of new
+connections when it is accepted: clients that never complete a handshake cannot occupy more than these limits
+allow. Each handshake has a
 deadline, whatever the client sends meanwhile, and its protocol is created when it is complete. The context
 is the one that is current when the connection is accepted.
 """
@@ -120,21 +121,34 @@ class TlsAcceptor:
                 self._network.loop.remove_reader(listening)
                 self._network.loop.call_later(PAUSE_S, self._resume, listening)
                 return
-            self._begin(accepted, f"/{address[0]}")
+            self._accepted(accepted, f"/{address[0]}")
 
     def _resume(self, listening: socket.socket) -> None:
         if listening in self._sockets:
             self._network.loop.add_reader(listening, self._accept_ready, listening)
 
-    def _begin(self, accepted: socket.socket, host: str) -> None:
+    def _accepted(self, accepted: socket.socket, host: str) -> None:
+        """Begin the handshake of a connection, or let it wait if connections are created too fast."""
+        accepted.setblocking(False)
+        endpoint = self._endpoint()
+        begin = partial(self._begin, accepted, host, endpoint)
+        admission = self._network.connection_admission
+        if admission.rates.is_limited(endpoint.name):
+            admission.admit(_Waiting(accepted, begin), endpoint.name, host)
+        else:
+            begin()
+
+    def _begin(self, accepted: socket.socket, host: str, endpoint: Endpoint) -> None:
         """Begin the handshake of a connection unless a limit is exceeded."""
-        quotas, endpoint = self._network.connection_quotas, self._endpoint()
+        if not self._sockets:  # The listener was closed while the connection waited.
+            accepted.close()
+            return
+        quotas = self._network.connection_quotas
         reason = quotas.rejection_reason(host, endpoint.name)
         if reason is not None:
             log.warning("%s: rejected: %s", host, reason)
             accepted.close()
             return
-        accepted.setblocking(False)
         handshake = _Handshake(quotas, host, endpoint, self._accept)
         task = self._network.loop.create_task(self._complete(accepted, handshake))
         self._handshakes[task] = None
@@ -156,6 +170,25 @@ class TlsAcceptor:
             traceback.clear_frames(error.__traceback__)
         finally:
             handshake.end()
+
+
+class _Waiting:
+    """A connection whose handshake may not begin yet (`ConnectionAdmission`)."""
+
+    def __init__(self, accepted: socket.socket, begin: Callable[[], None]) -> None:
+        self._socket = accepted
+        self._begin = begin
+
+    def __repr__(self) -> str:
+        return "<connection before its handshake>"
+
+    def accept(self) -> None:
+        """Begin the handshake."""
+        self._begin()
+
+    def abort(self) -> None:
+        """Close the connection."""
+        self._socket.close()
 
 
 class _Handshake(asyncio.BufferedProtocol):
