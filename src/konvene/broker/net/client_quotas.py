@@ -244,7 +244,7 @@ class RequestUsage:
         """Set the longer one of two throttle times, and record it in the sensor of its quota."""
         throttle_ms = max(bandwidth_ms, request_ms)
         if throttle_ms:
-            self._throttle_ms = throttle_ms
+            self._throttle_ms = max(self._throttle_ms, throttle_ms)
             sensors = bandwidth if bandwidth_ms > request_ms else self._quotas.request
             now_ms = self._quotas.clock_ms()
             sensor, _ = sensors.of(self._user, self._client_id, now_ms)
