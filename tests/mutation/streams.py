@@ -226,8 +226,8 @@ RESPONSES = (
     _row(
         "topics-are-asked-for-always", "groups/streams/heartbeat.py", ("T11",),
         "Internal topics are not asked for while they are missing.",
-        "    if configured.missing:\n        decision.effects",
-        "    if not configured.missing:\n        decision.effects",
+        "    if configured.missing:\n        effect",
+        "    if not configured.missing:\n        effect",
     ),
     _row(
         "offsets-of-who-is-gone", "groups/streams/decision.py", ("T13", "G11"),
