@@ -15,6 +15,7 @@ import contextlib
 import gc
 import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -105,7 +106,7 @@ class Tally:
 class Driven:
     """A connection of the generator, with one read buffer; it sends as much as the socket takes."""
 
-    def __init__(self, port: int, caller: Caller, tally: Tally) -> None:
+    def __init__(self, connected: socket.socket, caller: Caller, tally: Tally) -> None:
         self.caller = caller
         self.tally = tally
         self.buffer = bytearray(caller.buffer_size)
@@ -114,7 +115,7 @@ class Driven:
         self.correlation_id = 0
         self.unsent: list[bytes | memoryview] = []
         self.armed = False
-        self.socket = socket.create_connection((HOST, port), timeout=WAIT_S)
+        self.socket = connected
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
 
@@ -171,15 +172,41 @@ class Driven:
             parts[0] = memoryview(parts[0])[sent:]
 
 
+class TlsDriven(Driven):
+    """A connection over TLS. Reads all that was received, because epoll does not know what is decrypted."""
+
+    socket: ssl.SSLSocket
+
+    def read(self) -> None:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            super().read()
+            while self.socket.pending():
+                super().read()
+
+    def send(self) -> None:
+        parts = self.unsent
+        with contextlib.suppress(ssl.SSLWantWriteError):
+            while parts:
+                sent = self.socket.send(parts[0])
+                parts[:1] = [memoryview(parts[0])[sent:]] if sent < len(parts[0]) else []
+
+
+def connection(port: int) -> socket.socket:
+    """Return a plaintext connection to the broker."""
+    return socket.create_connection((HOST, port), timeout=WAIT_S)
+
+
 class Driving:
     """All connections and the epoll loop that serves them."""
 
-    def __init__(self, port: int, callers: Sequence[Caller]) -> None:
+    def __init__(self, connect: Callable[[], socket.socket], callers: Sequence[Caller]) -> None:
         self.tally = Tally()
         self.lines: dict[int, Driven] = {}
         self.epoll = select.epoll()
         for caller in callers:
-            line = Driven(port, caller, self.tally)
+            connected = connect()
+            kind = TlsDriven if isinstance(connected, ssl.SSLSocket) else Driven
+            line = kind(connected, caller, self.tally)
             self.lines[line.socket.fileno()] = line
             self.epoll.register(line.socket, select.EPOLLIN)
 
@@ -222,7 +249,7 @@ def drive(
     port: int, callers: Sequence[Caller], depth: int, windows: Windows, cpu_s: Callable[[], float]
 ) -> list[Window]:
     """Run the load and return the measurement windows."""
-    driving = Driving(port, callers)
+    driving = Driving(lambda: connection(port), callers)
     tally, seen = driving.tally, []
     with without_garbage(), contextlib.closing(driving):
         driving.begin(depth)

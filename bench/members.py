@@ -46,7 +46,10 @@ LATER = (
 class Storm:
     """Simultaneous joins of a new group, and whether all members are in one generation."""
 
-    def __init__(self, topic: Topic, size: int, heartbeat_s: float) -> None:
+    def __init__(
+        self, topic: Topic, size: int, heartbeat_s: float, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> None:
+        self.session_timeout_ms = session_timeout_ms
         self.group = new_name("group")
         self.topic = topic
         self.size = size
@@ -88,7 +91,7 @@ class Storm:
         while True:
             request = JoinGroupRequest(
                 group_id=self.group,
-                session_timeout_ms=SESSION_TIMEOUT_MS,
+                session_timeout_ms=self.session_timeout_ms,
                 rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
                 member_id=member_id,
                 protocol_type="consumer",
@@ -149,10 +152,12 @@ class Storm:
                     return code
 
 
-async def make_group(port: int, topic: Topic, size: int) -> list[HeartbeatRequest]:
+async def make_group(
+    port: int, topic: Topic, size: int, session_timeout_ms: int = SESSION_TIMEOUT_MS
+) -> list[HeartbeatRequest]:
     """Create a stable group whose members have no open connections."""
     lines = [await asking(port) for _ in range(size)]
-    beats = await Storm(topic, size, AT_ONCE_S).blow(lines)
+    beats = await Storm(topic, size, AT_ONCE_S, session_timeout_ms).blow(lines)
     for line in lines:
         line.transport.close()
     return beats

@@ -7,6 +7,7 @@ from functools import partial as with_
 from typing import NamedTuple
 
 from bench import (
+    acls,
     assignors,
     cleaner,
     cleaning,
@@ -318,6 +319,7 @@ ROWS = (
         with_(cleaner.p99, slices=True),
         "cleaner-p99",
     ),
+    Row("acls", "microseconds of one check of the authorizer, no broker", acls.figures, "none"),
     Row(
         "assignors",
         "CPU of a server-side assignment, members x topics x partitions, no broker",

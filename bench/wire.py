@@ -42,6 +42,9 @@ VERSIONS = {
     "AddOffsetsToTxn": 4,
     "TxnOffsetCommit": 5,
     "EndTxn": 5,
+    "SaslHandshake": 1,
+    "SaslAuthenticate": 2,
+    "CreateAcls": 3,
 }
 #: Where the correlation id of a frame stands, behind the length, the key and the version; and what follows.
 NUMBER_AT, AFTER_NUMBER = 8, 12
@@ -74,10 +77,10 @@ def read(kind: type[Response], body: bytes, version: int | None = None) -> Respo
 
 
 class Peer:
-    """A blocking connection for set-up."""
+    """A blocking connection for set-up: a new one, or one that is open already."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout=WAIT_S)
+    def __init__(self, port: int, connected: socket.socket | None = None) -> None:
+        self.socket = connected or socket.create_connection((HOST, port), timeout=WAIT_S)
 
     def __repr__(self) -> str:
         return f"<peer of {self.socket.getpeername()}>"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from bench import kafka, pipeline_spark
+from bench import kafka, pipeline_spark, security
 from bench.__main__ import arguments, main, measured
 from bench.drive import Repeated, Windows, drive
 from bench.figures import Figure
@@ -205,3 +205,27 @@ def test_failed_row_is_reported_and_fails_the_run(
     assert main([]) == 1
     out = capsys.readouterr().out
     assert "konvene failed: BadAnswer: no" in out and "things ↑" in out
+
+
+def test_security_measures_every_figure() -> None:
+    """A broker with TLS and SASL, one with an authorizer, idle connections and starts; sizes are small."""
+    plan = security.Plan(seconds=0.15, runs=1, warm_s={"konvene": 0.02}, shrink=500)
+    measured = {figure.what: figure for figure in security.figures("konvene", plan)}
+    assert measured.keys() >= {target.what for target in security.TARGETS}
+    assert all(min(f.values) > 0 for f in measured.values() if f.what != security.PER_IDLE), measured
+
+
+def test_security_table_compares_with_kafka_and_the_target() -> None:
+    """A line has the median with its range, Kafka's, and the target. Quotients pair the windows."""
+    plain, acls = (security.HEARTBEATS + name for name in (security.PLAIN, security.ACLS))
+    ours = {plain: Figure(plain, (100.0, 200.0, 400.0)), acls: Figure(acls, (80.0, 190.0, 200.0))}
+    theirs = {plain: Figure(plain, (50.0,))}
+    assert security.table({"konvene": ours, "kafka": theirs}).splitlines()[2:] == [
+        f"| {plain} | 200 (100–400) | 50 | 4.00 |  |",
+        f"| {acls} | 190 (80–200) |  |  |  |",
+        f"| {acls} / plaintext | 0.8 (0.5–0.95) |  |  | ≥ 0.9 **missed** |",
+    ]
+    idle = {security.IDLE_RSS: Figure(security.IDLE_RSS, (355.0,), less=True)}
+    assert security.table({"konvene": idle}).splitlines()[2:] == [
+        f"| {security.IDLE_RSS} | 355 | ≤ 400 met |"
+    ]

@@ -212,6 +212,7 @@ MESSAGES: Final[Mapping[Errors, str]] = {
     Errors.KAFKA_STORAGE_ERROR: "Disk error when trying to access log file on the disk.",
     Errors.NON_EMPTY_GROUP: "The group is not empty.",
     Errors.FENCED_LEADER_EPOCH: "The leader epoch in the request is older than the epoch on the broker.",
+    Errors.THROTTLING_QUOTA_EXCEEDED: "The throttling quota has been exceeded.",
     Errors.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
     Errors.FENCED_STATE_EPOCH: "The coordinator rejected the request because the state epoch did not match.",
 }

@@ -9,13 +9,20 @@ from collections.abc import Callable
 from functools import partial
 
 from .brokers import Unavailable, kafka_jars
-from .clients import java_archive, newest_java_classpath, older_java_classpath, older_streams_classpath
+from .clients import (
+    authorizer_classpath,
+    java_archive,
+    newest_java_classpath,
+    older_java_classpath,
+    older_streams_classpath,
+)
 from .tools import tools_classpath
 
 BUILDS: tuple[Callable[[], object], ...] = (
     java_archive,
     older_java_classpath,
     newest_java_classpath,
+    authorizer_classpath,
     partial(older_streams_classpath, "3.9.1"),
     tools_classpath,
     kafka_jars,

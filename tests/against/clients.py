@@ -37,6 +37,7 @@ SCRIPTS = {"confluent-kafka": "confluent.py", "kafka-python": "kafka_python.py",
 JAVA = HERE / "java"
 OLDER = JAVA / "older"
 NEWEST = HERE / "newest"
+AUTHORIZER = HERE / "authorizer"
 MODEST = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog:disable"]
 """Of JVMs that live for seconds: little memory, no long work on their code, no words of their own."""
 
@@ -108,6 +109,22 @@ def newest_java_classpath() -> str:
         unless=lambda: jar.exists() and jar.stat().st_mtime >= latest,
     )
     return f"{jar}:{driver}:{NEWEST / 'target' / 'dependency'}/*"
+
+
+@cache
+def authorizer_classpath() -> str:
+    """Kafka's authorizer behind JSON lines, built by Maven when a source is newer; or Unavailable."""
+    driver = java_classpath().partition(":")[0]
+    jar = AUTHORIZER / "target" / "authorizer.jar"
+    sources = [AUTHORIZER / "pom.xml", *(AUTHORIZER / "src").rglob("*.java")]
+    latest = max(source.stat().st_mtime for source in sources)
+    maven(
+        AUTHORIZER,
+        "dependency:copy-dependencies",
+        "package",
+        unless=lambda: jar.exists() and jar.stat().st_mtime >= latest,
+    )
+    return f"{jar}:{driver}:{AUTHORIZER / 'target' / 'dependency'}/*"
 
 
 @cache

@@ -12,7 +12,8 @@ import pytest
 
 from .brokers import Broker
 from .clients import fleet_of
-from .tools import TRANSCRIPTS, Tools, read, replay, tools, why_no_tools, written
+from .conftest import a_running_broker
+from .tools import SETTINGS_OF, TRANSCRIPTS, Tools, read, replay, tools, why_no_tools, written
 
 pytestmark = pytest.mark.java
 
@@ -32,15 +33,16 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 
 @pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
-def test_tools_output_equals_kafkas(path: Path, jvm: Tools, own_broker: Broker) -> None:
+def test_tools_output_equals_kafkas(path: Path, jvm: Tools, tmp_path: Path) -> None:
     """Each command of the transcript, in order, is answered as Apache Kafka answered it."""
     prose, steps = read(path)
-    replayed = replay(steps, jvm, own_broker, 5 if own_broker.name == "kafka" else 0)
+    with a_running_broker(tmp_path / "broker", SETTINGS_OF.get(path.stem), kill=True) as broker:
+        replayed = replay(steps, jvm, broker, 5 if broker.name == "kafka" else 0)
     if os.environ.get("KONVENE_REWRITE"):
         path.write_text(written(prose, replayed))
         return
     expected, now = written(prose, steps).splitlines(), written(prose, replayed).splitlines()
-    differences = list(unified_diff(expected, now, "kafka", own_broker.name, lineterm="", n=2))
+    differences = list(unified_diff(expected, now, "kafka", broker.name, lineterm="", n=2))
     if differences:
         pytest.fail("\n".join(differences), pytrace=False)
 

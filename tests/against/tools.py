@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from .brokers import HERE, Broker, Unavailable, maven
@@ -63,6 +64,13 @@ CLASSES = {
 }
 
 WITHOUT_BROKER = {"kafka-dump-log"}
+SETTINGS_OF = {
+    "acls": {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+}
+"""Settings of the broker by the name of the transcript."""
 BROKER_COMES_LAST = {"kafka-cluster"}
 
 # Values that differ from run to run, and their placeholders.
@@ -217,7 +225,23 @@ def run_step(step: Step, tools: Tools, broker: Broker) -> list[str]:
     result = tools.run(broker, line, "".join(f"{line}\n" for line in step.given))
     lines = [*result.out.splitlines(), *(f"2> {line}" for line in result.err.splitlines())]
     lines_ = [plain(line, broker) for line in lines if word in line and not NOISE.match(line)]
+    if line.startswith("kafka-acls"):
+        lines_ = in_order(lines_)
     return [*lines_, f"status {result.status}"] if result.status else lines_
+
+
+def in_order(lines: list[str]) -> list[str]:
+    """Return lines of kafka-acls, which prints hash sets: resources and their ACLs in alphabetical order."""
+    blocks: list[list[str]] = []
+    for line in lines:
+        line = line.removeprefix(" ")
+        if line.startswith("\t") and blocks:
+            blocks[-1].append(line)
+        else:
+            blocks.append([line])
+    ordered = [[head, *sorted(acls)] for head, *acls in blocks]
+    runs = groupby(ordered, key=lambda block: len(block) > 1)
+    return [line for has_acls, run in runs for block in (sorted(run) if has_acls else run) for line in block]
 
 
 def plain(line: str, broker: Broker) -> str:

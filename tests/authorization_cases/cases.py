@@ -133,14 +133,14 @@ class Stage(Protocol):
         """Give the client these rights and no others; all if None."""
 
 
-async def set_up(stage: Stage, prefix: str) -> World:
+async def set_up(stage: Stage, prefix: str, names: tuple[str, ...] = EXISTING) -> World:
     """Create the topics of a play, with one record each."""
     world = World(prefix)
-    topics = tuple(CreatableTopic(name=prefix + n, num_partitions=1, replication_factor=1) for n in EXISTING)
+    topics = tuple(CreatableTopic(name=prefix + n, num_partitions=1, replication_factor=1) for n in names)
     created = await stage.send_privileged(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
     assert not any(topic.error_code for topic in created.topics), created
     world.ids = {topic.name.removeprefix(prefix): topic.topic_id for topic in created.topics}
-    for name in EXISTING:
+    for name in names:
         while (await _write(stage, world, name)).error_code:
             assert stage.settles_s, f"{name} cannot be written"
             await asyncio.sleep(0.01)

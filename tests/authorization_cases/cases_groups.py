@@ -100,7 +100,7 @@ def _tokens(struct: Struct) -> Iterator[str]:
 # --- requests --------------------------------------------------------------------------------------
 
 
-def _message(api: str, **fields: Any) -> Struct:
+def message(api: str, **fields: Any) -> Struct:
     """Return a request; dictionaries in its arrays become the structs of their fields."""
     return _struct(BY_NAME[api].request, fields)
 
@@ -122,7 +122,7 @@ def _struct(kind: Any, fields: Mapping[str, Any]) -> Struct:
 def _case(
     name: str, api: str, version: int, fields: Callable[[World], dict[str, Any]], outcomes: Mapping[str, str]
 ) -> Case:
-    return Case(name, version, lambda world: _message(api, **fields(world)), outcomes)
+    return Case(name, version, lambda world: message(api, **fields(world)), outcomes)
 
 
 TX = "transaction"

@@ -43,7 +43,13 @@ class Rights:
         return any((each, resource) in self.rights for each in (operation, *IMPLIED_BY.get(operation, ())))
 
     def authorize_by_resource_type(
-        self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType
+        self,
+        principal: KafkaPrincipal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        *,
+        api_key: int = -1,
     ) -> bool:
         return any(each is operation and resource.type is resource_type for each, resource in self.rights)
 
@@ -69,6 +75,12 @@ class AllExcept:
         return self.denied not in (resource.type, resource.name)
 
     def authorize_by_resource_type(
-        self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType
+        self,
+        principal: KafkaPrincipal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        *,
+        api_key: int = -1,
     ) -> bool:
         return resource_type is not self.denied

@@ -84,7 +84,7 @@ def test_acls_are_created_once() -> None:
             " from the principal name)",
         ),
         ({"host": ""}, "Host pattern cannot be null or empty"),
-        ({"host": "10.0.0.0/33"}, "Invalid CIDR notation '10.0.0.0/33': Could not parse [10.0.0.0/33]"),
+        ({"host": "10.0.0.0/33"}, "Invalid CIDR notation '10.0.0.0/33': Value [33] not in range [0,32]"),
     ],
 )
 def test_invalid_acls_are_rejected_one_by_one(change: dict[str, Any], message: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konvene.security.acls import Acl, AclFilter, PatternType, PermissionType
-from konvene.security.authorizer import AUDIT_LOG, StandardAuthorizer, parse_super_users
+from konvene.security.authorizer import AUDIT_LOG, TRACE, StandardAuthorizer, parse_super_users
 from konvene.security.hosts import is_in_range
 from konvene.security.principal import KafkaPrincipal
 from konvene.security.resources import CLUSTER, Operation, Resource, ResourceType, group, topic
@@ -192,6 +192,55 @@ def test_the_audit_has_kafkas_line(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_the_audit_names_the_acl_that_kafka_names() -> None:
+    """The first that denies and the last that allows: by name, then prefixes from the longest, then `*`."""
+    allowing = [
+        acl("*"),
+        acl("fo", pattern=PREFIXED),
+        acl("foo", pattern=PREFIXED),
+        acl(operation=ALL),
+        acl(principal="User:*"),
+        acl(host=HOST),
+    ]
+    denying = [one._replace(permission_type=PermissionType.DENY) for one in allowing]
+    order = [3, 4, 5, 2, 1, 0]
+    for reversed_ in (False, True):
+        for count in range(1, len(order) + 1):
+            first, last = order[-count:], order[:count]
+            if reversed_:
+                first, last = first[::-1], last[::-1]
+            denied = StandardAuthorizer([denying[i] for i in first])
+            assert denied.find_rule(ALICE, HOST, READ, topic("foo")).acl == denying[order[-count]]
+            allowed = StandardAuthorizer([allowing[i] for i in last])
+            assert allowed.find_rule(ALICE, HOST, READ, topic("foo")).acl == allowing[order[count - 1]]
+
+
+def test_the_audit_of_a_question_about_any_resource(caplog: pytest.LogCaptureFixture) -> None:
+    """It has the check of a resource that no ACL names, and nothing at INFO."""
+    authorizer = StandardAuthorizer([acl()], parse_super_users("User:bob"))
+    with caplog.at_level(TRACE, AUDIT_LOG):
+        for user in (BOB, ALICE):
+            authorizer.authorize_by_resource_type(user, HOST, WRITE, ResourceType.TOPIC, api_key=22)
+    assert [(r.levelno, r.message) for r in caplog.records] == [
+        (
+            level,
+            f"Principal = {user} operation = WRITE from host = 10.0.0.1 on resource = Topic:LITERAL:hardcode"
+            f" for request = InitProducerId with resourceRefCount = 0 based on rule {rule}",
+        )
+        for level, user, rule in (
+            (logging.DEBUG, "User:bob is Allowed", "SuperUser"),
+            (TRACE, "User:alice is Denied", "DefaultDeny"),
+        )
+    ]
+
+
+def test_all_resources_are_not_those_whose_names_begin_with_an_asterisk() -> None:
+    """As in Kafka 4.4, an ACL of `*` is not for the resource `*a`, whether it allows or denies."""
+    assert allows([acl("*")], name="*")
+    assert not allows([acl("*")], name="*a")
+    assert allows([acl("*", denies=True), acl("*a")], name="*a")
+
+
 # --- random questions ---
 
 NAMES = st.sampled_from(["", "*", "f", "fo", "foo", "foob", "b", "*f"])
@@ -222,6 +271,8 @@ def plainly(
             return False
         if a.pattern_type is PREFIXED:
             return resource.name.startswith(a.resource_name)
+        if a.resource_name == "*" and resource.name.startswith("*"):
+            return resource.name == "*"  # Kafka does not apply ACLs of `*` to a name such as `*f`.
         return a.resource_name in ("*", resource.name)
 
     def implies(a: Acl) -> bool:

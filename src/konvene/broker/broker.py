@@ -15,7 +15,9 @@ from konvene.broker.groups.audit import Audit
 from konvene.broker.groups.coordinators import GroupCoordinators
 from konvene.broker.net.authorization import Authorization, standard_authorizer
 from konvene.broker.net.client_metrics import Telemetry
+from konvene.broker.net.client_quotas import ClientQuotas
 from konvene.broker.net.connection_quotas import ConnectionQuotas
+from konvene.broker.net.connection_rates import ConnectionAdmission, ConnectionRates
 from konvene.broker.net.fetch_sessions import FetchSessions
 from konvene.broker.net.frame_buffers import FrameBufferPool
 from konvene.broker.net.frames import routes
@@ -45,6 +47,7 @@ from konvene.broker.topic_logs import TopicLogs
 from konvene.broker.transactions.coordinators import TransactionCoordinators
 from konvene.broker.transactions.hanging_transactions import end_hanging_transactions, has_open_transactions
 from konvene.cluster.acls import ACLS_CHANGED
+from konvene.cluster.client_quotas import CLIENT_QUOTAS_CHANGED
 from konvene.cluster.configs import CONFIGS_CHANGED
 from konvene.cluster.features import FEATURES_CHANGED
 from konvene.cluster.state import ResourceType
@@ -147,6 +150,7 @@ class Broker:
         self.telemetry = Telemetry(
             self.environment.wall_clock_ms, self._fresh_id, config["telemetry.max.bytes"]
         )
+        self.listener_security = ListenerSecurity(self.loop, self.environment, self.settings, self.catalogue)
         self.services = Services(
             loop=self.loop,
             environment=self.environment,
@@ -161,13 +165,16 @@ class Broker:
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"]),
             telemetry=self.telemetry,
             heartbeat_purgatory=self.heartbeat_purgatory,
+            listener_security=self.listener_security,
             groups=self.groups,
             share_state_work=self.share_state_work,
             share_coordinators=self.share_coordinators,
             share_partitions=self.share_partitions,
             transactions=self.transactions,
         )
-        self.listener_security = ListenerSecurity(self.loop, self.environment, self.settings, self.catalogue)
+        clock_ms = lambda: int(self.loop.time() * 1000)  # noqa: E731 - passed twice
+        self.client_quotas = ClientQuotas(config, clock_ms, self.environment.processing_clock_ns)
+        self.connection_rates = ConnectionRates(lambda: self.settings.config, clock_ms)
         queued_bytes: int = config["queued.max.request.bytes"]
         self.network = Network(
             loop=self.loop,
@@ -176,6 +183,10 @@ class Broker:
             authorization=self.authorization,
             routes=routes(HANDLERS, self.services),
             connection_quotas=ConnectionQuotas(lambda: self.settings.config),
+            connection_admission=ConnectionAdmission(
+                self.loop, lambda: self.settings.config, self.connection_rates
+            ),
+            client_quotas=self.client_quotas,
             request_scheduler=RequestScheduler(self.loop),
             response_cache=self.response_cache,
             heartbeat_purgatory=self.heartbeat_purgatory,
@@ -240,6 +251,13 @@ class Broker:
             self._reconfigure(*effect.subject)
         elif effect.verb == ACLS_CHANGED:
             self.authorization.acls_changed(*effect.subject)
+        elif effect.verb == CLIENT_QUOTAS_CHANGED:
+            self._update_quotas()
+
+    def _update_quotas(self) -> None:
+        quotas = tuple(self.catalogue.state.client_quotas.items())
+        self.client_quotas.update(quotas)
+        self.connection_rates.update(quotas, self.loop)
 
     def _reconfigure(self, resource_type: int, name: str) -> None:
         """Apply altered configs of a resource; those of the broker also to all groups and topics."""
@@ -272,6 +290,7 @@ class Broker:
         """Load the catalogue, open the partitions, start the coordinators."""
         await self.catalogue.coordinator.load()
         self.authorization.acls_changed(self.catalogue.state.acls.values(), ())
+        self._update_quotas()
         self._reconfigure(ResourceType.BROKER, "")
         await self._register()
         for topic in self.catalogue.state.topics.values():
@@ -300,6 +319,7 @@ class Broker:
     async def stop(self) -> None:
         """Complete waiting requests, stop the coordinators, close connections, sync and close the logs."""
         await self.cleaner.close()
+        self.network.connection_admission.close()
         self.network.request_scheduler.close()
         self.heartbeat_purgatory.close()
         await self.share_partitions.close()

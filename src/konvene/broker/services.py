@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from konvene.broker.net.client_metrics import Telemetry
     from konvene.broker.net.fetch_sessions import FetchSessions
     from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
+    from konvene.broker.net.listener_security import ListenerSecurity
     from konvene.broker.net.supported_apis import SupportedApis
     from konvene.broker.producer_ids import ProducerIds
     from konvene.broker.settings import BrokerSettings
@@ -58,6 +59,7 @@ class Services:
     fetch_sessions: FetchSessions
     telemetry: Telemetry
     heartbeat_purgatory: HeartbeatPurgatory
+    listener_security: ListenerSecurity
     groups: GroupCoordinators
     share_state_work: ShareStateWork
     share_coordinators: ShareCoordinators

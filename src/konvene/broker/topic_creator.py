@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from konvene.broker.catalogue import ClusterCatalogue
+from konvene.broker.net.client_quotas import MutationQuota, limited_by
 from konvene.broker.settings import BrokerSettings
 from konvene.broker.storage.partitions import Partitions
 from konvene.configs import BrokerConfig
@@ -33,8 +34,8 @@ class TopicCreator:
     def __repr__(self) -> str:
         return f"<topic creator of {self._catalogue!r}>"
 
-    async def create_missing(self, names: list[str]) -> None:
-        """Create those topics of `names` that do not exist.
+    async def create_missing(self, names: list[str], quota: MutationQuota | None = None) -> None:
+        """Create those topics of `names` that do not exist, within the quota of the client that needs them.
 
         Internal topics get the configs of `internal_topic`, others the broker's defaults."""
         missing = [n for n in dict.fromkeys(names) if n not in self._catalogue.topics.by_name]
@@ -43,7 +44,8 @@ class TopicCreator:
             await self.create_internal(name)
         others = [n for n in missing if n not in internal]
         await self._create(
-            [CreatableTopic(name=n, num_partitions=DEFAULT, replication_factor=DEFAULT) for n in others]
+            [CreatableTopic(name=n, num_partitions=DEFAULT, replication_factor=DEFAULT) for n in others],
+            quota,
         )
 
     async def create_internal(self, topic: str) -> None:
@@ -75,9 +77,11 @@ class TopicCreator:
         )
         return found.partitions if is_open else 0
 
-    async def _create(self, topics: list[CreatableTopic]) -> None:
+    async def _create(self, topics: list[CreatableTopic], quota: MutationQuota | None = None) -> None:
         if topics:
             context = RequestContext(api_version=7, fresh_ids=self._environment.fresh_ids(len(topics)))
+            if quota is not None:
+                context = limited_by(context, quota)
             await self._catalogue.submit(CreateTopicsRequest(topics=tuple(topics)), context)
 
 

@@ -59,9 +59,7 @@ def alter(state: CatalogueState, alterations: QuotaAlterations, context: Context
     for entry in alterations.request.entries:
         entity = quota_entity((part.entity_type, part.entity_name) for part in entry.entity)
         changes = {op.key: None if op.remove else op.value for op in entry.ops}
-        if entity in results or len(changes) < len(
-            entry.ops
-        ):  # As in Kafka, also for a key that is repeated.
+        if entity in results or len(changes) < len(entry.ops):  # In Kafka also for a repeated key.
             results[entity] = f"Ignoring duplicate entity {java_text(entity)}"
             continue
         try:

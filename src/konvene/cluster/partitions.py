@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from konvene.cluster.mutations import MutationCounter
 from konvene.cluster.state import CatalogueState, TopicState
 from konvene.cluster.topics import (
     CREATE_PARTITIONS,
@@ -29,7 +30,7 @@ def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Conte
     results: list[CreatePartitionsTopicResult] = []
     records: list[Struct] = []
     effects: list[Effect] = []
-    partitions_left = MAX_PARTITIONS_PER_REQUEST
+    partitions_left, counter = MAX_PARTITIONS_PER_REQUEST, MutationCounter(context)
     for wanted in {t.name: t for t in request.topics}.values():
         try:
             if mentions[wanted.name] > 1:
@@ -40,6 +41,7 @@ def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Conte
                 raise ClusterError(
                     Errors.POLICY_VIOLATION, "Excessively large number of partitions per request."
                 )
+            counter.count(wanted.count - topic.partitions)
         except ClusterError as refusal:
             results.append(
                 CreatePartitionsTopicResult(
@@ -54,8 +56,8 @@ def grow(state: CatalogueState, request: CreatePartitionsRequest, context: Conte
         effects.append(Effect(CREATE_PARTITIONS, topic._replace(partitions=wanted.count)))
     reply = Reply(context.waiter, CreatePartitionsResponse(results=tuple(results)))
     if request.validate_only:
-        return Outcome((reply,))
-    return Outcome((reply,), tuple(records), effects=tuple(effects))
+        return Outcome((reply,), mutations=counter.mutations)
+    return Outcome((reply,), tuple(records), effects=tuple(effects), mutations=counter.mutations)
 
 
 def _growable_topic(state: CatalogueState, wanted: CreatePartitionsTopic, node_id: int) -> TopicState:

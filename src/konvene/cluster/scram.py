@@ -17,12 +17,7 @@ from konvene.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from konvene.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from konvene.security.sasl.scram import (
-    MAX_ITERATIONS,
-    MIN_ITERATIONS,
-    ScramCredential,
-    credential_of_salted,
-)
+from konvene.security.sasl.credentials import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential
 from konvene.shard.contract import Context, Outcome, Reply
 from konvene.shard.errors import ClusterError
 
@@ -84,6 +79,8 @@ def _check(state: CatalogueState, change: Change) -> None:
 def _record(change: Change) -> RemoveUserScramCredentialRecord | UserScramCredentialRecord:
     if isinstance(change, ScramCredentialDeletion):
         return RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism)
+    from konvene.security.sasl.scram import credential_of_salted  # A plaintext broker starts without it.
+
     credential = credential_of_salted(
         MECHANISM_CODES[change.mechanism], change.salted_password, change.salt, change.iterations
     )

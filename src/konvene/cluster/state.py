@@ -9,7 +9,7 @@ from konvene.codec.uuid import Uuid
 from konvene.records.metadata import RegisterBrokerRecord
 from konvene.security.acls import Acl
 from konvene.security.quotas.entities import QuotaEntity
-from konvene.security.sasl.scram import ScramCredential
+from konvene.security.sasl.credentials import ScramCredential
 from konvene.security.tokens import DelegationToken
 from konvene.shard.image import Topic, Topics
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from konvene.cluster.mutations import MutationCounter
 from konvene.cluster.names import collision_key, invalid_name_message
 from konvene.cluster.state import CatalogueState, ResourceType, TopicState
 from konvene.codec.schema import Struct
@@ -52,7 +53,7 @@ def create(state: CatalogueState, request: CreateTopicsRequest, context: Context
     results: list[CreatableTopicResult] = []
     records: list[Struct] = []
     effects: list[Effect] = []
-    partitions_left = MAX_PARTITIONS_PER_REQUEST
+    partitions_left, counter = MAX_PARTITIONS_PER_REQUEST, MutationCounter(context)
     taken = {collision_key(name): name for name in state.topics}
     for topic, fresh_id in zip(request.topics, context.fresh_ids, strict=False):
         try:
@@ -64,6 +65,7 @@ def create(state: CatalogueState, request: CreateTopicsRequest, context: Context
                 raise ClusterError(
                     Errors.POLICY_VIOLATION, "Excessively large number of partitions per request."
                 )
+            counter.count(created.partitions)
         except ClusterError as refusal:
             results.append(
                 CreatableTopicResult(
@@ -80,8 +82,8 @@ def create(state: CatalogueState, request: CreateTopicsRequest, context: Context
     by_name = {result.name: result for result in results}
     reply = Reply(context.waiter, CreateTopicsResponse(topics=tuple(by_name.values())))
     if request.validate_only:
-        return Outcome((reply,))
-    return Outcome((reply,), tuple(records), effects=tuple(effects))
+        return Outcome((reply,), mutations=counter.mutations)
+    return Outcome((reply,), tuple(records), effects=tuple(effects), mutations=counter.mutations)
 
 
 def _plan(
@@ -232,6 +234,7 @@ def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context
     results: list[DeletableTopicResult] = []
     records: list[Struct] = []
     effects: list[Effect] = []
+    counter = MutationCounter(context)
     counts = Counter((t.name, t.topic_id) for t in requested)
     ids = {t.topic_id for t in requested if t.name is None}
     for wanted in {(t.name, t.topic_id): t for t in requested}.values():
@@ -248,6 +251,8 @@ def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context
                 raise ClusterError(
                     Errors.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
                 )
+            wanted = wanted.replace(name=topic.name, topic_id=topic.id)
+            counter.count(topic.partitions)
         except ClusterError as refusal:
             results.append(
                 DeletableTopicResult(
@@ -262,7 +267,7 @@ def delete(state: CatalogueState, request: DeleteTopicsRequest, context: Context
         records.append(RemoveTopicRecord(topic_id=topic.id))
         effects.append(Effect(DELETE_PARTITIONS, topic))
     reply = Reply(context.waiter, DeleteTopicsResponse(responses=tuple(results)))
-    return Outcome((reply,), tuple(records), effects=tuple(effects))
+    return Outcome((reply,), tuple(records), effects=tuple(effects), mutations=counter.mutations)
 
 
 def _find(state: CatalogueState, wanted: DeleteTopicState) -> TopicState:

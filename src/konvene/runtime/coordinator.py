@@ -29,7 +29,18 @@ from konvene.runtime.deferred import Deferred
 from konvene.runtime.ports import AppendRefused, ExplainedRebalance, Ports, RecordSerde, RecordTooLarge
 from konvene.runtime.timers import Alarm, Timers
 from konvene.security.session import ANONYMOUS_SESSION, Session
-from konvene.shard.contract import Arm, Configs, Context, Core, Disarm, Effect, Outcome, Reply, TimerKey
+from konvene.shard.contract import (
+    Arm,
+    Configs,
+    Context,
+    Core,
+    Disarm,
+    Effect,
+    Mutations,
+    Outcome,
+    Reply,
+    TimerKey,
+)
 from konvene.shard.errors import Refusal
 
 log = logging.getLogger("konvene.coordinator")
@@ -66,6 +77,12 @@ class RequestContext(NamedTuple):
     fresh_producer_id: int = -1
     may_have_lost_response: bool = False
     """As in `Context`."""
+    usage: Any = None
+    """What the request uses of its client's quotas (`broker.net.client_quotas`); None without quotas."""
+    mutation_tokens: float | None = None
+    """As in `Context`."""
+    count_mutations: Callable[[Mutations], None] | None = None
+    """Counts what the decision creates and deletes against the quota; called at once."""
 
 
 class CachedDecision(NamedTuple):
@@ -181,7 +198,7 @@ class Coordinator:
             self._topics(), self._group_configs(), self._assignors, self._task_assignors,
             origin.session.principal, self._member_count(), origin.fresh_producer_id,
             features=self._features(), end_offset=self._journal.end_offset,
-            may_have_lost_response=origin.may_have_lost_response,
+            may_have_lost_response=origin.may_have_lost_response, mutation_tokens=origin.mutation_tokens,
         )  # fmt: skip
         try:
             outcome = self.core.handle(request, context)
@@ -191,6 +208,8 @@ class Coordinator:
             log.exception("%s: %s could not be decided", self.name, type(request).__name__)
             self._refuse(waiter, Errors.UNKNOWN_SERVER_ERROR)
         else:
+            if outcome.mutations is not None and origin.count_mutations is not None:
+                origin.count_mutations(outcome.mutations)
             if outcome.records or outcome.soft_records or outcome.ending is not None or self._held:
                 self._carry_out(outcome, waiter)
             else:  # The common heartbeat: nothing to write, nothing to wait for.

@@ -29,6 +29,8 @@ class Environment:
     random_int: Callable[[int, int], int] = random.randint
     """Return a random number between two numbers, both included. Not for secrets."""
     fresh_uuid: Callable[[], uuid.UUID] = uuid.uuid4
+    processing_clock_ns: Callable[[], int] = time.perf_counter_ns
+    """A clock that measures how long the event loop works on a request."""
 
     @classmethod
     def seeded(cls, wall_clock_ms: Callable[[], int], generator: random.Random) -> Environment:
@@ -37,7 +39,7 @@ class Environment:
         def fresh_uuid() -> uuid.UUID:
             return uuid.UUID(int=generator.getrandbits(128), version=4)
 
-        return cls(wall_clock_ms, generator.randint, fresh_uuid)
+        return cls(wall_clock_ms, generator.randint, fresh_uuid, lambda: wall_clock_ms() * 1_000_000)
 
     def fresh_ids(self, count: int) -> tuple[str, ...]:
         """Return random ids as Kafka's `Uuid.randomUuid` makes them.

@@ -9,6 +9,7 @@ from typing import Final
 
 __all__ = ["check_range", "is_in_range", "java_address"]
 
+_INTEGER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _IPV4_RANGE: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})/(\d{1,2})", re.ASCII)
 
 
@@ -31,9 +32,8 @@ def java_address(address: str) -> str:
 
 
 def check_range(text: str) -> None:
-    """Raise ValueError unless the text is a range of IPv4 or IPv6 addresses in CIDR notation."""
-    if _parsed_range(text) is None:
-        raise ValueError(f"Could not parse [{text}]")
+    """Raise ValueError, with Kafka's message, unless the text is a range of addresses in CIDR notation."""
+    _parse_range(text)
 
 
 def is_in_range(host: str, text: str) -> bool:
@@ -43,30 +43,53 @@ def is_in_range(host: str, text: str) -> bool:
         return False
     version, first, last = parsed
     address = _parsed_address(host)
-    # As in Kafka, 0.0.0.0 is in no range.
-    return address is not None and address[0] == version and first <= address[1] <= last and address[1] != 0
+    # As in Kafka, 0.0.0.0 is in no range, but `::` is in those of IPv6.
+    return address is not None and address[0] == version and first <= address[1] <= last and address != (4, 0)
 
 
 @lru_cache(maxsize=4_096)
 def _parsed_range(text: str) -> tuple[int, int, int] | None:
     """Return IP version, first and last address of a range; None if it is none."""
+    try:
+        return _parse_range(text)
+    except ValueError:
+        return None
+
+
+def _parse_range(text: str) -> tuple[int, int, int]:
+    """Return IP version, first and last address of a range. Raises ValueError."""
     if ":" in text:
-        try:
-            if "/" not in text or "%" in text:
-                return None
-            network = IPv6Network(text, strict=False)
-        except ValueError:
-            return None
-        return 6, int(network.network_address), int(network.broadcast_address)
+        return _parse_ipv6_range(text)
     match = _IPV4_RANGE.fullmatch(text)
     if match is None:
-        return None
+        raise ValueError(f"Could not parse [{text}]")
     *parts, bits = map(int, match.groups())
-    if bits > 32 or any(part > 255 for part in parts):
-        return None
+    for number, last in (*((part, 255) for part in parts), (bits, 32)):
+        if number > last:
+            raise ValueError(f"Value [{number}] not in range [0,{last}]")
     mask = (0xFFFFFFFF << (32 - bits)) & 0xFFFFFFFF
     first = int.from_bytes(bytes(parts), "big") & mask
     return 4, first, first | (~mask & 0xFFFFFFFF)
+
+
+def _parse_ipv6_range(text: str) -> tuple[int, int, int]:
+    address, slash, prefix = text.partition("/")
+    if not slash:
+        raise ValueError(f"Could not parse [{text}] - missing prefix length")
+    if _INTEGER.fullmatch(prefix) is None:
+        raise ValueError(f"Could not parse [{text}] - invalid prefix length")
+    if not 0 <= int(prefix) <= 128:
+        raise ValueError(f"Could not parse [{text}] - prefix length must be between 0 and 128")
+    try:
+        network = IPv6Network((address, int(prefix)), strict=False)
+        parsed = IPv6Address(address)
+    except ValueError:
+        raise ValueError(f"Could not parse [{address}]") from None
+    if parsed.scope_id is not None:
+        raise ValueError(f"Could not parse [{address}]")
+    if parsed.ipv4_mapped is not None:
+        raise ValueError(f"Could not parse [{address}] - not an IPv6 address")
+    return 6, int(network.network_address), int(network.broadcast_address)
 
 
 @lru_cache(maxsize=4_096)

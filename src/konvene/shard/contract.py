@@ -95,6 +95,9 @@ class Context(NamedTuple):
     """End offset of the log: the offset that the next record will have."""
     may_have_lost_response: bool = False
     """Whether the last response to the member may be lost: this is the first heartbeat of a connection."""
+    mutation_tokens: float | None = None
+    """Partitions that the client's quota lets it create and delete now; below zero the quota is exhausted.
+    None if nothing limits it."""
 
 
 class Reply(NamedTuple):
@@ -158,6 +161,13 @@ class Ending(NamedTuple):
     """From version 2 on the marker carries the producer's next epoch."""
 
 
+class Mutations(NamedTuple):
+    """Numbers of partitions that a request creates or deletes, and that a quota prevents it from changing."""
+
+    accepted: int
+    rejected: int
+
+
 class Outcome(NamedTuple):
     """The result of a decision: what the shell has to reply, append, replay, schedule and start."""
 
@@ -177,6 +187,8 @@ class Outcome(NamedTuple):
     power failure. For outcomes that nothing depends on, or that a restart recomputes."""
     may_wait: bool = False
     """Nothing waits for the effect of this outcome: its fsync and replies may be delayed by milliseconds."""
+    mutations: Mutations | None = None
+    """What counts against the client's quota, as soon as it is decided."""
 
 
 NOTHING = Outcome()
@@ -209,5 +221,5 @@ class Core(Protocol):
 
 __all__ = [
     "NOTHING", "NO_ASSIGNORS", "NO_FEATURES", "Arm", "Context", "Core", "Disarm", "Effect", "Ending",
-    "GroupConfigs", "Outcome", "Producer", "Rebalance", "Record", "Reply", "Waiter",
+    "GroupConfigs", "Mutations", "Outcome", "Producer", "Rebalance", "Record", "Reply", "Waiter",
 ]  # fmt: skip

@@ -49,7 +49,13 @@ class FakeAuthorizer:
         return is_permitted
 
     def authorize_by_resource_type(
-        self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType
+        self,
+        principal: KafkaPrincipal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        *,
+        api_key: int = -1,
     ) -> bool:
         return any(r.operation == operation and r.resource.type == resource_type for r in self.rights)
 

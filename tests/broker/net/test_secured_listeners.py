@@ -282,6 +282,37 @@ def test_a_session_that_has_ended_closes_the_connection(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_heartbeat_is_not_held_beyond_the_end_of_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    def hold(_connection: Any, _cached: Any, _frame: bytes, held_ms: int) -> bool:
+        held.append(held_ms)
+        return True
+
+    async def scenario() -> None:
+        secured = Secured(tmp_path)
+        client = secured.client
+        settings = secured.settings(connections_max_reauth_ms="600000")
+        async with secured.running(settings), client("SASL", plain(protocol="SASL_PLAINTEXT")) as alice:
+            await alice.any_node()
+            (served,) = secured.broker.network.connections
+            assert isinstance(served, SaslConnection)
+            monkeypatch.setattr(secured.broker.heartbeat_purgatory, "hold", hold)
+            cached: Any = None
+            now_s = asyncio.get_running_loop().time()
+            served._expires_at_s = now_s - 1
+            assert not served._hold(cached, b"", 600_000)
+            served._expires_at_s = now_s + 500
+            assert served._hold(cached, b"", 600_000)
+            assert served._hold(cached, b"", 1_000)
+            assert 0 < held[0] <= 500_000
+            assert held[1:] == [1_000]
+
+    run(scenario())
+
+
 def test_an_unauthenticated_client_is_not_served(tmp_path: Path) -> None:
     """Its request closes the connection, and so does a frame that is too long."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -119,3 +121,25 @@ def test_the_principal_of_a_certificate() -> None:
     mapper = PrincipalMapper("RULE:^CN=([^,]*).*$/$1/")
     assert mapper.principal_of(None) == ANONYMOUS
     assert mapper.principal_of(CertificateAuthority().client("bob").der) == KafkaPrincipal("User", "bob")
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "^CN=([a-z]*)*$", "((x|y+),)*z", "(a{2,}b?){3,}"])
+def test_slow_patterns_need_re2(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without google-re2 a repeated repetition could keep the broker busy for years."""
+    name = f"CN={'a' * 60}!"
+    assert PrincipalMapper(f"RULE:{pattern}/x/,DEFAULT").name_of(name) == name
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(ValueError, match="repeats a repetition"):
+        PrincipalMapper(f"RULE:{pattern}/x/")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^CN=(.*?),OU=(.*?)$", r"(a\+)+", "([(*+]+)=", "(ab)*", "(a+)?(b+)", r"[])*+](\)*)b"]
+)
+def test_other_patterns_do_not(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But they are for short names only, since Python's patterns try all ways to match."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    mapper = PrincipalMapper(f"RULE:{pattern}/x/,DEFAULT")
+    assert mapper.name_of("none") == "none"
+    with pytest.raises(ValueError, match="No rules apply"):
+        mapper.name_of(f"CN={'a' * 300},OU=b")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from konvene.security.tls.contexts import client_context, server_context
 from konvene.security.tls.jks import read_jks
-from konvene.security.tls.reload import ServerTls, file_versions
+from konvene.security.tls.reload import IncompatibleStore, ServerTls
 from konvene.security.tls.stores import InvalidStore
 from konvene.testing.certificates import Certificate, CertificateAuthority
 
@@ -195,8 +195,6 @@ def test_versions_and_suites_are_limited(version: str) -> None:
 
 def test_a_reload_keeps_the_names(tmp_path: Path) -> None:
     """Unless the settings permit other ones; what is refused changes nothing."""
-    tls = ServerTls(PEM)
-    before = tls.context
     other = CA.server(("example.org",), name="other")
     changed = {
         **PEM, "ssl.keystore.key": other.key, "ssl.keystore.certificate.chain": other.certificate,
@@ -205,18 +203,47 @@ def test_a_reload_keeps_the_names(tmp_path: Path) -> None:
         ({}, "DistinguishedName"),
         ({"ssl.allow.dn.changes": True}, "SubjectAltNames"),
     ):
-        with pytest.raises(InvalidStore, match=message):
-            tls.replace(changed | permitted)
+        tls = ServerTls(PEM | permitted)
+        before = tls.context
+        with pytest.raises(IncompatibleStore, match=message):
+            tls.replace(changed)
         assert tls.context is before
-    tls.replace(changed | {"ssl.allow.dn.changes": True, "ssl.allow.san.changes": True})
+    tls = ServerTls(PEM | {"ssl.allow.dn.changes": True, "ssl.allow.san.changes": True})
+    before = tls.context
+    tls.replace(changed)
     assert tls.context is not before
 
 
-def test_versions_of_files(tmp_path: Path) -> None:
-    path = tmp_path / "k.pem"
-    settings = {"ssl.keystore.location": str(path)}
-    assert file_versions(settings) == (None, None)
-    path.write_text("a")
-    first = file_versions(settings)
-    path.write_text("ab")
-    assert file_versions(settings) != first
+def test_changed_files_are_noticed_once(tmp_path: Path) -> None:
+    """Also if they cannot be used: they are tried again when they change again."""
+    key_store = tmp_path / "k.pem"
+    key_store.write_text(SERVER.key + SERVER.certificate)
+    tls = ServerTls({"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key_store)})
+    settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key_store)}
+    assert not tls.has_changed_files()
+    assert not tls.has_changed(settings)
+    key_store.write_text("broken")
+    assert tls.has_changed_files()
+    with pytest.raises(InvalidStore):
+        tls.replace(settings)
+    assert not tls.has_changed_files()
+    renewed = CA.server()
+    key_store.write_text(renewed.key + renewed.certificate)
+    assert tls.has_changed_files()
+    tls.replace(settings)
+    assert not tls.has_changed_files()
+
+
+def test_only_stores_are_replaced() -> None:
+    """As in Kafka: other settings apply when the broker starts, and a trust store cannot be added."""
+    tls = ServerTls(PEM)
+    tls.replace(PEM | {"ssl.client.auth": "required", "ssl.enabled.protocols": "TLSv1.2"})
+    assert tls.context.verify_mode is ssl.CERT_NONE
+    assert tls.context.maximum_version is ssl.TLSVersion.TLSv1_3
+    trusting = PEM | {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": CA.certificate}
+    with pytest.raises(IncompatibleStore, match="Cannot add SSL truststore"):
+        tls.check(trusting)
+
+
+def test_renegotiation_is_refused() -> None:
+    assert ServerTls(PEM).context.options & ssl.OP_NO_RENEGOTIATION

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konvene.broker.handlers.config_permissions import alter_permitted
+from konvene.broker.handlers.tls_changes import unusable_tls
 from konvene.errors import Errors
 from konvene.messages.alter_configs import (
     AlterConfigsRequest,
@@ -16,12 +17,16 @@ from konvene.messages.alter_configs import (
 if TYPE_CHECKING:
     from konvene.broker.catalogue import ClusterCatalogue
     from konvene.broker.net.authorization import Authorization
+    from konvene.broker.net.listener_security import ListenerSecurity
+    from konvene.broker.settings import BrokerSettings
     from konvene.runtime.coordinator import RequestContext
 
 
 async def handle(
     authorization: Authorization,
+    settings: BrokerSettings,
     catalogue: ClusterCatalogue,
+    listener_security: ListenerSecurity,
     request: AlterConfigsRequest,
     context: RequestContext,
 ) -> AlterConfigsResponse:
@@ -34,7 +39,14 @@ async def handle(
         assert isinstance(result, AlterConfigsResponse)
         return result
 
-    response = await alter_permitted(authorization, request, context, alter, _result)
+    response = await alter_permitted(
+        authorization,
+        request,
+        context,
+        alter,
+        _result,
+        lambda permitted: unusable_tls(listener_security, settings, catalogue, permitted, replaces_all=True),
+    )
     assert isinstance(response, AlterConfigsResponse)
     return response
 

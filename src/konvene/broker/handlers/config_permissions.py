@@ -1,4 +1,5 @@
-"""Applies the permitted changes of AlterConfigs and IncrementalAlterConfigs; the others get Kafka's errors.
+"""Applies the permitted and possible changes of AlterConfigs and IncrementalAlterConfigs; the others get
+Kafka's errors.
 
 As in Kafka, some resources are rejected without a check of permissions: those that are named twice, or of an
 unknown type, or with a setting that is named twice or has no value.
@@ -7,7 +8,7 @@ unknown type, or with a setting that is named twice or has no value.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from konvene.broker.net.authorizer import config_resource
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 _Key = tuple[int, str]
 """Type and name of a resource."""
 
+_Refusal = tuple[Errors, str | None]
+"""Error and message for a resource."""
+
+_NO_REFUSALS: Mapping[_Key, _Refusal] = {}
+
 
 _WITHOUT_MESSAGE = frozenset((ResourceType.BROKER, ResourceType.BROKER_LOGGER))
 """Types of resources whose denial Kafka reports without a message."""
@@ -35,39 +41,44 @@ async def alter_permitted(
     context: RequestContext,
     alter: Callable[[Any], Awaitable[Any]],
     result: Callable[[Any, Errors, str | None], Any],
+    refused: Callable[[tuple[Any, ...]], Mapping[_Key, _Refusal]] = lambda _: _NO_REFUSALS,
 ) -> Any:
     """Call `alter` with the resources of the request that the client may alter; return the response to all.
 
     `request` is an AlterConfigsRequest or an IncrementalAlterConfigsRequest, and `result` returns the result
-    of one of its resources for an error and its message. Results are in the order of the request."""
+    of one of its resources for an error and its message. `refused` returns the error and the message of each
+    resource that cannot be changed like this. Results are in the order of the request."""
     denied = _denied(authorization, request.resources, context)
+    permitted = tuple(r for r in request.resources if _key(r) not in denied)
+    denied |= refused(permitted)
     if not denied:
         return await alter(request)
-    permitted = tuple(r for r in request.resources if _key(r) not in denied)
-    response = await alter(request.replace(resources=permitted))
+    possible = tuple(r for r in permitted if _key(r) not in denied)
+    response = await alter(request.replace(resources=possible))
     results = {(r.resource_type, r.resource_name): r for r in response.responses}
     for resource in request.resources:
-        error = denied.get(_key(resource))
-        if error is not None:
-            message = None if resource.resource_type in _WITHOUT_MESSAGE else MESSAGES[error]
-            results[_key(resource)] = result(resource, error, message)
+        refusal = denied.get(_key(resource))
+        if refusal is not None:
+            results[_key(resource)] = result(resource, *refusal)
     return response.replace(responses=tuple(results[_key(r)] for r in request.resources))
 
 
 def _denied(
     authorization: Authorization, resources: tuple[Any, ...], context: RequestContext
-) -> dict[_Key, Errors]:
-    """Return the error of each resource that the client may not alter."""
+) -> dict[_Key, _Refusal]:
+    """Return the error of each resource that the client may not alter, and its message."""
     if not authorization.is_enabled:
         return {}
     counts = Counter(map(_key, resources))
-    denied: dict[_Key, Errors] = {}
+    denied: dict[_Key, _Refusal] = {}
     for resource in resources:
         if counts[_key(resource)] > 1 or _is_malformed(resource):
             continue
         needed = config_resource(resource.resource_type, resource.resource_name)
         if not authorization.permits(context, Operation.ALTER_CONFIGS, needed):
-            denied[_key(resource)] = needed.authorization_failed
+            error = needed.authorization_failed
+            message = None if resource.resource_type in _WITHOUT_MESSAGE else MESSAGES[error]
+            denied[_key(resource)] = error, message
     return denied
 
 

@@ -24,14 +24,14 @@ async def handle(
     request: CreateAclsRequest,
     context: RequestContext,
 ) -> CreateAclsResponse | object:
-    if not authorization.permits_cluster(context, Operation.ALTER):
-        return _failed(request, Errors.CLUSTER_AUTHORIZATION_FAILED, None)
-    if not authorization.is_enabled:
-        return _failed(request, Errors.SECURITY_DISABLED, "No Authorizer is configured.")
     for creation in request.creations:
         codes = creation.resource_type, creation.resource_pattern_type, creation.operation
         if 0 in (*codes, creation.permission_type):
             return HANG_UP  # As in Kafka, where such a request cannot be parsed.
+    if not authorization.permits_cluster(context, Operation.ALTER):
+        return _failed(request, Errors.CLUSTER_AUTHORIZATION_FAILED, None)
+    if not authorization.is_enabled:
+        return _failed(request, Errors.SECURITY_DISABLED, "No Authorizer is configured.")
     with_ids = context._replace(fresh_ids=environment.fresh_ids(len(request.creations)))
     response = await catalogue.submit(request, with_ids)
     return _failed(request, response, None) if isinstance(response, Errors) else response

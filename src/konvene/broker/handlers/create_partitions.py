@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from konvene.broker.net.client_quotas import within_mutation_quota
 from konvene.errors import Errors
 from konvene.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -18,8 +19,24 @@ if TYPE_CHECKING:
     from konvene.broker.net.authorization import Authorization
     from konvene.runtime.coordinator import RequestContext
 
+FIRST_STRICT_VERSION = 3
+"""Since this version a request that exceeds the client's quota is rejected."""
+
 
 async def handle(
+    authorization: Authorization,
+    catalogue: ClusterCatalogue,
+    request: CreatePartitionsRequest,
+    context: RequestContext,
+) -> CreatePartitionsResponse:
+    return await within_mutation_quota(
+        context,
+        lambda limited: _create_permitted(authorization, catalogue, request, limited),
+        first_strict_version=FIRST_STRICT_VERSION,
+    )
+
+
+async def _create_permitted(
     authorization: Authorization,
     catalogue: ClusterCatalogue,
     request: CreatePartitionsRequest,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from konvene.broker.net.client_quotas import within_mutation_quota
 from konvene.errors import Errors
 from konvene.internal_topics import CLUSTER_METADATA_TOPIC
 from konvene.messages.create_topics import (
@@ -24,8 +25,25 @@ if TYPE_CHECKING:
     from konvene.runtime.coordinator import RequestContext
     from konvene.runtime.environment import Environment
 
+FIRST_STRICT_VERSION = 6
+"""Since this version a request that exceeds the client's quota is rejected."""
+
 
 async def handle(
+    authorization: Authorization,
+    environment: Environment,
+    catalogue: ClusterCatalogue,
+    request: CreateTopicsRequest,
+    context: RequestContext,
+) -> CreateTopicsResponse:
+    return await within_mutation_quota(
+        context,
+        lambda limited: _create_permitted(authorization, environment, catalogue, request, limited),
+        first_strict_version=FIRST_STRICT_VERSION,
+    )
+
+
+async def _create_permitted(
     authorization: Authorization,
     environment: Environment,
     catalogue: ClusterCatalogue,

@@ -22,14 +22,14 @@ async def handle(
     request: DeleteAclsRequest,
     context: RequestContext,
 ) -> DeleteAclsResponse | object:
-    if not authorization.permits_cluster(context, Operation.ALTER):
-        return _failed(request, Errors.CLUSTER_AUTHORIZATION_FAILED, None)
-    if not authorization.is_enabled:
-        return _failed(request, Errors.SECURITY_DISABLED, "No Authorizer is configured.")
     for wanted in request.filters:
         codes = wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation
         if 0 in (*codes, wanted.permission_type):
             return HANG_UP  # As in Kafka, where such a request cannot be parsed.
+    if not authorization.permits_cluster(context, Operation.ALTER):
+        return _failed(request, Errors.CLUSTER_AUTHORIZATION_FAILED, None)
+    if not authorization.is_enabled:
+        return _failed(request, Errors.SECURITY_DISABLED, "No Authorizer is configured.")
     response = await catalogue.submit(request, context)
     return _failed(request, response, None) if isinstance(response, Errors) else response
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from konvene.broker.net.client_quotas import within_mutation_quota
 from konvene.codec.uuid import ZERO_UUID
 from konvene.errors import MESSAGES, Errors
 from konvene.messages.delete_topics import (
@@ -29,8 +30,25 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_IDS = 6
 
+FIRST_STRICT_VERSION = 5
+"""Since this version a request that exceeds the client's quota is rejected."""
+
 
 async def handle(
+    authorization: Authorization,
+    settings: BrokerSettings,
+    catalogue: ClusterCatalogue,
+    request: DeleteTopicsRequest,
+    context: RequestContext,
+) -> DeleteTopicsResponse:
+    return await within_mutation_quota(
+        context,
+        lambda limited: _delete_permitted(authorization, settings, catalogue, request, limited),
+        first_strict_version=FIRST_STRICT_VERSION,
+    )
+
+
+async def _delete_permitted(
     authorization: Authorization,
     settings: BrokerSettings,
     catalogue: ClusterCatalogue,

@@ -29,15 +29,15 @@ def handle(
     request: DescribeAclsRequest,
     context: RequestContext,
 ) -> DescribeAclsResponse | object:
+    codes = request.resource_type_filter, request.pattern_type_filter, request.operation
+    if 0 in (*codes, request.permission_type):
+        return HANG_UP  # As in Kafka, where such a request cannot be parsed.
     if not authorization.permits_cluster(context, Operation.DESCRIBE):
         return DescribeAclsResponse(error_code=Errors.CLUSTER_AUTHORIZATION_FAILED, error_message=None)
     if not authorization.is_enabled:
         return DescribeAclsResponse(
             error_code=Errors.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
         )
-    codes = request.resource_type_filter, request.pattern_type_filter, request.operation
-    if 0 in (*codes, request.permission_type):
-        return HANG_UP  # As in Kafka, where such a request cannot be parsed.
     selected = acl_filter(request)
     found = sorted(set(filter(selected.matches, catalogue.state.acls.values())))
     return DescribeAclsResponse(

@@ -28,8 +28,10 @@ def handle(
     context: RequestContext,
 ) -> DescribeUserScramCredentialsResponse:
     if not authorization.permits_cluster(context, Operation.DESCRIBE):
+        denied = Errors.CLUSTER_AUTHORIZATION_FAILED
+        unnamed = DescribeUserScramCredentialsResult(error_code=denied, error_message=None)  # As in Kafka.
         return DescribeUserScramCredentialsResponse(
-            error_code=Errors.CLUSTER_AUTHORIZATION_FAILED, error_message=None
+            error_code=denied, error_message=None, results=(unnamed,) * len(request.users or ())
         )
     counts = Counter(user.name for user in request.users or ())
     if not counts:

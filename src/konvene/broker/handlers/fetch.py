@@ -63,6 +63,10 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 FIRST_VERSION_WITH_LEADER = 16
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+RESPONSE_BYTES, PARTITION_BYTES = 20, 60
+"""Size of a response without partitions, and of a partition without its records, for quotas."""
+
 NO_EPOCH = -1
 
 
@@ -84,12 +88,21 @@ def handle(
         return FetchResponse(error_code=rejected.error)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _unknown_isolation_level(request, with_ids=with_ids)
-    reader = _Reader(
-        authorization, catalogue, partitions, request, context, fetch, settings.config["fetch.max.bytes"]
-    )
+    max_bytes, usage = settings.config["fetch.max.bytes"], context.usage
+    if usage is not None:
+        max_bytes = min(max_bytes, usage.max_fetch_bytes())
+    reader = _Reader(authorization, catalogue, partitions, request, context, fetch, max_bytes)
+    if usage is not None and reader.replica_id >= 0:
+        usage = None  # Fetches of replicas are exempt.
+        context.usage.is_exempt = True
     result = reader.read()
 
     def respond(result: _ReadResult) -> FetchResponse:
+        if usage is not None:
+            throttle_ms = usage.throttle_fetch(_response_bytes(fetch, result))
+            if throttle_ms:
+                throttled = _response(fetch_sessions.throttled(fetch), context.api_version)
+                return throttled.replace(throttle_time_ms=throttle_ms)
         finished = fetch_sessions.finish(
             fetch, result.partitions, now_ms=_now_ms(loop), fresh_id=environment.random_int(1, MAX_INT)
         )
@@ -98,6 +111,12 @@ def handle(
     if result.is_final or not result.readable or result.size >= reader.min_bytes or request.max_wait_ms <= 0:
         return respond(result)
     return _DelayedFetch(loop, reader, result, respond).deferred
+
+
+def _response_bytes(fetch: FetchContext, result: _ReadResult) -> int:
+    """Return about how many bytes the response has: its records, and the fields of its partitions."""
+    count = sum(1 for _, data in result.partitions if fetch.session is None or data.records)
+    return result.size + RESPONSE_BYTES + count * PARTITION_BYTES
 
 
 def _unknown_isolation_level(request: FetchRequest, *, with_ids: bool) -> FetchResponse:

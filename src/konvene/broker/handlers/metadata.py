@@ -144,7 +144,10 @@ async def _create_and_respond(
     denied: tuple[MetadataResponseTopic, ...],
     names: list[str],
 ) -> MetadataResponse:
-    await topic_creator.create_missing([name for name in names if invalid_name_message(name) is None])
+    usage = view.context.usage
+    quota = None if usage is None else usage.mutation_quota(strict=True)
+    valid = [name for name in names if invalid_name_message(name) is None]
+    await topic_creator.create_missing(valid, quota)
     return _response(view, requested, denied)
 
 

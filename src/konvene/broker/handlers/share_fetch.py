@@ -110,7 +110,8 @@ class _DelayedShareFetch:
     __slots__ = (
         "acknowledgements", "advertised", "catalogue", "deferred", "denied", "fetched", "is_acknowledged",
         "is_fetched",
-        "loop", "member_id", "request", "session_fetch", "settings", "share_partitions", "timer", "watches",
+        "loop", "member_id", "request", "session_fetch", "settings", "share_partitions", "timer", "usage",
+        "watches",
     )  # fmt: skip
 
     def __init__(
@@ -127,7 +128,7 @@ class _DelayedShareFetch:
         self.loop, self.settings = loop, settings
         self.catalogue, self.share_partitions = catalogue, share_partitions
         self.advertised = catalogue.advertised_to(context.session.listener)
-        self.request, self.member_id = request, request.member_id
+        self.request, self.member_id, self.usage = request, request.member_id, context.usage
         requested: list[TopicIdPartition] = []
         batches: list[tuple[TopicIdPartition, tuple[AcknowledgementBatch, ...]]] = []
         for topic in request.topics:
@@ -228,7 +229,10 @@ class _DelayedShareFetch:
         if min_bytes > 1 and _available_bytes(ready, min_bytes) < min_bytes:
             return False
         remaining = request.max_records
-        max_bytes = min(request.max_bytes, self.settings.config["fetch.max.bytes"]) // len(ready)
+        max_bytes = min(request.max_bytes, self.settings.config["fetch.max.bytes"])
+        if self.usage is not None:
+            max_bytes = min(max_bytes, self.usage.max_fetch_bytes())
+        max_bytes //= len(ready)
         has_results = False
         fetched: dict[TopicIdPartition, _FetchedPartition] = {}
         for partition, server in ready:
@@ -308,6 +312,8 @@ class _DelayedShareFetch:
         if self.session_fetch.is_final:
             self.share_partitions.release(request.group_id, self.member_id)
         acknowledged = self.acknowledgements.results
+        if self.usage is not None:
+            self.usage.count_fetched(sum(len(fetched.records) for fetched in self.fetched.values()))
         topics: dict[Uuid, list[PartitionData]] = {}
         leader_changed = False
         for partition in dict.fromkeys((*reported, *acknowledged)):

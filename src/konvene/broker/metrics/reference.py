@@ -28,6 +28,7 @@ from konvene.broker.metrics.tables.cleaner import (
 )
 from konvene.broker.metrics.tables.lags import OURS_OF_LAGS
 from konvene.broker.metrics.tables.placement_costs import OURS_OF_STREAMS
+from konvene.broker.metrics.tables.quotas import KAFKAS_OF_QUOTAS, QUOTA_MBEANS
 from konvene.broker.metrics.tables.shares import (
     GROUPS_MBEAN,
     KAFKAS_OF_DELIVERIES,
@@ -75,6 +76,9 @@ def _page() -> Iterator[str]:
     yield from _table(KAFKAS_OF_DELIVERIES, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
     yield f"And of the MBeans `{CLEANER_MBEAN}` and `{MANAGER_MBEAN}`, in the same way:\n"
     yield from _table(KAFKAS_OF_CLEANER, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
+    quota_mbeans = ", ".join(f"`{mbean}`" for mbean in QUOTA_MBEANS)
+    yield f"And of the MBeans {quota_mbeans}, with their tags, while clients have quotas:\n"
+    yield from _table(KAFKAS_OF_QUOTAS, "Kafka's attribute", lambda metric: f"`{metric.kafka}`")
     yield "Kafka's other metrics, and what replaces them:\n"
     yield "| Kafka | konvene |"
     yield "| --- | --- |"

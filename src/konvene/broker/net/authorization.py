@@ -57,7 +57,13 @@ class Authorizer(Protocol):
         `logs_denied`: whether a denial is written at INFO (else at TRACE, as for filters)."""
 
     def authorize_by_resource_type(
-        self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType
+        self,
+        principal: KafkaPrincipal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        *,
+        api_key: int = -1,
     ) -> bool:
         """Return True if the operation is permitted on at least one resource of the type."""
 
@@ -143,7 +149,11 @@ class Authorization:
         if self.authorizer is None:
             return True
         return self.authorizer.authorize_by_resource_type(
-            context.session.principal, context.client_host.removeprefix("/"), operation, resource_type
+            context.session.principal,
+            context.client_host.removeprefix("/"),
+            operation,
+            resource_type,
+            api_key=context.api_key,
         )
 
     def permitted_topics(

@@ -2,7 +2,7 @@
 
 While a response is deferred (a member waits for its group, a consumer for records), the connection keeps
 reading, up to a limit, so that it notices a disconnect. Requests that arrive meanwhile run afterwards. While
-a client does not read its responses, the connection reads nothing either.
+a client does not read its responses, or is throttled because of a quota, the connection reads nothing.
 
 A malformed frame closes the connection, as in Kafka. Every length is checked before it is used, and no memory
 is allocated for bytes that have not arrived. A large frame is read into a buffer of its own. The batches of a
@@ -15,20 +15,21 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
+from konvene.broker.net.client_quotas import timed
 from konvene.broker.net.endpoint import PLAINTEXT_ENDPOINT, Endpoint
-from konvene.broker.net.frames import Route, read_request
-from konvene.broker.net.heartbeat_purgatory import set_hold_time
+from konvene.broker.net.frames import Route, read_frame_header, read_request
 from konvene.broker.net.member_heartbeats import MemberHeartbeats
 from konvene.broker.net.response_cache import MAX_REQUEST_BYTES, CachedResponse
+from konvene.broker.net.response_caching import cache_response
 from konvene.broker.net.supported_apis import unsupported_version
 from konvene.codec.errors import CodecError
 from konvene.messages import API_VERSIONS
-from konvene.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from konvene.runtime.coordinator import RequestContext
 from konvene.runtime.deferred import HANG_UP, Deferred
 from konvene.security.session import ANONYMOUS_SESSION, Session
 
 if TYPE_CHECKING:
+    from konvene.broker.net.client_quotas import RequestUsage
     from konvene.broker.net.network import Network
 
 log = logging.getLogger("konvene.connection")
@@ -41,9 +42,6 @@ MEMBER_HEARTBEATS = frozenset((68, SHARE_HEARTBEAT))
 CACHED_APIS = frozenset((12, 68, SHARE_HEARTBEAT, 88, API_VERSIONS))
 """Keys of the APIs whose responses are cached: heartbeats of members and ApiVersions."""
 
-SENT_ONCE = "assignment", "active_tasks", "partitions_by_user_endpoint"
-"""Fields that a member receives once: a heartbeat response with one of them is not cached."""
-
 LARGE_FRAME_BYTES = 64 * 1024
 """Larger frames are read into a buffer of their own; larger responses are sent in parts."""
 
@@ -54,29 +52,34 @@ MAX_UNPROCESSED_BYTES = 64 * 1024
 """Bytes that are read beyond the current request before reading pauses."""
 
 
+class _ClosedTransport(asyncio.Transport):
+    """The transport of all closed connections: discards what is written."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def write(self, data: object) -> None:
+        pass
+
+    def writelines(self, list_of_data: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    abort = pause_reading = resume_reading = close
+
+
+CLOSED = _ClosedTransport()
+
+
 class Connection(asyncio.BufferedProtocol):
     """The asyncio protocol of one client's connection."""
 
     __slots__ = (
-        "_busy",
-        "_frame_start",
-        "_heartbeats",
-        "_host",
-        "_identity",
-        "_is_held",
-        "_is_processing",
-        "_is_write_blocked",
-        "_large_frame",
-        "_large_received",
-        "_large_size",
-        "_max_frame_bytes",
-        "_network",
-        "_paused",
-        "_task",
-        "_transport",
-        "_unprocessed",
-        "active_at",
-        "endpoint",
+        "_busy", "_frame_start", "_heartbeats", "_host", "_identity", "_is_held", "_is_processing",
+        "_is_write_blocked", "_large_frame", "_large_received", "_large_size", "_max_frame_bytes", "_muted",
+        "_network", "_paused", "_task", "_transport", "_unprocessed", "_usage", "active_at", "endpoint",
         "session",
     )  # fmt: skip
 
@@ -100,6 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_held = False  # The response to a heartbeat is in the purgatory.
         self._heartbeats = MemberHeartbeats()
         self._task: asyncio.Task[None] | None = None
+        self._usage: RequestUsage | None = None  # Of the current request, if clients have quotas.
+        self._muted: asyncio.TimerHandle | None = None  # Until then the client is throttled.
         self.active_at = 0.0
 
     def __repr__(self) -> str:
@@ -137,6 +142,22 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self._host = f"/{peer[0]}" if isinstance(peer, tuple) else "/local"
         self.active_at = self._network.loop.time()
+        admission, listener = self._network.connection_admission, self.endpoint.name
+        if admission.rates.is_limited(listener):
+            self._busy = self._paused = True
+            self._transport.pause_reading()
+            admission.admit(self, listener, self._host)
+        else:
+            self.accept()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+    def accept(self) -> None:
+        """Begin to serve the connection, unless there are too many."""
+        if self._transport.is_closing():
+            return
         reason = self._network.connection_quotas.rejection_reason(self._host, self.endpoint.name)
         if reason is not None:
             log.warning("%s: rejected: %s", self._host, reason)
@@ -145,12 +166,15 @@ class Connection(asyncio.BufferedProtocol):
         self._network.connection_quotas.connected(self._host, self.endpoint.name)
         self._network.connections[self] = None
         try:
-            session = self.endpoint.session_of(transport)
+            session = self.endpoint.session_of(self._transport)
         except ValueError as error:  # The principal mapping rules have no name for the certificate.
             log.info("%s: failed authentication: %s", self._host, error)
             self._transport.abort()
             return
         self._begin_session(session)
+        if self._busy:  # The connection had to wait.
+            self._busy = False
+            self._process_frames()
 
     def _begin_session(self, session: Session) -> None:
         """Serve requests as the principal of `session` from now on."""
@@ -176,6 +200,10 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = True  # Later responses are dropped.
         if self._task is not None:
             self._task.cancel()
+        if self._muted is not None:
+            self._muted.cancel()
+        # The transport of a TLS connection refers to this object: together they would wait for the collector.
+        self._transport = CLOSED
 
     def pause_writing(self) -> None:
         self._is_write_blocked = True
@@ -290,12 +318,17 @@ class Connection(asyncio.BufferedProtocol):
     def _process(self, frame: bytes | bytearray, end: int) -> None:
         self.active_at = self._network.loop.time()
         if 5 < end <= MAX_REQUEST_BYTES and frame[5] in CACHED_APIS:
+            quotas = self._network.client_quotas
+            started_ns = quotas.clock_ns() if quotas.limits_requests else 0
             is_first = frame[5] in MEMBER_HEARTBEATS and not self._heartbeats.knows_assignment
             cached = (
                 None if is_first else self._network.response_cache.find(frame, self._identity)  # type: ignore[arg-type]
             )
-            if cached is not None:
+            if cached is not None and (not started_ns or self._is_within_quota(frame, end, started_ns)):
                 self._send_cached(cached, frame)  # type: ignore[arg-type]
+                if self._usage is not None:
+                    self._usage.sent()
+                    self._usage = None
                 return
             self._heartbeats.last = None
         if end > LARGE_FRAME_BYTES or self._network.request_scheduler.admit(self, frame):  # type: ignore[arg-type]
@@ -323,6 +356,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(cached.response(frame))
         self._busy = False
 
+    def _is_within_quota(self, frame: bytes | bytearray, end: int, started_ns: int) -> bool:
+        """Count the time of a request with a cached response; return False if the client is throttled."""
+        header = read_frame_header(frame, 4, end)
+        usage = self._network.client_quotas.usage(self.session, header.client_id, end - 4, started_ns)
+        self._usage = None if usage.throttle_cached() else usage
+        return self._usage is not None
+
     def answer_held(self, cached: CachedResponse, frame: bytes) -> None:
         """Answer a heartbeat that leaves the purgatory: from the cache if valid, else decide it anew."""
         self._is_held = False
@@ -341,6 +381,8 @@ class Connection(asyncio.BufferedProtocol):
             self._process_frames()
 
     def _decide(self, frame: bytes | bytearray, end: int) -> None:
+        quotas = self._network.client_quotas
+        started_ns = quotas.clock_ns() if quotas.limits_requests else 0
         try:
             header, route, request = read_request(self._network.routes, frame, end)
         except CodecError as error:
@@ -356,6 +398,10 @@ class Connection(asyncio.BufferedProtocol):
         )  # fmt: skip
         if header.api_key in MEMBER_HEARTBEATS and not self._heartbeats.knows_assignment:
             context = context._replace(may_have_lost_response=True)
+        usage = None
+        if quotas.is_enabled:
+            usage = self._usage = quotas.usage(self.session, header.client_id, end - 4, started_ns)
+            context = context._replace(usage=usage)
         try:
             answer = route.handler(request, context)
         except Exception:
@@ -364,15 +410,21 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answer, Deferred):
             answer.listen(lambda response: self._send(route, version, header.correlation_id, response))
         elif asyncio.iscoroutine(answer):
+            if started_ns and usage is not None:
+                answer = timed(answer, usage)
             self._task = self._network.loop.create_task(
                 self._send_later(route, version, header.correlation_id, answer)
             )
         else:
             if header.api_key in CACHED_APIS and answer is not HANG_UP and not answer.error_code:
-                self._cache(bytes(frame), route, request, answer)
+                cache_response(
+                    self._network, self._heartbeats, self._identity, bytes(frame), route, request, answer
+                )
                 if header.api_key == SHARE_HEARTBEAT and self._hold_after_change(bytes(frame)):
                     return
             self._send(route, version, header.correlation_id, answer)
+        if usage is not None:
+            usage.pause()
 
     def _hold_after_change(self, frame: bytes) -> bool:
         """Hold back the response to a share member's heartbeat that was just decided, if possible."""
@@ -386,27 +438,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_held and self._network.meter is not None:
             self._network.meter.held_heartbeats += 1
         return self._is_held
-
-    def _cache(self, frame: bytes, route: Route, request: Any, response: Any) -> None:
-        """Cache the response if a repetition of the request would get the same response."""
-        cache = self._network.response_cache
-        if isinstance(response, ApiVersionsResponse):
-            if isinstance(request, ApiVersionsRequest):
-                self._heartbeats.software = request.client_software_name, request.client_software_version
-                cache.add_constant(frame, route, response, self._heartbeats.software, self._identity)
-            return
-        coordinator = self._network.groups.of(request.group_id)
-        if coordinator is None or any(getattr(response, name, None) is not None for name in SENT_ONCE):
-            return
-        if getattr(response, "topology_description_required", False):
-            return
-        cached = cache.add_heartbeat(frame, route, response, coordinator, request, self._identity)
-        if cached is None:
-            return
-        self._heartbeats.last = cached
-        cached.group_id, cached.member_id = request.group_id, request.member_id
-        if self._network.settings.holds_heartbeats:
-            set_hold_time(cached, response)
 
     async def _send_later(self, route: Route, version: int, correlation_id: int, answer: Any) -> None:
         try:
@@ -423,11 +454,16 @@ class Connection(asyncio.BufferedProtocol):
         """Send a response unless it is None, then process the requests that were read meanwhile.
 
         `HANG_UP` closes the connection instead."""
+        usage, self._usage = self._usage, None
+        throttle_ms = 0
         if self._transport.is_closing():
             return
         if response is HANG_UP:
             self._transport.close()
             return
+        if usage is not None:
+            usage.resume()
+            response, throttle_ms = usage.finish(route.api.key, response)
         if response is not None:
             try:
                 parts = route.write(version, correlation_id, response)
@@ -444,7 +480,27 @@ class Connection(asyncio.BufferedProtocol):
             self._heartbeats.knows_assignment = True
         if route.api.key == SHARE_HEARTBEAT:
             self._heartbeats.share_member_answered(response)
+        if usage is not None:
+            usage.sent()
+        if throttle_ms:
+            self._mute(throttle_ms)
+            return
         self._busy = False
+        if self._unprocessed and not self._is_processing:
+            self._process_frames()
+
+    def _mute(self, throttle_ms: int) -> None:
+        """Read nothing from a throttled client for this time, and process nothing that was read."""
+        self._transport.pause_reading()
+        self._muted = self._network.loop.call_later(throttle_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        if self._transport.is_closing():
+            return
+        self._busy = False
+        if not self._paused:
+            self._transport.resume_reading()
         if self._unprocessed and not self._is_processing:
             self._process_frames()
 

@@ -31,6 +31,11 @@ class ConnectionQuotas:
     def __repr__(self) -> str:
         return f"<connection quotas: {self._total} connections from {len(self._hosts)} hosts>"
 
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no connection is counted."""
+        return not (self._total or self._hosts or self._listeners.total())
+
     def rejection_reason(self, host: str, listener: str = "PLAINTEXT") -> str | None:
         """Return which limit another connection from `host` would exceed, for the log; None if none."""
         config = self._config()

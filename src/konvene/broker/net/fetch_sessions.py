@@ -220,6 +220,14 @@ class FetchSessions:
         self._partitions += len(partitions)
         return FinishedFetch(Errors.NONE, fresh_id, results)
 
+    def throttled(self, fetch: FetchContext) -> FinishedFetch:
+        """Return error and session id for the response to a throttled fetch; the session stays as it is."""
+        session = fetch.session
+        if session is None:
+            return FinishedFetch(Errors.NONE, NO_SESSION, [])
+        error = Errors.NONE if session.epoch == fetch.epoch else Errors.INVALID_FETCH_SESSION_EPOCH
+        return FinishedFetch(error, session.id, [])
+
     def _can_open(self, size: int, now_ms: int) -> bool:
         """Return True if a session of `size` partitions may be opened; evict another one if necessary."""
         if len(self._sessions) >= self._limit and not self._evict(size, now_ms):

@@ -1,37 +1,22 @@
-"""One listener: accepts connections at an address, over TLS if its protocol has it.
-
-A connection to a TLS listener is created when its handshake is complete; a client that does not complete it
-in time is disconnected. The context of new handshakes can be replaced while the listener is open: the first
-one only selects the current one when the client's first message arrives.
-"""
+"""One listener: accepts connections at an address, over TLS if its protocol has it."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from konvene.broker.net.endpoint import PLAINTEXT_ENDPOINT, Endpoint
 
 if TYPE_CHECKING:
-    import ssl
-
     from konvene.broker.net.network import Network
+    from konvene.broker.net.tls_acceptor import ContextProvider, TlsAcceptor
 
 LOOPBACK = "localhost"
 
-HANDSHAKE_TIMEOUT_S = 30.0
-"""Longest time for a handshake; `connections.max.idle.ms` may shorten it."""
-
-SHUTDOWN_TIMEOUT_S = 5.0
-"""Longest time to wait for the client's close_notify after the broker's."""
-
 Accept = Callable[[Endpoint], asyncio.BaseProtocol]
 """Creates the asyncio protocol of a connection to a listener."""
-
-ContextProvider = Callable[[], "ssl.SSLContext"]
-"""Returns the TLS context of the next connection."""
 
 
 class Listener:
@@ -51,14 +36,21 @@ class Listener:
         self.port = 0
         self._network = network
         self._accept = accept
-        self._tls_context = tls_context
         self._servers: list[asyncio.Server] = []
+        self.tls_acceptor: TlsAcceptor | None = None
+        """Accepts connections if the listener's protocol has TLS."""
+        if tls_context is not None:
+            from konvene.broker.net.tls_acceptor import TlsAcceptor
+
+            self.tls_acceptor = TlsAcceptor(network, accept, lambda: self.endpoint, tls_context)
 
     def __repr__(self) -> str:
         return f"<listener {self.endpoint.name} on port {self.port}>"
 
     @property
     def is_listening(self) -> bool:
+        if self.tls_acceptor is not None:
+            return self.tls_acceptor.is_serving
         return bool(self._servers) and all(server.is_serving() for server in self._servers)
 
     async def listen(self, host: str, port: int) -> None:
@@ -74,38 +66,22 @@ class Listener:
             await self._listen_at(host or None, port)
 
     async def _listen_at(self, host: str | None, port: int) -> None:
+        if self.tls_acceptor is not None:
+            self.port = await self.tls_acceptor.listen(host, port)
+            return
         server = await self._network.loop.create_server(
             lambda: self._accept(self.endpoint),
             host,
             port,
             backlog=self._network.settings.config["socket.listen.backlog.size"],
             reuse_address=True,
-            **self._tls_options(),
         )
         self._servers.append(server)
         self.port = server.sockets[0].getsockname()[1]
 
-    def _tls_options(self) -> dict[str, Any]:
-        """Return the arguments of `create_server` for TLS; none on a listener without it."""
-        provider = self._tls_context
-        if provider is None:
-            return {}
-
-        def use_current(tls: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
-            current = provider()
-            if tls.context is not current:
-                tls.context = current
-
-        context = provider()
-        context.sni_callback = use_current
-        idle_s = self._network.settings.config["connections.max.idle.ms"] / 1000
-        return {
-            "ssl": context,
-            "ssl_handshake_timeout": min(HANDSHAKE_TIMEOUT_S, idle_s) if idle_s > 0 else HANDSHAKE_TIMEOUT_S,
-            "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
-        }
-
     def close(self) -> None:
         """Stop to accept connections."""
+        if self.tls_acceptor is not None:
+            self.tls_acceptor.close()
         for server in self._servers:
             server.close()

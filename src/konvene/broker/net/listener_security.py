@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.broker.net.endpoint import Endpoint
 from konvene.configs import ConfigError
+from konvene.configs.errors import RefusedForBroker
 from konvene.configs.listeners import Listener, listener_settings, mechanism_setting
 from konvene.security.session import SecurityProtocol
 
@@ -39,6 +40,10 @@ UNSECURED = (
 """Class of Kafka that accepts tokens without a signature: named explicitly, it is accepted with a warning."""
 
 GSSAPI = "GSSAPI"
+INCOMPATIBLE = "org.apache.kafka.common.config.ConfigException"
+UNUSABLE = "org.apache.kafka.common.errors.InvalidConfigurationException"
+"""Errors of Kafka, by which its messages about TLS settings begin."""
+
 OAUTHBEARER = "OAUTHBEARER"
 USER_OPTION = "user_"
 
@@ -60,7 +65,6 @@ class ListenerSecurity:
         self._secret = environment.fresh_uuid().bytes + environment.fresh_uuid().bytes
         self._listeners: dict[str, tuple[Listener, Endpoint]] = {}
         self._tls: dict[str, ServerTls] = {}
-        self._files: dict[str, Any] = {}
         self._key_sets: list[KeySetSource] = []
 
     def __repr__(self) -> str:
@@ -74,14 +78,13 @@ class ListenerSecurity:
         endpoint = Endpoint(listener.name, SecurityProtocol[listener.protocol], settings=settings)
         if listener.has_tls:
             from konvene.security.tls.principal_mapping import PrincipalMapper
-            from konvene.security.tls.reload import ServerTls, file_versions
+            from konvene.security.tls.reload import ServerTls
 
             try:
                 self._tls[listener.name] = ServerTls(settings)
                 endpoint.principal_of = PrincipalMapper(settings["ssl.principal.mapping.rules"]).principal_of
             except ValueError as error:
                 raise ConfigError(f"listener {listener.name}: {error}") from None
-            self._files[listener.name] = file_versions(settings)
         if listener.has_sasl:
             endpoint.sasl = self._sasl(listener, settings)
         self._listeners[listener.name] = listener, endpoint
@@ -228,34 +231,50 @@ class ListenerSecurity:
 
     # --- changes while the broker serves ---
 
+    @property
+    def has_tls(self) -> bool:
+        """Return True if a listener has TLS."""
+        return bool(self._tls)
+
     def check(self, config: BrokerConfig) -> None:
-        """Check the TLS material of changed settings before they are accepted. Raises `InvalidStore`."""
+        """Check changed TLS material before the settings are accepted.
+
+        As in Kafka, only if settings of it differ. Raises `RefusedForBroker` with Kafka's message."""
+        from konvene.security.tls.reload import IncompatibleStore
+        from konvene.security.tls.stores import InvalidStore
+
         for name, tls in self._tls.items():
-            tls.check(listener_settings(config, self._listeners[name][0]))
+            settings = listener_settings(config, self._listeners[name][0])
+            if not tls.has_changed(settings):
+                continue
+            try:
+                tls.check(settings)
+            except InvalidStore as error:
+                kind = INCOMPATIBLE if isinstance(error, IncompatibleStore) else UNUSABLE
+                raise RefusedForBroker(
+                    f"Invalid value {INCOMPATIBLE}: Validation of dynamic config update of SSLFactory"
+                    f" failed: {kind}: {error} for configuration Invalid dynamic configuration"
+                ) from None
 
     def reconfigured(self) -> None:
-        """Use the current settings for new connections; unusable TLS material keeps the old one."""
+        """Use the current settings for new connections; files that have changed are read again.
+
+        Unusable TLS material keeps the old one."""
         for name, (listener, endpoint) in self._listeners.items():
             endpoint.settings = listener_settings(self._settings.config, listener)
-            if name in self._tls:
+            tls = self._tls.get(name)
+            if tls is not None and (tls.has_changed(endpoint.settings) or tls.has_changed_files()):
                 self._replace(name, endpoint.settings)
 
     def reload_changed_files(self) -> None:
         """Read the key stores and trust stores again whose files have changed."""
-        if not self._files:
-            return
-        from konvene.security.tls.reload import file_versions
-
-        for name, versions in self._files.items():
-            settings = self._listeners[name][1].settings
-            if file_versions(settings) != versions:
-                self._replace(name, settings)
+        for name, tls in self._tls.items():
+            if tls.has_changed_files():
+                self._replace(name, self._listeners[name][1].settings)
 
     def _replace(self, name: str, settings: Mapping[str, Any]) -> None:
-        from konvene.security.tls.reload import file_versions
         from konvene.security.tls.stores import InvalidStore
 
-        self._files[name] = file_versions(settings)
         try:
             self._tls[name].replace(settings)
         except InvalidStore as error:

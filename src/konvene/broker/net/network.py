@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from konvene.broker.metrics.meter import Meter
     from konvene.broker.net.authorization import Authorization
     from konvene.broker.net.client_metrics import Telemetry
+    from konvene.broker.net.client_quotas import ClientQuotas
     from konvene.broker.net.connection import Connection
     from konvene.broker.net.connection_quotas import ConnectionQuotas
+    from konvene.broker.net.connection_rates import ConnectionAdmission
     from konvene.broker.net.frame_buffers import FrameBufferPool
     from konvene.broker.net.frames import Route
     from konvene.broker.net.heartbeat_purgatory import HeartbeatPurgatory
@@ -34,6 +36,8 @@ class Network:
     routes: dict[int, Route]
     """API key to route."""
     connection_quotas: ConnectionQuotas
+    connection_admission: ConnectionAdmission
+    client_quotas: ClientQuotas
     request_scheduler: RequestScheduler
     response_cache: ResponseCache
     heartbeat_purgatory: HeartbeatPurgatory

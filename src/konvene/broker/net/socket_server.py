@@ -114,7 +114,7 @@ class SocketServer:
         return listener.port if opened is None or not opened.port else opened.port
 
     async def _work_periodically(self) -> None:
-        """Close idle connections, apply retention, write checkpoints; each at its own interval."""
+        """Close idle connections, drop unused sensors, apply retention, write checkpoints; at intervals."""
         network, config = self._network, self._network.settings.config
         idle_s = config["connections.max.idle.ms"] / 1000
         retention_s = config["log.retention.check.interval.ms"] / 1000
@@ -128,6 +128,8 @@ class SocketServer:
             if idle_s > 0:
                 for connection in list(network.connections):
                     connection.close_if_idle(now_s - idle_s)
+            network.client_quotas.remove_unused_sensors()
+            network.connection_admission.rates.remove_unused_sensors()
             self._security.reload_changed_files()
             if now_s >= next_retention:
                 next_retention = now_s + retention_s

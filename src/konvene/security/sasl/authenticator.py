@@ -157,7 +157,7 @@ class SaslServerAuthenticator:
         response = _frame(header, answer, version, is_flexible=False)
         if start is None:
             failed = self._fail(f"Unsupported SASL mechanism {request.mechanism}")
-            return failed._replace(response=response)
+            return failed if self._previous is not None else failed._replace(response=response)
         self._uses_requests = version >= FIRST_VERSION_WITH_REQUESTS
         if self._previous is not None and self._previous.mechanism != request.mechanism:
             self._state = _State.BAD_MECHANISM
@@ -186,7 +186,7 @@ class SaslServerAuthenticator:
             failed = self._fail(str(error), delays_response=True)
             return failed._replace(response=_frame(header, answer, version, is_flexible=is_flexible))
         answer = SaslAuthenticateResponse(
-            error_message=None,
+            error_message="",
             auth_bytes=challenge or b"",
             session_lifetime_ms=lifetime_ms if version >= FIRST_VERSION_WITH_REQUESTS else 0,
         )

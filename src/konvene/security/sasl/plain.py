@@ -19,10 +19,7 @@ class PlainServer:
 
     def step(self, message: bytes) -> tuple[bytes, Authenticated | None]:
         """Return the result of the only message. Raises `AuthenticationFailed`."""
-        try:
-            parts = message.decode().split("\0")
-        except UnicodeDecodeError:
-            raise AuthenticationFailed("Invalid SASL/PLAIN response: not UTF-8") from None
+        parts = message.decode(errors="replace").split("\0")
         if len(parts) != 3:
             raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, user, password = parts

@@ -12,10 +12,10 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from konvene.security.sasl.credentials import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, ScramCredential
 from konvene.security.sasl.errors import AuthenticationFailed, InvalidCredentials
 from konvene.security.sasl.mechanisms import Authenticated
 
@@ -30,12 +30,6 @@ __all__ = [
     "credential_of",
 ]
 
-MECHANISMS: Final[Mapping[str, str]] = MappingProxyType(
-    {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-)
-"""Hash function by mechanism."""
-MIN_ITERATIONS: Final = 4_096
-MAX_ITERATIONS: Final = 16_384
 TOKEN_AUTH: Final = "tokenauth"
 
 _SASLNAME = r"(?:[^,=\0]|=2C|=3D)+"
@@ -48,18 +42,6 @@ _CLIENT_FINAL: Final = re.compile(
 )
 _SERVER_FIRST: Final = re.compile(rf"r=([!-+\--~]+),s=([A-Za-z0-9+/=]+),i=(\d+)(?:,[A-Za-z]+={_VALUE})*")
 _SERVER_FINAL: Final = re.compile(rf"(?:e=({_VALUE})|v=([A-Za-z0-9+/=]+))(?:,[A-Za-z]+={_VALUE})*")
-
-
-class ScramCredential(NamedTuple):
-    """What the server stores of a password."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"<SCRAM credential: {self.iterations} iterations>"
 
 
 class ScramUser(NamedTuple):

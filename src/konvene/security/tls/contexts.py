@@ -13,8 +13,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from konvene.security.tls.alerts import AlertingContext
 from konvene.security.tls.cipher_suites import openssl_names
-from konvene.security.tls.stores import InvalidStore, KeyMaterial, key_material, trusted_certificates
+from konvene.security.tls.stores import (
+    InvalidStore,
+    KeyMaterial,
+    ReadFile,
+    key_material,
+    trusted_certificates,
+)
 
 __all__ = ["client_context", "server_context"]
 
@@ -28,12 +35,12 @@ def _read_file(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def server_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
+def server_context(settings: Mapping[str, Any], read_file: ReadFile = _read_file) -> ssl.SSLContext:
     """Return the context of a listener with TLS. Raises `InvalidStore` if the settings are unusable."""
-    material = key_material(settings, _read_file)
+    material = key_material(settings, read_file)
     if material is None:
         raise InvalidStore("a listener with TLS needs a key: set ssl.keystore.location or ssl.keystore.key")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     _restrict(context, settings)
     _load_key(context, material)
     # A resumed session would skip the client's certificate after it was revoked, and tickets cost time.
@@ -41,7 +48,7 @@ def server_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     client_auth = str(settings.get("ssl.client.auth") or "none").lower()
     context.verify_mode = CLIENT_AUTH[client_auth]
-    trusted = trusted_certificates(settings, _read_file)
+    trusted = trusted_certificates(settings, read_file)
     if trusted is not None:
         _trust(context, trusted)
     elif client_auth != "none":

@@ -5,8 +5,8 @@ Rules are tried in order, and the first that matches the whole name applies. A r
 keeps the name, or `RULE:pattern/replacement/` with an optional `L` or `U` for lower or upper case.
 
 Patterns come from the broker's settings, names from clients. google-re2 matches in linear time where it is
-installed; otherwise only the first `MAX_NAME_LENGTH` characters of a name are accepted, so that a pattern
-cannot keep the broker busy for long.
+installed. Otherwise a pattern that repeats a repetition is rejected, and so are names that are longer than
+`MAX_BACKTRACKED_LENGTH`, so that none keeps the broker busy for long.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ __all__ = ["PrincipalMapper"]
 
 DEFAULT: Final = "DEFAULT"
 MAX_NAME_LENGTH: Final = 4_096
+MAX_BACKTRACKED_LENGTH: Final = 256
+"""Longest name that is matched without google-re2."""
 
 _RULE: Final = re.compile(r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)")
 _SPLIT: Final = re.compile(r"\s*(DEFAULT|RULE:(?:\\.|[^\\/])*/(?:\\.|[^\\/])*/[LU]?)\s*(?:,\s*|$)")
+_REPETITIONS: Final = "*+{"
+_SYNTAX: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(|\)[*+{]?|[*+{]", re.DOTALL)
+"""What matters for repetitions: escapes and classes, which have none, groups, and signs of repetition."""
 _BACK_REFERENCE: Final = re.compile(r"\$(\d)")
 
 
@@ -51,13 +56,15 @@ class PrincipalMapper:
         """Parse the rules. Raises ValueError with Kafka's message if they are invalid."""
         self._text = rules
         self._rules = _parse(rules)
+        is_backtracking = any(isinstance(rule.pattern, re.Pattern) for rule in self._rules)
+        self._max_length = MAX_BACKTRACKED_LENGTH if is_backtracking else MAX_NAME_LENGTH
 
     def __repr__(self) -> str:
         return f"<principal mapper: {self._text}>"
 
     def name_of(self, distinguished_name: str) -> str:
         """Return the name of the principal. Raises ValueError if no rule applies."""
-        if len(distinguished_name) <= MAX_NAME_LENGTH:
+        if len(distinguished_name) <= self._max_length:
             for rule in self._rules:
                 name = rule.apply(distinguished_name)
                 if name is not None:
@@ -97,6 +104,11 @@ def _rule(text: str) -> _Rule:
     else:
         compiler = re2
     pattern = match[2].replace("\\/", "/")
+    if compiler is re and _repeats_repetition(pattern):
+        raise ValueError(
+            f"ssl.principal.mapping.rules: {pattern} repeats a repetition, which may match very slowly; use a"
+            " simpler pattern, or pip install 'konvene[re2]'"
+        )
     try:
         compiled = compiler.compile(pattern)
     except Exception as error:
@@ -105,3 +117,20 @@ def _rule(text: str) -> _Rule:
     if highest > compiled.groups:
         raise ValueError(f"ssl.principal.mapping.rules: {pattern} has no group {highest}")
     return _Rule(compiled, match[3].replace("\\/", "/"), match[4])
+
+
+def _repeats_repetition(pattern: str) -> bool:
+    """Return True if a group with a repetition in it is repeated itself, as in `(a+)+`."""
+    groups = [False]  # Whether each open group has a repetition in it.
+    for found in _SYNTAX.finditer(pattern):
+        sign = found[0]
+        if sign == "(":
+            groups.append(False)
+        elif sign[0] == ")":
+            inner = groups.pop() if len(groups) > 1 else False
+            if inner and len(sign) > 1:
+                return True
+            groups[-1] |= inner or len(sign) > 1
+        elif sign in _REPETITIONS:
+            groups[-1] = True
+    return False

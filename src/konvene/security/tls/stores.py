@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from konvene.security.tls.jks import read_jks
 
-__all__ = ["InvalidStore", "KeyMaterial", "key_material", "trusted_certificates"]
+__all__ = ["InvalidStore", "KeyMaterial", "ReadFile", "key_material", "trusted_certificates"]
 
 MISSING: Final = "this needs the library cryptography: pip install 'konvene[tls]'"
 
@@ -44,6 +44,10 @@ def key_material(settings: Mapping[str, Any], read_file: ReadFile) -> KeyMateria
     `settings` has Kafka's names. Raises `InvalidStore`."""
     kind, location = _type(settings, "keystore"), settings.get("ssl.keystore.location")
     key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
+    if kind == "PEM" and settings.get("ssl.keystore.password"):
+        raise InvalidStore(
+            "SSL key store password cannot be specified with PEM format, only key password may be specified"
+        )
     if key or chain:
         if kind != "PEM" or location:
             raise InvalidStore("ssl.keystore.key needs ssl.keystore.type=PEM and no ssl.keystore.location")
@@ -66,6 +70,8 @@ def trusted_certificates(settings: Mapping[str, Any], read_file: ReadFile) -> st
     """Return the trusted certificates in PEM format; None if no trust store is set. Raises `InvalidStore`."""
     kind, location = _type(settings, "truststore"), settings.get("ssl.truststore.location")
     inline = settings.get("ssl.truststore.certificates")
+    if kind == "PEM" and settings.get("ssl.truststore.password"):
+        raise InvalidStore("SSL trust store password cannot be specified for PEM format.")
     if inline:
         if kind != "PEM" or location:
             raise InvalidStore(

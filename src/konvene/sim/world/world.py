@@ -91,7 +91,13 @@ class SecretTopics:
         return not resource.name.startswith(SECRET)
 
     def authorize_by_resource_type(
-        self, principal: KafkaPrincipal, host: str, operation: Operation, resource_type: ResourceType
+        self,
+        principal: KafkaPrincipal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        *,
+        api_key: int = -1,
     ) -> bool:
         return True
 
