@@ -34,7 +34,7 @@ def commands() -> list[str]:
     """Return the konvene commands of the page's shell examples, one by one."""
     examples = [block.text for block in EXAMPLES if block.language == "sh"]
     examples.append(PAGE.read_text("utf-8").partition("  ```sh\n")[2].partition("  ```")[0])
-    lines = [line.strip() for text in examples for line in text.replace("\\\n", "").splitlines()]
+    lines = [line.strip() for text in examples for line in text.splitlines()]
     return [line for line in dict.fromkeys(lines) if line.startswith("konvene ")]
 
 
