@@ -105,7 +105,9 @@ def test_settings_of_connections_as_properties(broker: SecuredBroker, tmp_path: 
     )
 
 
-def test_a_denied_user_is_told_apart_from_a_wrong_password(broker: SecuredBroker, tmp_path: Path) -> None:
+def test_denied_users_and_wrong_passwords_have_different_errors(
+    broker: SecuredBroker, tmp_path: Path
+) -> None:
     denied = broker.call("acls", "list", user="bob")
     assert (denied.code, "CLUSTER_AUTHORIZATION_FAILED" in denied.err) == (1, True)
     text = Path(broker.file()).read_text().replace(ALICE_PASSWORD, "wrong")

@@ -1,8 +1,8 @@
 """`konvene delegation-tokens`: create, renew, expire and describe delegation tokens (KIP-48).
 
 Options and output are those of `kafka-delegation-tokens`; times are in UTC. The HMAC is the token's password.
-It is printed only by `create` and `describe`, which are asked for it; `renew` and `expire` read it from the
-environment or from standard input as well, so that it is in no list of processes."""
+It is printed by `create` and `describe` only; `renew` and `expire` read it from the environment or from
+standard input as well, so that it is in no list of processes."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def load(spark: SparkSession, konvene: Konvene, **options: str) -> DataFrame:
 
 
 def plans_of(frame: DataFrame) -> str:
-    """Return everything that Spark says about a frame before it runs."""
+    """Return all descriptions that Spark prints of a frame before it runs."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         frame.explain(True)
