@@ -31,14 +31,14 @@ from bench.handshakes import ShortConnections, idle_connections
 from bench.members import make_group
 from bench.records import PARTITIONS, SAME_IN_PRODUCE, SHAPES, Fetching, batch_of, fill, produce_of, produced
 from bench.secured import P256, PLAINTEXT, RSA, SASL, Secured, secured
-from bench.systems import Lab, Running, report_progress
+from bench.systems import Lab, Running, raise_descriptor_limit, report_progress
 from bench.topics import make_topic, prove, wait_for_coordinator
 from bench.wire import frame_of
 from konvene.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from konvene.messages.produce import ProduceResponse
 
 SECONDS, RUNS = 0.8, 5
-IDLE = 10_000
+IDLE, OTHER_DESCRIPTORS = 10_000, 500
 SETTLE_S = 1.0
 WARM_S = {"konvene": 1.0, "kafka": 6.0}
 """Seconds of heartbeats before the first window, and twice those of other requests."""
@@ -223,6 +223,8 @@ def records(system: str, plan: Plan, broker: Secured) -> Iterator[Figure]:
 def idle(plan: Plan, broker: Secured) -> Iterator[Figure]:
     """Measure the memory of a broker with many idle connections over TLS."""
     count, running = plan.of(IDLE), broker.running
+    if count + OTHER_DESCRIPTORS > (limit := raise_descriptor_limit()):
+        raise Unavailable(f"{count} connections need more than {limit} descriptors (ulimit -n)")
     with idle_connections(broker.endpoints[P256], plan.of(20)):
         pass
     before = running.rss_mib()
@@ -307,6 +309,7 @@ def code_from(directory: str | None) -> Iterator[None]:
 def figures(system: str, plan: Plan, base: str | None = None) -> Iterator[Figure]:
     """Measure a system, one figure after the other."""
     report_progress(f"{system}: start")
+    raise_descriptor_limit()
     with secured(system) as plain, secured(system, has_acls=True) as acls, without_garbage():
         report_progress(f"{system}: heartbeats")
         yield from heartbeats(system, plan, plain, acls)

@@ -130,6 +130,16 @@ def spent_s(path: str) -> float:
     return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
+def raise_descriptor_limit() -> int:
+    """Raise the limit of descriptors of this process and its brokers to the hard limit; return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return sys.maxsize
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
 class Lab:
     """Environment of one measured system: its brokers, the measurement windows, and the reduction of sizes.
 
@@ -146,9 +156,7 @@ class Lab:
         self._shared: dict[str, Running] = {}
         self._warm: set[tuple[str, str]] = set()
         self._directories = contextlib.ExitStack()
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft < hard:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        raise_descriptor_limit()
 
     def __repr__(self) -> str:
         return f"<lab of {self.system} with {len(self._shared)} brokers>"

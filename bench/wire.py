@@ -31,6 +31,7 @@ VERSIONS = {
     "CreateTopics": 7,
     "DeleteTopics": 5,
     "IncrementalAlterConfigs": 1,
+    "AlterClientQuotas": 1,
     "ConsumerGroupHeartbeat": 1,
     "ShareGroupHeartbeat": 1,
     "ShareFetch": 2,

@@ -2,9 +2,9 @@
 
 Java's client, confluent-kafka (librdkafka), kafka-python and aiokafka each run in a process of their own,
 driven by JSON lines (drivers/driver.py has the protocol), against a broker in a process of its own
-(brokers.py). Nothing here imports konvene: what holds must hold on the wire, and the same tests run against
-Apache Kafka itself with `KONVENE_AGAINST=kafka`, which is how they were written and how they are kept
-honest.
+(brokers.py). Nothing here imports konvene, except for certificates and the options of clients: what holds
+must hold on the wire, and the same tests run against Apache Kafka itself with `KONVENE_AGAINST=kafka`, which
+is how they were written and how they are kept honest.
 
 | file | theme |
 | --- | --- |
@@ -28,5 +28,6 @@ honest.
 | streams_groups/ | Kafka Streams applications as streams groups (KIP-1071) |
 | transactions/ | transactional producers of both protocols, exactly-once under kills, hanging transactions |
 | share/ | share groups (KIP-932) of both libraries that have them |
+| security/ | clients of a secured broker, each with the rights that it needs and no others |
 | test_kafka_loads*.py | what konvene wrote, Apache Kafka loads, and goes on with |
 """

@@ -117,7 +117,9 @@ class Konvene(Broker):
     explains = True
 
     def command(self) -> list[str]:
-        words = [sys.executable, "-m", "konvene", "serve", "--host", HOST, "--port", str(self.port)]
+        words = [sys.executable, "-m", "konvene", "serve"]
+        if "listeners" not in self.settings:
+            words += ["--host", HOST, "--port", str(self.port)]
         words += ["--data-dir", str(self.directory / "data")]
         for name, value in self.settings.items():
             words += ["--set", f"{name}={value}"]
@@ -137,9 +139,9 @@ class Kafka(Broker):
         return self.directory / "server.properties"
 
     def prepare(self) -> None:
-        settings = KAFKA_ONLY | self.settings
-        settings["listeners"] = f"PLAINTEXT://{self.bootstrap},CONTROLLER://{HOST}:{self.controller_port}"
-        settings["advertised.listeners"] = f"PLAINTEXT://{self.bootstrap}"
+        settings = KAFKA_ONLY | {"listeners": f"PLAINTEXT://{self.bootstrap}"} | self.settings
+        settings["advertised.listeners"] = settings["listeners"]
+        settings["listeners"] += f",CONTROLLER://{HOST}:{self.controller_port}"
         settings["controller.quorum.bootstrap.servers"] = f"{HOST}:{self.controller_port}"
         settings["log.dirs"] = str(self.directory / "data")
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -152,7 +154,9 @@ class Kafka(Broker):
 
     def java(self) -> list[str]:
         modest = ["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        return ["java", *modest, "-cp", f"{self.jars}/*"]
+        # Settings that Kafka reads from its process rather than from its file.
+        own = [f"-D{name}={value}" for name, value in self.settings.items() if name.startswith("org.apache.")]
+        return ["java", *modest, *own, "-cp", f"{self.jars}/*"]
 
     def command(self) -> list[str]:
         return [*self.java(), "kafka.Kafka", str(self.properties)]

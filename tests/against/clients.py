@@ -330,7 +330,8 @@ class Fleet:
 
     def give(self, client: Client, role: str, **settings: Any) -> None:
         """Give a client its role (a second role replaces the first)."""
-        client.call("start", role=role, bootstrap=self.bootstrap, client_id=client.name, **settings)
+        start = {"role": role, "bootstrap": self.bootstrap, "client_id": client.name, **settings}
+        client.call("start", **start)
 
     def disband(self) -> None:
         for client in self.clients:

@@ -28,8 +28,8 @@ from konvene.security.resources import CLUSTER_NAME, SUPPORTED_OPERATIONS, Opera
 _T = ResourceType
 NONE, ALL = "none", "all"
 OWNER = "User:owner"
-NEW_ACLS_OF, NEW_SCRAM_USER = "User:new", "new"
-"""Principals of created ACLs and credentials."""
+NEW_ACLS_OF, NEW_USER = "User:new", "new"
+"""Principal of created ACLs, and user of created credentials and quotas."""
 
 
 class World(Topics):
@@ -171,6 +171,7 @@ _EFFECTS = {
     "CreateAcls": "acls",
     "DeleteAcls": "acls",
     "AlterUserScramCredentials": "credentials",
+    "AlterClientQuotas": "quotas",
 }
 """Probes by API."""
 
@@ -271,15 +272,16 @@ _MORE = (
         )
     ),
     _message("AlterClientQuotas", 1, entries=[{
-        "entity": [{"entity_type": "user", "entity_name": "new"}],
+        "entity": [{"entity_type": "user", "entity_name": NEW_USER}],
         "ops": [{"key": "consumer_byte_rate", "value": 1000.0, "remove": False}]}]),
     _message("DescribeUserScramCredentials", 0, users=[{"name": "absent"}]),
     # Kafka does not answer a denied request whose `users` is null.
     _row("DescribeUserScramCredentials of all users", 0, lambda w: message(
         "DescribeUserScramCredentials", users=[])),
     _message("AlterUserScramCredentials", 0, deletions=[{"name": "absent", "mechanism": 1}],
-        upsertions=[{"name": NEW_SCRAM_USER, **_CREDENTIALS}, {"name": "", **_CREDENTIALS}]),
-    _message("DescribeClientQuotas", 1, strict=False, components=[]),
+        upsertions=[{"name": NEW_USER, **_CREDENTIALS}, {"name": "", **_CREDENTIALS}]),
+    _message("DescribeClientQuotas", 1, strict=False, components=[
+        {"entity_type": "user", "match_type": 0, "match": "absent"}]),
     _message("DescribeDelegationToken", 3, owners=[_TOKEN_OWNER]),
     _row("DescribeDelegationToken of all owners", 3, lambda w: message(
         "DescribeDelegationToken", owners=None)),

@@ -23,7 +23,7 @@ from tests.authorization_cases.conversations import (
     ANY_ACL,
     CONVERSATIONS,
     NEW_ACLS_OF,
-    NEW_SCRAM_USER,
+    NEW_USER,
     Conversation,
     World,
     acls_of,
@@ -249,8 +249,15 @@ def restore_acls(stage: Stage, *_: object) -> None:
 
 
 def restore_credentials(stage: Stage, *_: object) -> None:
-    stage.admin("AlterUserScramCredentials", 0, deletions=[{"name": NEW_SCRAM_USER, "mechanism": 1}])
+    stage.admin("AlterUserScramCredentials", 0, deletions=[{"name": NEW_USER, "mechanism": 1}])
     stage.until(lambda: not probe_credentials(stage), "deleted credentials")
+
+
+def restore_quotas(stage: Stage, *_: object) -> None:
+    entity = [{"entity_type": "user", "entity_name": NEW_USER}]
+    removed = [{"key": "consumer_byte_rate", "value": 0.0, "remove": True}]
+    stage.admin("AlterClientQuotas", 1, entries=[{"entity": entity, "ops": removed}])
+    stage.until(lambda: not probe_quotas(stage), "removed quotas")
 
 
 def renew_producer(stage: Stage, world: World) -> None:
@@ -347,6 +354,11 @@ def probe_credentials(stage: Stage, *_: object) -> str:
     return " ".join(sorted(result.user for result in found.results))
 
 
+def probe_quotas(stage: Stage, *_: object) -> str:
+    found = stage.admin("DescribeClientQuotas", 1, strict=False, components=[])
+    return " ".join(f"{v.key}={v.value:g}" for entry in found.entries or () for v in entry.values)
+
+
 class Probe(NamedTuple):
     """Shows a state as text, and restores it."""
 
@@ -360,6 +372,7 @@ PROBES: Mapping[str, Probe] = {
     "share offsets": Probe(probe_share_offsets, restore_share_offsets),
     "acls": Probe(probe_acls, restore_acls),
     "credentials": Probe(probe_credentials, restore_credentials),
+    "quotas": Probe(probe_quotas, restore_quotas),
 }
 
 

@@ -6,6 +6,7 @@ driver's main thread obeys, exactly as in an application that works on its recor
 
 import asyncio
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -16,6 +17,7 @@ from aiokafka import (
     ConsumerRebalanceListener,
     TopicPartition,
 )
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -63,6 +65,32 @@ def raise_if(code: int, about: str | None) -> None:
         raise for_code(code)(about)
 
 
+class Token(AbstractTokenProvider):  # type: ignore[misc]
+    """An access token that does not change."""
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    async def token(self) -> str:
+        return self.value
+
+
+def own_options(command: Row) -> Row:
+    """Return the library's own options of a command; `ssl_cafile` and its like become a context."""
+    options = dict(command.get("options", {}))
+    ca_file, certificate, key = (
+        options.pop(name, None) for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+    )
+    if ca_file is not None:
+        context = ssl.create_default_context(cafile=ca_file)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+        options["ssl_context"] = context
+    if "token" in options:
+        options["sasl_oauth_token_provider"] = Token(options.pop("token"))
+    return options
+
+
 class AioConsumer(ConsumerRebalanceListener):
     def __init__(self, command: Row) -> None:
         if command.get("protocol", "classic") != "classic":
@@ -72,7 +100,7 @@ class AioConsumer(ConsumerRebalanceListener):
 
     async def _start(self, command: Row) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=command["bootstrap"],
+            **{"bootstrap_servers": command["bootstrap"], **own_options(command)},
             client_id=command.get("client_id", "aiokafka"),
             group_id=command.get("group"),
             group_instance_id=command.get("instance_id"),
@@ -172,7 +200,7 @@ class AioProducer:
     async def _start(self, command: Row) -> AIOKafkaProducer:
         compression = command.get("compression", "none")
         producer = AIOKafkaProducer(
-            bootstrap_servers=command["bootstrap"],
+            **{"bootstrap_servers": command["bootstrap"], **own_options(command)},
             client_id=command.get("client_id", "aiokafka"),
             acks="all",
             enable_idempotence=bool(command.get("idempotence") or command.get("transactional_id")),
@@ -248,7 +276,8 @@ class AioAdmin:
         self.admin = on_loop(self._start(command))
 
     async def _start(self, command: Row) -> AIOKafkaAdminClient:
-        admin = AIOKafkaAdminClient(bootstrap_servers=command["bootstrap"], request_timeout_ms=20_000)
+        settings = {"bootstrap_servers": command["bootstrap"], "request_timeout_ms": 20_000}
+        admin = AIOKafkaAdminClient(**settings | own_options(command))
         await admin.start()
         return admin
 

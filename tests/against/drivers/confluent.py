@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+from confluent_options import own_options
 from confluent_sharer import ConfluentSharer
 from driver import (
     AdminRole,
@@ -92,6 +93,7 @@ class ConfluentConsumer:
         )
         if command.get("remote_assignor"):
             settings["group.remote.assignor"] = command["remote_assignor"]
+        settings |= own_options(command)
         self.most = command.get("max_poll_records", 500)
         self.consumer = Consumer(settings)
         if command.get("assign"):
@@ -211,7 +213,7 @@ def raise_if(error: KafkaError | None) -> None:
 
 class ConfluentProducer:
     def __init__(self, command: Row) -> None:
-        self.bootstrap = command["bootstrap"]
+        self.anonymous = {"bootstrap.servers": command["bootstrap"], **own_options(command)}
         settings = {
             "bootstrap.servers": command["bootstrap"],
             "client.id": command.get("client_id", "confluent"),
@@ -227,6 +229,7 @@ class ConfluentProducer:
             settings["transactional.id"] = command["transactional_id"]
             settings["transaction.timeout.ms"] = command.get("transaction_timeout_ms", 60_000)
             settings["enable.idempotence"] = True
+        settings |= own_options(command)
         self.producer = Producer(settings)
 
     def send(self, record: Row, on_result: Callable[[list[Any] | None, Exception | None], None]) -> None:
@@ -269,7 +272,7 @@ class ConfluentProducer:
         if group.get("member_id"):
             raise Unsupported("offsets of a member that is another client")
         rows = [TopicPartition(t, p, offset, meta) for (t, p), (offset, meta) in offsets.items()]
-        anonymous = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group["group"]})
+        anonymous = Consumer(self.anonymous | {"group.id": group["group"]})
         try:
             self.producer.send_offsets_to_transaction(rows, anonymous.consumer_group_metadata(), TIMEOUT_S)
         finally:
@@ -287,7 +290,8 @@ class ConfluentProducer:
 
 class ConfluentAdmin:
     def __init__(self, command: Row) -> None:
-        self.admin = AdminClient({"bootstrap.servers": command["bootstrap"], "log_level": 5})
+        settings = {"bootstrap.servers": command["bootstrap"], "log_level": 5}
+        self.admin = AdminClient(settings | own_options(command))
 
     def create_topics(self, topics: list[Row]) -> None:
         new = [

@@ -25,6 +25,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from confluent_options import own_options
 from driver import Refused, Row, Unsupported, emit, pairs, text
 
 TIMEOUT_S = 30
@@ -83,8 +84,11 @@ class ConfluentCopier:
         messages: list[Message] = []
         message = self.consumer.poll(0.1)
         while message is not None:
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 messages.append(message)
+            else:
+                emit("error", error={"code": error.code(), "name": error.name(), "message": str(error)})
             more = len(messages) < self.given.get("most", 20) and not self.astray
             message = self.consumer.poll(0) if more else None
         return messages
@@ -158,7 +162,7 @@ def reading(command: Row) -> dict[str, Any]:
         settings["partition.assignment.strategy"] = "roundrobin"
         settings["session.timeout.ms"] = command.get("session_timeout_ms", 6000)
         settings["heartbeat.interval.ms"] = 300
-    return settings
+    return settings | own_options(command)
 
 
 def writing(command: Row) -> dict[str, Any]:
@@ -169,4 +173,5 @@ def writing(command: Row) -> dict[str, Any]:
         "transaction.timeout.ms": command.get("transaction_timeout_ms", 10_000),
         "reconnect.backoff.max.ms": 500,
         "log_level": 5,
+        **own_options(command),
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import AcknowledgeType, KafkaException, Message, ShareConsumer, TopicPartition
+from confluent_options import own_options
 from driver import Refused, Row, Unsupported, emit, text
 
 COMMIT_S = 20.0
@@ -34,6 +35,7 @@ class ConfluentSharer:
             "topic.metadata.refresh.interval.ms": command.get("metadata_max_age_ms", 300_000),
             "reconnect.backoff.max.ms": 500,
             "log_level": 5,
+            **own_options(command),
         }
         self.consumer = ShareConsumer(settings)
         self.consumer.set_acknowledgement_commit_callback(self._on_acknowledged)

@@ -19,6 +19,10 @@ sharer: a member of a share group: poll, acknowledge, commit, commit_async, subs
     emits acknowledged, acknowledge_failed, and records while it goes on by itself
 copier: reads, writes and commits what it read in one transaction each; emits copied, failed
 admin: create_topics, delete_topics, ... (`ADMIN_VERBS`)
+idle: nothing, between two roles
+
+`options` of `start` are the library's own options, such as those of a secured connection; a driver makes of
+`token` what its library takes for an access token.
 
 An assignor is a name, or several with commas between them, the best first.
 A partition is `[topic, partition]`, an offset `[topic, partition, offset, metadata]`, keys and values are
@@ -129,6 +133,7 @@ def serve(
     """Obey stdin until `close` or its end. `errors` finds the broker's code in a library's exception."""
     lines: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    roles = {**roles, "idle": lambda _command: Idle()}
     emit("ready", library=library)
     role: Role | None = None
     busy = False
@@ -173,8 +178,9 @@ def _obey(
     result = None
     try:
         if verb == "start":
-            if role is not None:
-                role.close()
+            previous, role = role, Idle()
+            if previous is not None:
+                _close(previous)
             role = roles[command["role"]](command)
         elif verb == "close":
             if role is not None:
@@ -187,6 +193,27 @@ def _obey(
     except Exception as error:
         emit("reply", id=id, error=error_fields(error, errors))
     return role
+
+
+class Idle:
+    """The role of a process between two others, or after one that could not be started."""
+
+    def run(self, verb: str, command: Row) -> Any:
+        raise Unsupported(f"{verb} without a role")
+
+    def step(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def _close(role: Role) -> None:
+    """Close a role whose successor is about to start, however its client takes it."""
+    try:
+        role.close()
+    except Exception as error:
+        traceback.print_exception(error)
 
 
 def error_fields(error: BaseException, errors: Callable[[BaseException], Refused | None]) -> Row:

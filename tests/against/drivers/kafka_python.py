@@ -27,6 +27,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import BrokerResponseError, CommitFailedError
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.structs import OffsetAndMetadata
 
 ASSIGNORS = {
@@ -71,6 +72,24 @@ def _named(name: str) -> Exception:
     return RuntimeError(name)
 
 
+class Token(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]
+    """An access token that does not change."""
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def token(self) -> str:
+        return self.value
+
+
+def own_options(command: Row) -> Row:
+    """Return the library's own options of a command."""
+    options = dict(command.get("options", {}))
+    if "token" in options:
+        options["sasl_oauth_token_provider"] = Token(options.pop("token"))
+    return options
+
+
 class KafkaPythonConsumer(ConsumerRebalanceListener):
     def __init__(self, command: Row) -> None:
         settings: Row = {
@@ -95,7 +114,7 @@ class KafkaPythonConsumer(ConsumerRebalanceListener):
             ]
             settings["session_timeout_ms"] = command.get("session_timeout_ms", 6000)
             settings["heartbeat_interval_ms"] = command.get("heartbeat_interval_ms", 500)
-        self.consumer = KafkaConsumer(**settings)
+        self.consumer = KafkaConsumer(**settings | own_options(command))
         if command.get("assign"):
             self.consumer.assign(parts(command["assign"]))
         elif command.get("topics"):
@@ -179,7 +198,7 @@ class KafkaPythonProducer:
         if compression in CODECS and not CODECS[compression]():
             raise Unsupported(f"{compression}: kafka-python's optional codec library is not installed")
         self.producer = KafkaProducer(
-            bootstrap_servers=command["bootstrap"],
+            **{"bootstrap_servers": command["bootstrap"], **own_options(command)},
             client_id=command.get("client_id", "kafka-python"),
             acks="all",
             enable_idempotence=bool(command.get("idempotence") or command.get("transactional_id")),
@@ -235,7 +254,8 @@ class KafkaPythonProducer:
 
 class KafkaPythonAdmin:
     def __init__(self, command: Row) -> None:
-        self.admin = KafkaAdminClient(bootstrap_servers=command["bootstrap"], request_timeout_ms=20_000)
+        settings = {"bootstrap_servers": command["bootstrap"], "request_timeout_ms": 20_000}
+        self.admin = KafkaAdminClient(**settings | own_options(command))
         self.close = self.admin.close
         self.list_topics = self.admin.list_topics
 

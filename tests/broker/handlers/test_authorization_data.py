@@ -18,6 +18,9 @@ from tests.broker.net.raw_connections import until
 from konvene.codec.schema import Struct
 from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
+from konvene.messages.describe_acls import DescribeAclsRequest
+from konvene.messages.describe_client_quotas import DescribeClientQuotasRequest
+from konvene.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from konvene.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from konvene.messages.metadata import MetadataRequest, MetadataRequestTopic
 from konvene.security.principal import KafkaPrincipal
@@ -332,5 +335,20 @@ def test_order_of_results(name: str, right: str, order: list[str], tmp_path: Pat
         )
         keys = ("name", "topic", "resource_name")
         assert [next(getattr(item, key) for key in keys if hasattr(item, key)) for item in items] == order
+
+    run_with_broker(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "request_", [DescribeAclsRequest(), DescribeClientQuotasRequest(), DescribeUserScramCredentialsRequest()]
+)
+def test_a_denied_description_has_no_message_of_its_own(request_: Struct, tmp_path: Path) -> None:
+    """The message is null: tools then print that of the error code, and for an empty one nothing."""
+
+    async def scenario(client: BrokerClient) -> None:
+        stage = LocalStage(client)
+        stage.authorizer = rights()
+        response = await stage.send(request_)
+        assert (response.error_code, response.error_message) == (Errors.CLUSTER_AUTHORIZATION_FAILED, None)
 
     run_with_broker(tmp_path, scenario)

@@ -29,7 +29,9 @@ def handle(
     context: RequestContext,
 ) -> DescribeClientQuotasResponse:
     if not authorization.permits_cluster(context, Operation.DESCRIBE_CONFIGS):
-        return DescribeClientQuotasResponse(error_code=Errors.CLUSTER_AUTHORIZATION_FAILED, entries=None)
+        return DescribeClientQuotasResponse(
+            error_code=Errors.CLUSTER_AUTHORIZATION_FAILED, error_message=None, entries=None
+        )
     try:
         found = describe(catalogue.state, request.components, strict=request.strict)
     except ClusterError as invalid:

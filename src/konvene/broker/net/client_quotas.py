@@ -72,11 +72,14 @@ class ClientQuotas:
     ) -> None:
         """`clock_ms`: a monotonic clock; `clock_ns`: the one that measures processing time."""
         self.clock_ms, self.clock_ns = clock_ms, clock_ns
-        windows = _windows(config, "quota.window")
+        windows = QuotaWindows(config["quota.window.num"], config["quota.window.size.seconds"] * 1000)
+        mutation_windows = QuotaWindows(
+            config["controller.quota.window.num"], config["controller.quota.window.size.seconds"] * 1000
+        )
         self.produce = RateSensors(windows)
         self.fetch = RateSensors(windows)
         self.request = RateSensors(windows, max_throttle_ms=windows.size_ms)
-        self.mutation = BucketSensors(_windows(config, "controller.quota.window"))
+        self.mutation = BucketSensors(mutation_windows)
         self.is_enabled = False
         """Whether any user or client id has a quota."""
         self.limits_requests = False
@@ -107,10 +110,6 @@ class ClientQuotas:
         for sensors in (self.produce, self.fetch, self.request):
             sensors.remove_unused(now_ms)
         self.mutation.remove_unused(now_ms)
-
-
-def _windows(config: BrokerConfig, prefix: str) -> QuotaWindows:
-    return QuotaWindows(config[f"{prefix}.num"], config[f"{prefix}.size.seconds"] * 1000)
 
 
 class RequestUsage:
@@ -244,7 +243,7 @@ class RequestUsage:
         """Set the longer one of two throttle times, and record it in the sensor of its quota."""
         throttle_ms = max(bandwidth_ms, request_ms)
         if throttle_ms:
-            self._throttle_ms = throttle_ms
+            self._throttle_ms = max(self._throttle_ms, throttle_ms)
             sensors = bandwidth if bandwidth_ms > request_ms else self._quotas.request
             now_ms = self._quotas.clock_ms()
             sensor, _ = sensors.of(self._user, self._client_id, now_ms)

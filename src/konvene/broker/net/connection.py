@@ -198,10 +198,9 @@ class Connection(asyncio.BufferedProtocol):
             self._network.frame_buffers.release(self._large_frame)
             self._large_frame = None
         self._busy = True  # Later responses are dropped.
-        if self._task is not None:
-            self._task.cancel()
-        if self._muted is not None:
-            self._muted.cancel()
+        for pending in (self._task, self._muted):
+            if pending is not None:
+                pending.cancel()
         # The transport of a TLS connection refers to this object: together they would wait for the collector.
         self._transport = CLOSED
 
@@ -324,11 +323,10 @@ class Connection(asyncio.BufferedProtocol):
             cached = (
                 None if is_first else self._network.response_cache.find(frame, self._identity)  # type: ignore[arg-type]
             )
-            if cached is not None and (not started_ns or self._is_within_quota(frame, end, started_ns)):
+            if cached is not None and not started_ns:
                 self._send_cached(cached, frame)  # type: ignore[arg-type]
-                if self._usage is not None:
-                    self._usage.sent()
-                    self._usage = None
+                return
+            if cached is not None and self._send_measured(cached, bytes(frame), started_ns):
                 return
             self._heartbeats.last = None
         if end > LARGE_FRAME_BYTES or self._network.request_scheduler.admit(self, frame):  # type: ignore[arg-type]
@@ -356,12 +354,15 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(cached.response(frame))
         self._busy = False
 
-    def _is_within_quota(self, frame: bytes | bytearray, end: int, started_ns: int) -> bool:
-        """Count the time of a request with a cached response; return False if the client is throttled."""
-        header = read_frame_header(frame, 4, end)
-        usage = self._network.client_quotas.usage(self.session, header.client_id, end - 4, started_ns)
-        self._usage = None if usage.throttle_cached() else usage
-        return self._usage is not None
+    def _send_measured(self, cached: CachedResponse, frame: bytes, started_ns: int) -> bool:
+        """Send a cached response and count its time; return False if the client is throttled instead."""
+        client_id = read_frame_header(frame, 4, len(frame)).client_id
+        usage = self._network.client_quotas.usage(self.session, client_id, len(frame) - 4, started_ns)
+        if usage.throttle_cached():
+            return False
+        self._send_cached(cached, frame)
+        usage.sent()
+        return True
 
     def answer_held(self, cached: CachedResponse, frame: bytes) -> None:
         """Answer a heartbeat that leaves the purgatory: from the cache if valid, else decide it anew."""
@@ -392,16 +393,15 @@ class Connection(asyncio.BufferedProtocol):
             self._send(route, 0, header.correlation_id, unsupported_version())
             return
         version = header.api_version
+        usage = self._usage = (
+            quotas.usage(self.session, header.client_id, end - 4, started_ns) if quotas.is_enabled else None
+        )
         context = RequestContext(
             version, header.client_id, self._host, session=self.session, api_key=header.api_key,
-            connection=self,
+            connection=self, usage=usage,
         )  # fmt: skip
         if header.api_key in MEMBER_HEARTBEATS and not self._heartbeats.knows_assignment:
             context = context._replace(may_have_lost_response=True)
-        usage = None
-        if quotas.is_enabled:
-            usage = self._usage = quotas.usage(self.session, header.client_id, end - 4, started_ns)
-            context = context._replace(usage=usage)
         try:
             answer = route.handler(request, context)
         except Exception:
@@ -421,6 +421,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._network, self._heartbeats, self._identity, bytes(frame), route, request, answer
                 )
                 if header.api_key == SHARE_HEARTBEAT and self._hold_after_change(bytes(frame)):
+                    if usage is not None:
+                        usage.sent()
                     return
             self._send(route, version, header.correlation_id, answer)
         if usage is not None:
@@ -454,8 +456,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send a response unless it is None, then process the requests that were read meanwhile.
 
         `HANG_UP` closes the connection instead."""
-        usage, self._usage = self._usage, None
-        throttle_ms = 0
+        usage, self._usage, throttle_ms = self._usage, None, 0
         if self._transport.is_closing():
             return
         if response is HANG_UP:
@@ -501,8 +502,7 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False
         if not self._paused:
             self._transport.resume_reading()
-        if self._unprocessed and not self._is_processing:
-            self._process_frames()
+        self._process_frames()
 
     def _handler_failed(self, route: Route) -> None:
         log.exception("%s: %s failed; the connection is closed", self._host, route.api.name)

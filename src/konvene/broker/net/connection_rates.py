@@ -35,7 +35,6 @@ __all__ = ["ConnectionAdmission", "ConnectionRates", "NewConnection"]
 log = logging.getLogger("konvene.connection")
 
 RATE = "max.connection.creation.rate"
-BACKLOG = "socket.listen.backlog.size"
 UNLIMITED = 2**31 - 1
 """Kafka's default of all three rates."""
 
@@ -64,7 +63,7 @@ class ConnectionRates:
         """Return True if any limit may apply to a new connection of a listener."""
         return (
             self._listener_limit(listener) < UNLIMITED
-            or self._config()[RATE] < UNLIMITED
+            or self._config()["max.connection.creation.rate"] < UNLIMITED
             or self._default_limit < UNLIMITED
             or bool(self._limits)
         )
@@ -128,7 +127,7 @@ class ConnectionRates:
         if listener not in self._listeners:
             self._listeners[listener] = Rate(self._windows)
         return (
-            (self._broker, self._config()[RATE]),
+            (self._broker, self._config()["max.connection.creation.rate"]),
             (self._listeners[listener], self._listener_limit(listener)),
         )
 
@@ -167,7 +166,7 @@ class ConnectionAdmission:
     def admit(self, connection: NewConnection, listener: str, host: str) -> None:
         """Accept a connection in turn. `host`: a slash and the address."""
         waiting = self._waiting.setdefault(listener, deque())
-        if len(waiting) >= self._config()[BACKLOG] > 0:
+        if len(waiting) >= self._config()["socket.listen.backlog.size"] > 0:
             log.warning("%s: rejected: %s connections of listener %s wait", host, len(waiting), listener)
             connection.abort()
             return

@@ -48,6 +48,7 @@ final class AdminRole implements Driver.Role {
     AdminRole(Driver.Command command) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", command.text("bootstrap"));
+        settings.putAll(command.options());
         settings.put("client.id", command.text("client_id", "java"));
         settings.put("default.api.timeout.ms", 20_000);
         settings.put("request.timeout.ms", 10_000);

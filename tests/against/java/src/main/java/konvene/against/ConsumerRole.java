@@ -69,6 +69,7 @@ final class ConsumerRole implements Driver.Role, ConsumerRebalanceListener {
         settings.put(METADATA_MAX_AGE_CONFIG, (int) command.number("metadata_max_age_ms", 300_000));
         settings.put("metadata.recovery.strategy", command.text("metadata_recovery_strategy", "rebootstrap"));
         settings.put(ALLOW_AUTO_CREATE_TOPICS_CONFIG, false);
+        settings.putAll(command.options());
         if (!command.has("group")) return settings;
         settings.put(GROUP_ID_CONFIG, command.text("group"));
         if (command.has("instance_id")) settings.put(GROUP_INSTANCE_ID_CONFIG, command.text("instance_id"));

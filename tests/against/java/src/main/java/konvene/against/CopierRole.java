@@ -52,6 +52,7 @@ final class CopierRole implements Driver.Role, ConsumerRebalanceListener {
         settings.put(MAX_POLL_RECORDS_CONFIG, (int) command.number("most", 20));
         settings.put(ALLOW_AUTO_CREATE_TOPICS_CONFIG, false);
         settings.put("metadata.recovery.strategy", "none");
+        settings.putAll(command.options());
         if (command.has("instance_id")) settings.put(GROUP_INSTANCE_ID_CONFIG, command.text("instance_id"));
         if (command.text("protocol", "classic").equals("consumer")) {
             settings.put("group.protocol", "consumer");
@@ -70,6 +71,7 @@ final class CopierRole implements Driver.Role, ConsumerRebalanceListener {
         settings.put(ProducerConfig.TRANSACTIONAL_ID_CONFIG, command.text("transactional_id"));
         settings.put(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG, (int) command.number("transaction_timeout_ms", 10_000));
         settings.put("metadata.recovery.strategy", "none");
+        settings.putAll(command.options());
         return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 

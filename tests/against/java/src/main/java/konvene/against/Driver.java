@@ -28,6 +28,23 @@ public final class Driver {
         void close() throws Exception;
     }
 
+    /** The role of a process between two others, or after one that could not be started. */
+    private static final Role IDLE = new Role() {
+        @Override
+        public Object run(String verb, Command command) {
+            throw new Unsupported(verb + " without a role");
+        }
+
+        @Override
+        public boolean step() {
+            return false;
+        }
+
+        @Override
+        public void close() {
+        }
+    };
+
     static final class Unsupported extends RuntimeException {
         Unsupported(String what) {
             super(what);
@@ -68,6 +85,16 @@ public final class Driver {
         @SuppressWarnings("unchecked")
         <T> Map<String, T> map(String name) {
             return fields.get(name) == null ? Map.of() : (Map<String, T>) fields.get(name);
+        }
+
+        /** The client's own options; those of no client are the process's, such as the list of allowed addresses. */
+        Map<String, String> options() {
+            Map<String, String> own = new LinkedHashMap<>(map("options"));
+            own.forEach((name, value) -> {
+                if (name.startsWith("org.apache.kafka.")) System.setProperty(name, value);
+            });
+            own.keySet().removeIf(name -> name.startsWith("org.apache.kafka."));
+            return own;
         }
 
         @SuppressWarnings("unchecked")
@@ -147,10 +174,11 @@ public final class Driver {
         String verb = command.text("do");
         try {
             if (verb.equals("start")) {
-                if (role != null) role.close();
-                Role started = start(command);
+                if (role != null) leave(role);
+                role = IDLE;
+                role = start(command);
                 emit("reply", "id", id, "result", null);
-                return started;
+                return role;
             }
             if (verb.equals("close")) {
                 if (role != null) role.close();
@@ -165,8 +193,18 @@ public final class Driver {
         return role;
     }
 
+    /** Closes a role whose successor is about to start, however its client takes it. */
+    private static void leave(Role role) {
+        try {
+            role.close();
+        } catch (Exception e) {
+            e.printStackTrace();
+        }
+    }
+
     private static Role start(Command command) throws ReflectiveOperationException {
         switch (command.text("role")) {
+            case "idle": return IDLE;
             case "consumer": return new ConsumerRole(command);
             case "producer": return new ProducerRole(command);
             case "sharer": return new SharerRole(command);

@@ -45,6 +45,7 @@ final class ProducerRole implements Driver.Role {
             settings.put(TRANSACTIONAL_ID_CONFIG, command.text("transactional_id"));
             settings.put(TRANSACTION_TIMEOUT_CONFIG, (int) command.number("transaction_timeout_ms", 60_000));
         }
+        settings.putAll(command.options());
         producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 

@@ -56,6 +56,7 @@ final class SharerRole implements Driver.Role {
         settings.put(FETCH_MAX_WAIT_MS_CONFIG, 200);
         settings.put(METADATA_MAX_AGE_CONFIG, (int) command.number("metadata_max_age_ms", 300_000));
         settings.put(RECONNECT_BACKOFF_MAX_MS_CONFIG, 500);
+        settings.putAll(command.options());
         return settings;
     }
 

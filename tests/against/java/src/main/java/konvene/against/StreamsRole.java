@@ -76,6 +76,7 @@ final class StreamsRole implements Driver.Role {
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
         settings.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG),
             (int) command.number("transaction_timeout_ms", 10_000));
+        settings.putAll(command.options());
         if (command.text("protocol", "classic").equals("streams")) return settings;
         int session = (int) command.number("session_timeout_ms", 6000);
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), session);
