@@ -40,6 +40,18 @@ BODIES = bodies()
 PRODUCE = 0
 
 
+def has_unknown_codes(request: Any) -> bool:
+    """Return True if a request about ACLs has the code 0 of a resource type, operation or permission."""
+    rows = getattr(request, "creations", getattr(request, "filters", (request,)))
+    names = (
+        "resource_type", "resource_type_filter", "resource_pattern_type", "pattern_type_filter", "operation",
+        "permission_type",
+    )  # fmt: skip
+    return hasattr(rows[0] if rows else None, "permission_type") and any(
+        getattr(row, name, 1) == 0 for row in rows for name in names
+    )
+
+
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda k: API_KEYS[k].name)
 def test_every_version_is_answered(key: int, tmp_path: Path) -> None:
     """Each request uses a new connection; its response decodes at the version of the request."""
@@ -53,6 +65,8 @@ def test_every_version_is_answered(key: int, tmp_path: Path) -> None:
                     request: Any = decode(api.request, version, body)
                     if key == PRODUCE and request.acks == 0:
                         continue  # Such a request has no response.
+                    if has_unknown_codes(request):
+                        continue  # Such a request closes the connection, as in Kafka.
                     head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7\0\1c"
                     tags = b"\0" if version >= api.first_flexible else b""
                     response = await asyncio.wait_for(exchange(port, head + tags + body), 10)

@@ -340,7 +340,12 @@ def test_order_of_results(name: str, right: str, order: list[str], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "request_", [DescribeAclsRequest(), DescribeClientQuotasRequest(), DescribeUserScramCredentialsRequest()]
+    "request_",
+    [
+        DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1),
+        DescribeClientQuotasRequest(),
+        DescribeUserScramCredentialsRequest(),
+    ],
 )
 def test_a_denied_description_has_no_message_of_its_own(request_: Struct, tmp_path: Path) -> None:
     """The message is null: tools then print that of the error code, and for an empty one nothing."""

@@ -19,16 +19,23 @@ from konvene.messages.sasl_authenticate import SaslAuthenticateRequest
 from konvene.messages.sasl_handshake import SaslHandshakeRequest
 
 
+CODES = {"operation": 3, "permission_type": 3}
+"""READ and ALLOW: the codes 0 are those of nothing."""
+
+
 def test_acl_requests_are_answered_with_security_disabled(tmp_path: Path) -> None:
     """Each ACL or filter has its own result."""
 
     async def scenario(client: BrokerClient) -> None:
         off = Errors.SECURITY_DISABLED
-        described = await client.send(DescribeAclsRequest())
+        creation = AclCreation(**CODES, resource_type=2)
+        described = await client.send(DescribeAclsRequest(**CODES, resource_type_filter=1))
         assert (described.error_code, described.resources) == (off, ())
-        created = await client.send(CreateAclsRequest(creations=(AclCreation(), AclCreation())))
+        created = await client.send(CreateAclsRequest(creations=(creation, creation)))
         assert [r.error_code for r in created.results] == [off, off]
-        deleted = await client.send(DeleteAclsRequest(filters=(DeleteAclsFilter(),)))
+        deleted = await client.send(
+            DeleteAclsRequest(filters=(DeleteAclsFilter(**CODES, resource_type_filter=1),))
+        )
         assert [r.error_code for r in deleted.filter_results] == [off]
 
     run_with_broker(tmp_path, scenario)

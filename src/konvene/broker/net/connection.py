@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from konvene.broker.net.client_quotas import timed
+from konvene.broker.net.closed_transport import CLOSED
 from konvene.broker.net.endpoint import PLAINTEXT_ENDPOINT, Endpoint
 from konvene.broker.net.frames import Route, read_frame_header, read_request
 from konvene.broker.net.member_heartbeats import MemberHeartbeats
@@ -50,27 +51,6 @@ MAX_RESPONSE_PARTS = 512
 
 MAX_UNPROCESSED_BYTES = 64 * 1024
 """Bytes that are read beyond the current request before reading pauses."""
-
-
-class _ClosedTransport(asyncio.Transport):
-    """The transport of all closed connections: discards what is written."""
-
-    def is_closing(self) -> bool:
-        return True
-
-    def write(self, data: object) -> None:
-        pass
-
-    def writelines(self, list_of_data: object) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    abort = pause_reading = resume_reading = close
-
-
-CLOSED = _ClosedTransport()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -202,7 +182,6 @@ class Connection(asyncio.BufferedProtocol):
         for pending in (self._task, self._muted):
             if pending is not None:
                 pending.cancel()
-        # The transport of a TLS connection refers to this object: together they would wait for the collector.
         self._transport = CLOSED
 
     def pause_writing(self) -> None:
