@@ -37,7 +37,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--only", metavar="NAME,…", help="these bugs [default: all]")
     parser.add_argument(
-        "--level", type=int, choices=(1, 2, 3, 4, 5, 6, 7), help="bugs of this level [default: all]"
+        "--level", type=int, choices=(1, 2, 3, 4, 5, 6, 7, 8), help="bugs of this level [default: all]"
     )
     parser.add_argument("--check", choices=CHECKS, default=usual.check, help="what is run [%(default)s]")
     parser.add_argument("--groups", default=usual.groups, help="kinds of groups [%(default)s]")

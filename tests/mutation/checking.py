@@ -97,6 +97,8 @@ class Scope:
             return [sys.executable, *RANDOM_RUNS]
         if level == 6:
             return [*self.command(2), "--groups", "transactional"]
+        if level == 8:
+            return [*self.command(2), "--groups", "secured"]
         values = {
             "groups": {3: self.consumers, 5: self.transactional, 7: self.sharing}.get(level, self.groups),
             "seeds": self.seeds,

@@ -43,7 +43,7 @@ class Mutant:
     """1: coordinators and members show it. 2: only a run of a whole broker can, and so no other is made.
     3: members of consumer groups show it. 4: random lives of the core of streams groups do. 5: members that
     transact show it. 6: a whole broker with clients that transact does. 7: members of share groups show
-    it."""
+    it. 8: users of a broker with an authorizer do."""
     would_be_caught_by: str = ""
     """Of a survivor: what would have to be checked, or done, to find it."""
 

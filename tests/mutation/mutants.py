@@ -13,6 +13,7 @@ from tests.mutation.offsets import OFFSETS_OF_GROUPS
 from tests.mutation.racks import RACKS
 from tests.mutation.rebalances import REBALANCES
 from tests.mutation.runtime import RUNTIME
+from tests.mutation.security import SECURITY
 from tests.mutation.share import SHARE_GROUPS
 from tests.mutation.storage import STORAGE
 from tests.mutation.streams import STREAMS
@@ -23,7 +24,7 @@ from tests.mutation.warmups import WARMUPS
 MUTANTS: tuple[Mutant, ...] = (
     *MEMBERSHIP, *REBALANCES, *MEMORY, *OFFSETS_OF_GROUPS, *RUNTIME, *STORAGE, *CONSUMERS, *STREAMS, *RACKS,
     *TRANSACTIONS_OF_MEMBERS, *SHARE_GROUPS, *WARMUPS,
-    *STREAMS_MIGRATION,
+    *STREAMS_MIGRATION, *SECURITY,
 )  # fmt: skip
 
 INVARIANTS = frozenset(
@@ -40,11 +41,12 @@ INVARIANTS = frozenset(
         ("T", 1, 16),
         ("TX", 1, 7),
         ("SH", 1, 15),
+        ("SE", 1, 5),
     )
     for number in range(first, last + 1)
 )
 """The invariants by their numbers: log and state, classic groups, static members, offsets, liveness;
-consumer groups, migration, streams groups, transactions, share groups."""
+consumer groups, migration, streams groups, transactions, share groups; security."""
 
 KNOWN_BUGS = frozenset(
     {

@@ -113,6 +113,22 @@ def _acl(creation: AclCreation) -> Acl:
     )
 
 
+def has_unknown_codes(request: AclCreation | DeleteAclsFilter | DescribeAclsRequest) -> bool:
+    """Return True if a code is that of no resource type, pattern type, operation or permission.
+
+    Kafka cannot parse such a request, and closes the connection."""
+    if isinstance(request, AclCreation):
+        resource_type, pattern_type = request.resource_type, request.resource_pattern_type
+    else:
+        resource_type, pattern_type = request.resource_type_filter, request.pattern_type_filter
+    return 0 in (
+        _known(ResourceType, resource_type),
+        _known(PatternType, pattern_type),
+        _known(Operation, request.operation),
+        _known(PermissionType, request.permission_type),
+    )
+
+
 def acl_filter(wanted: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
     """Return the filter of a request."""
     return AclFilter(

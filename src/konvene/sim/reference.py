@@ -194,6 +194,35 @@ ELSEWHERE: tuple[Row, ...] = (
     ),
     ("DeletedTopicsAreForgotten", "liveness", "SH13: without faults no state of deleted topics remains."),
     ("CompactionChangesNothing", "run", "G2: a compacted log replays to the same state."),
+    (
+        "ResponsesNeedTheirRights",
+        "security_invariants",
+        "SE1: no response that grants an operation, and no record, unless the user of the connection has the"
+        " right at that moment: from the cache, from the purgatory, or decided.",
+    ),
+    (
+        "RightsAreGranted",
+        "security_invariants",
+        "SE2: no request is denied whose user had the right from the request to the response.",
+    ),
+    (
+        "ExpiredSessionsGetNoResponse",
+        "security_invariants",
+        "SE3: a request that arrives after the end of its SASL session is not answered, and no heartbeat is"
+        " held beyond the end.",
+    ),
+    (
+        "GroupsSeePermittedTopics",
+        "security_invariants",
+        "SE4: an assignment has only topics that a user of the group may have described, and an internal"
+        " topic is created only while a user of its group may create it.",
+    ),
+    (
+        "SessionsAreRenewedWithTheRight",
+        "security_invariants",
+        "SE5: a member whose heartbeats are denied, or sent by others without the right, is removed when its"
+        " session expires.",
+    ),
 )
 
 
@@ -250,7 +279,7 @@ def _page() -> Iterator[str]:
     yield "## Invariants\n"
     yield "The letters are those of the project's catalogue of invariants: G log and state machine, C classic"
     yield "groups, ST static members, M consumer groups, MG moves of them, T streams groups, O offsets,"
-    yield "L liveness; TX transactions; SH share groups.\n"
+    yield "L liveness; TX transactions; SH share groups; SE security (level 2).\n"
     invariants = ((f"`{name}`", file, sentence) for name, file, sentence in invariant_rows())
     yield from _table(("Invariant", "Module", "Description"), invariants)
 

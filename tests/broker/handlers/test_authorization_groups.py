@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.authorization_cases.cases_groups import (
     rights_of,
 )
 from tests.broker.handlers.broker_client import BrokerClient, run_with_broker
+from tests.broker.net.raw_connections import until
 from tests.broker.rights import Rights
 
 from konvene.broker.handlers import share_fetch
@@ -110,6 +112,48 @@ def test_share_sessions_are_checked_at_each_request(tmp_path: Path) -> None:
         assert await errors(2, FetchPartition(acknowledgement_batches=(batch,))) == [(denied, denied)]
         broker.authorization.replace(readable)
         assert denied not in {error for pair in await errors(3) for error in pair}
+
+    run_with_broker(tmp_path, scenario, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("remaining", "expected"),
+    [
+        ((Operation.READ, group("share")), (Errors.NONE, [Errors.TOPIC_AUTHORIZATION_FAILED])),
+        ((Operation.READ, topic("seen")), (Errors.GROUP_AUTHORIZATION_FAILED, [])),
+    ],
+)
+def test_waiting_share_fetch_acquires_nothing_after_a_right_is_revoked(
+    remaining: Right, expected: tuple[int, list[int]], tmp_path: Path
+) -> None:
+    """A share fetch that waits is checked again before it acquires records, if ACLs have changed."""
+
+    async def scenario(client: BrokerClient) -> None:
+        broker = client.broker
+        for coordinators in (broker.groups, broker.transactions, broker.share_coordinators):
+            await coordinators.make_ready()
+        await broker.groups.loaded()
+        ids = [await client.topic(name) for name in ("seen", "other")]
+        await set_up(client, World(ids[0], ids[1], -1, -1))
+        broker.authorization.replace(
+            Rights((Operation.READ, group("share")), (Operation.READ, topic("seen")))
+        )
+        request = ShareFetchRequest(
+            group_id="share", member_id="A" * 22, max_wait_ms=30_000, min_bytes=1, max_records=1,
+            topics=(FetchTopic(topic_id=ids[0], partitions=(FetchPartition(),)),),
+        )  # fmt: skip
+        fetch = bind(share_fetch.handle, broker.services)
+        pending = asyncio.ensure_future(value_of(fetch(request, RequestContext(1))))
+        partition = broker.partitions.get("seen", 0)
+        assert partition is not None
+        await until(lambda: partition.waiting, 30)
+        broker.authorization.replace(Rights(remaining))
+        client.write("seen", b"v")
+        response = await pending
+        answered = [p for each in response.responses for p in each.partitions]
+        assert (response.error_code, [p.error_code for p in answered if p.error_code]) == expected
+        assert not any(p.records or p.acquired_records for p in answered)
+        assert not partition.waiting
 
     run_with_broker(tmp_path, scenario, SETTINGS)
 

@@ -18,7 +18,6 @@ from konvene.messages.renew_delegation_token import RenewDelegationTokenRequest
 from konvene.messages.sasl_authenticate import SaslAuthenticateRequest
 from konvene.messages.sasl_handshake import SaslHandshakeRequest
 
-
 CODES = {"operation": 3, "permission_type": 3}
 """READ and ALLOW: the codes 0 are those of nothing."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from konvene.sim.end_to_end.security_invariants import SECURITY_INVARIANTS
 from konvene.sim.invariants import classes_of, invariants_of
+from konvene.sim.reference import ELSEWHERE
 
 
 def test_modules_apply_to_their_group_types() -> None:
@@ -32,6 +34,15 @@ def test_modules_apply_to_their_group_types() -> None:
     first, second = invariants_of(["static"]), invariants_of(["static"])
     assert [type(p) for p in first] == [type(p) for p in second]
     assert not any(a is b for a, b in zip(first, second, strict=True))
+
+
+def test_invariants_of_security_are_listed() -> None:
+    """The reference has the name and the sentence of each, which are checked at level 2 only."""
+    sentences = {name: sentence for name, _, sentence in ELSEWHERE}
+    for number, invariant in enumerate(SECURITY_INVARIANTS, 1):
+        sentence = " ".join((invariant.__doc__ or "").split())
+        assert sentence.startswith(f"SE{number}: ")
+        assert sentences[invariant.__name__] == sentence
 
 
 NUMBERS = ("G", "C", "ST", "M", "MG", "O", "L", "T", "SH")

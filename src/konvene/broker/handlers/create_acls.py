@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konvene.cluster.acls import has_unknown_codes
 from konvene.errors import Errors
 from konvene.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from konvene.runtime.deferred import HANG_UP
@@ -24,10 +25,8 @@ async def handle(
     request: CreateAclsRequest,
     context: RequestContext,
 ) -> CreateAclsResponse | object:
-    for creation in request.creations:
-        codes = creation.resource_type, creation.resource_pattern_type, creation.operation
-        if 0 in (*codes, creation.permission_type):
-            return HANG_UP  # As in Kafka, where such a request cannot be parsed.
+    if any(map(has_unknown_codes, request.creations)):
+        return HANG_UP
     if not authorization.permits_cluster(context, Operation.ALTER):
         return _failed(request, Errors.CLUSTER_AUTHORIZATION_FAILED, None)
     if not authorization.is_enabled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from konvene.cluster.acls import has_unknown_codes
 from konvene.errors import Errors
 from konvene.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from konvene.runtime.deferred import HANG_UP
@@ -22,10 +23,8 @@ async def handle(
     request: DeleteAclsRequest,
     context: RequestContext,
 ) -> DeleteAclsResponse | object:
-    for wanted in request.filters:
-        codes = wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation
-        if 0 in (*codes, wanted.permission_type):
-            return HANG_UP  # As in Kafka, where such a request cannot be parsed.
+    if any(map(has_unknown_codes, request.filters)):
+        return HANG_UP
     if not authorization.permits_cluster(context, Operation.ALTER):
         return _failed(request, Errors.CLUSTER_AUTHORIZATION_FAILED, None)
     if not authorization.is_enabled:

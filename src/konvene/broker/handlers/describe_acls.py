@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from konvene.cluster.acls import acl_filter
+from konvene.cluster.acls import acl_filter, has_unknown_codes
 from konvene.errors import Errors
 from konvene.messages.describe_acls import (
     AclDescription,
@@ -29,9 +29,8 @@ def handle(
     request: DescribeAclsRequest,
     context: RequestContext,
 ) -> DescribeAclsResponse | object:
-    codes = request.resource_type_filter, request.pattern_type_filter, request.operation
-    if 0 in (*codes, request.permission_type):
-        return HANG_UP  # As in Kafka, where such a request cannot be parsed.
+    if has_unknown_codes(request):
+        return HANG_UP
     if not authorization.permits_cluster(context, Operation.DESCRIBE):
         return DescribeAclsResponse(error_code=Errors.CLUSTER_AUTHORIZATION_FAILED, error_message=None)
     if not authorization.is_enabled:

@@ -6,6 +6,9 @@ partition to be loaded. Each such event concerns one share partition, and only t
 share partition cannot be loaded, its error is returned when `max_wait_ms` have passed, as in Kafka: an
 immediate error would make the member fetch in a tight loop.
 
+Permissions are checked when the request arrives; and, if ACLs have changed while it waited, again before it
+acquires records.
+
 Successive requests of a session begin with different partitions, so that none of them is always the last.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from konvene.broker.handlers.group_permissions import permits_group
 from konvene.broker.handlers.share_requests import (
     FIRST_VERSION_WITH_RENEW,
     LEADER_CHANGED_ERRORS,
@@ -42,6 +46,7 @@ from konvene.messages.share_fetch import (
     ShareFetchResponse,
 )
 from konvene.runtime.deferred import Answer, Deferred
+from konvene.security.resources import Operation
 from konvene.share_state.requests import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -108,10 +113,9 @@ class _DelayedShareFetch:
     """A ShareFetch request in progress: applies acknowledgements, and acquires records or waits for them."""
 
     __slots__ = (
-        "acknowledgements", "advertised", "catalogue", "deferred", "denied", "fetched", "is_acknowledged",
-        "is_fetched",
-        "loop", "member_id", "request", "session_fetch", "settings", "share_partitions", "timer", "usage",
-        "watches",
+        "acknowledgements", "acls", "advertised", "authorization", "catalogue", "context", "deferred",
+        "denied", "error", "fetched", "is_acknowledged", "is_fetched", "loop", "member_id", "request",
+        "session_fetch", "settings", "share_partitions", "timer", "usage", "watches",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +130,9 @@ class _DelayedShareFetch:
     ) -> None:
         assert request.group_id is not None and request.member_id is not None
         self.loop, self.settings = loop, settings
+        self.authorization, self.context = authorization, context
+        self.acls = authorization.epoch  # Epoch of the ACLs that were checked last.
+        self.error = Errors.NONE  # The error of the whole request.
         self.catalogue, self.share_partitions = catalogue, share_partitions
         self.advertised = catalogue.advertised_to(context.session.listener)
         self.request, self.member_id, self.usage = request, request.member_id, context.usage
@@ -258,7 +265,7 @@ class _DelayedShareFetch:
 
     def try_complete(self, watch: _PartitionWatch) -> None:
         """Complete the fetch if the share partition of `watch` has failed, or has enough records now."""
-        if self.is_fetched:
+        if self.is_fetched or self._completed_by_revocation():
             return
         server = watch.server
         if server.failed is not None:
@@ -274,9 +281,36 @@ class _DelayedShareFetch:
 
     def _expire(self) -> None:
         """Complete the fetch with the records that are available when `max_wait_ms` have passed."""
+        if self._completed_by_revocation():
+            return
         if self.session_fetch.is_open:
             self._acquire_all(self._watched(), min_bytes=0)
         self._complete_fetch()
+
+    def _completed_by_revocation(self) -> bool:
+        """Check the permissions again if ACLs have changed, and return True if one was revoked.
+
+        Then the fetch completes with an error, without records: none is acquired after the permission to read
+        it was revoked. Kafka does not repeat the check."""
+        authorization, group_id = self.authorization, self.request.group_id
+        if self.acls == authorization.epoch:
+            return False
+        self.acls = authorization.epoch
+        assert group_id is not None
+        if not permits_group(authorization, self.context, Operation.READ, group_id):
+            self.error = Errors.GROUP_AUTHORIZATION_FAILED
+            self._complete_fetch()
+            return True
+        watched = [watch.topic_partition for watch in self.watches]
+        denied = denied_topics(
+            authorization, self.catalogue, self.context, (topic_id for topic_id, _ in watched)
+        )
+        for partition in watched:
+            if partition[0] in denied:
+                self.fetched[partition] = _FetchedPartition((Errors.TOPIC_AUTHORIZATION_FAILED, None))
+        if denied:
+            self._complete_fetch()
+        return bool(denied)
 
     def _watched(self) -> Servers:
         return [(watch.topic_partition, watch.server) for watch in self.watches]
@@ -325,7 +359,7 @@ class _DelayedShareFetch:
         host, port = self.advertised
         self.deferred.resolve(
             ShareFetchResponse(
-                error_code=error,
+                error_code=self.error or error,
                 acquisition_lock_timeout_ms=lock_timeout_ms(self.settings, request.group_id),
                 responses=tuple(
                     ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(partitions))

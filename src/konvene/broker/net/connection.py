@@ -58,9 +58,9 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_busy", "_frame_start", "_heartbeats", "_host", "_identity", "_is_held", "_is_processing",
-        "_is_write_blocked", "_large_frame", "_large_received", "_large_size", "_max_frame_bytes", "_muted",
+        "_large_frame", "_large_received", "_large_size", "_max_frame_bytes", "_muted",
         "_network", "_paused", "_task", "_transport", "_unprocessed", "_usage", "active_at", "endpoint",
-        "session",
+        "is_write_blocked", "session",
     )  # fmt: skip
 
     def __init__(self, network: Network, endpoint: Endpoint = PLAINTEXT_ENDPOINT) -> None:
@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False
         self._is_processing = False
         self._paused = False
-        self._is_write_blocked = False
+        self.is_write_blocked = False  # The client does not read its responses.
         self._host = ""
         self._is_held = False  # The response to a heartbeat is in the purgatory.
         self._heartbeats = MemberHeartbeats()
@@ -99,11 +99,6 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _frame_limit(self) -> str:
         return f"socket.request.max.bytes is {self._max_frame_bytes}"
-
-    @property
-    def is_write_blocked(self) -> bool:
-        """Return True while the client does not read its responses."""
-        return self._is_write_blocked
 
     @property
     def unprocessed_bytes(self) -> int:
@@ -185,10 +180,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = CLOSED
 
     def pause_writing(self) -> None:
-        self._is_write_blocked = True
+        self.is_write_blocked = True
 
     def resume_writing(self) -> None:
-        self._is_write_blocked = False
+        self.is_write_blocked = False
         self._process_frames()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -217,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unprocessed = data
         if self._is_held:
             self._network.heartbeat_purgatory.release(self)
-        if not self._busy and not self._is_write_blocked:
+        if not self._busy and not self.is_write_blocked:
             self._process_frames()
         elif len(self._unprocessed) > MAX_UNPROCESSED_BYTES and not self._paused:
             self._paused = True
@@ -264,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_processing:
             return
         self._is_processing = True
-        while not self._busy and not self._is_write_blocked:
+        while not self._busy and not self.is_write_blocked:
             unprocessed, start = self._unprocessed, self._frame_start
             if len(unprocessed) - start < 4:
                 break

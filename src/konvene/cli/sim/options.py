@@ -139,7 +139,7 @@ def run_options(command: F) -> F:
                        " consumer-static, migration, streams, streams-migration, transactional,"
                        " transactional-consumer."
                        " classic+static, or mixed: in one world. At level 2: transactional, share,"
-                       " transactional+share, or none of them.")  # fmt: skip
+                       " transactional+share, secured (users with ACLs), or none of them.")  # fmt: skip
     @click.option("--steps", type=click.IntRange(1), metavar="N",
                   help="Approximate number of steps [default: 5000; 20000 at level 2].")  # fmt: skip
     @click.option("--level", type=click.IntRange(1, 2), default=1, show_default=True,
@@ -183,13 +183,17 @@ def _kinds(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _client_types(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the combinations of group types in --groups that contain a transactional or share type.
+    """Return the combinations in --groups that contain a transactional or share type, or `secured`.
 
     Without any, returns a single empty combination. For level 2, at which the seed draws all other types.
     """
     from konvene.sim.members import shares, transacts
+    from konvene.sim.runs.parallel import SECURED
 
-    return tuple(kinds for kinds in _kinds(text) if transacts(kinds) or shares(kinds)) or ((),)
+    def matters(kinds: tuple[str, ...]) -> bool:
+        return transacts(kinds) or shares(kinds) or SECURED in kinds
+
+    return tuple(filter(matters, _kinds(text))) or ((),)
 
 
 def _check(plan: RunPlan) -> None:

@@ -12,12 +12,14 @@ from random import Random
 from typing import Any
 
 from konvene.broker.broker import Broker
+from konvene.broker.net.listener import Accept
 from konvene.broker.net.socket_server import SocketServer
 from konvene.broker.node_services import NodeServices
 from konvene.broker.shares.share_partitions import SharePartitions
 from konvene.broker.shares.state_coordinators import ShareCoordinators
 from konvene.broker.storage.disk_threads import DiskThreads
 from konvene.configs import BrokerConfig
+from konvene.configs.listeners import Listener
 from konvene.log.directory import Identity, LogDirectory
 from konvene.log.disk.memory import PowerCut
 from konvene.log.errors import LogError
@@ -26,13 +28,18 @@ from konvene.runtime.environment import Environment
 from konvene.sim.machine.disk import SimDisk
 from konvene.sim.machine.loop import Host, SimLoop
 
-__all__ = ["BROKER", "DATA", "PORT", "BrokerHost"]
+__all__ = ["BROKER", "DATA", "PORT", "SASL_PORT", "BrokerHost"]
 
 BROKER, PORT, DATA = "broker", 9092, "/data"
+SASL_PORT = 9093
+"""Port of the listener whose clients authenticate with SASL, in runs with an authorizer."""
 EPOCH_MS = 1_760_000_000_000
 STOPS_WITHIN_S = 60.0
 
 OnRelease = Callable[[Coordinator, Any], None]
+
+LISTENERS = (Listener("PLAINTEXT", "PLAINTEXT", BROKER, PORT, True, BROKER, PORT),)
+SASL_LISTENER = Listener("CLIENTS", "SASL_PLAINTEXT", BROKER, SASL_PORT, True, BROKER, SASL_PORT)
 
 
 class SimThreads(DiskThreads):
@@ -72,6 +79,9 @@ class BrokerHost:
             SharePartitions
         )
         """Makes the share partitions of each life's broker."""
+        self.listeners: tuple[Listener, ...] = LISTENERS
+        self.accept_of: Callable[[Broker], Accept | None] = lambda broker: None
+        """Returns what creates the connections of a broker; None for the broker's own."""
         self.on_ready: Callable[[], None] = lambda: None
         self.on_end: Callable[[str], None] = lambda why: None
         self.watched_coordinators: dict[Coordinator, None] = {}
@@ -125,11 +135,11 @@ class BrokerHost:
             self.config, directory, self.loop, Environment.seeded(self.wall_ms, chance),
             SimThreads(self.loop), self.make_share_partitions,
         )  # fmt: skip
-        self.broker, self.server = broker, broker.socket_server()
+        self.broker, self.server = broker, broker.socket_server(self.accept_of(broker))
         self._stop = asyncio.Event()
         try:
             await broker.start()
-            await self.server.listen(BROKER, PORT)
+            await self.server.listen_on(self.listeners)
             self.ready = True
             self.served.set()
             self.on_ready()

@@ -28,11 +28,15 @@ from konvene.client.net.settings import ClientSettings
 from konvene.client.producer.producer import Produced, Producer
 from konvene.client.share.consumer import ShareConsumer, ShareRecord
 from konvene.codec.batches import Record, build
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
 from konvene.errors import Errors
 from konvene.messages.init_producer_id import InitProducerIdRequest
 from konvene.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from konvene.sim.end_to_end.acl_churn import ACL_ADMIN, Secured, administer_acls
 from konvene.sim.end_to_end.broker import BROKER, PORT
 from konvene.sim.end_to_end.history import History, Sent, recording_connector
+from konvene.sim.end_to_end.secured_clients import SECURED_JOBS, run_secured
 from konvene.sim.end_to_end.share_clients import SHARES, Habits, share
 from konvene.sim.end_to_end.transactional_clients import TRANSACTS, transact
 
@@ -70,6 +74,8 @@ class ClientSpec:
     acks: int = -1
     transaction_version: int = 2
     habits: Habits = field(default_factory=Habits)
+    user: str = ""
+    """The user that the client authenticates as."""
 
 
 class World(Protocol):
@@ -80,6 +86,14 @@ class World(Protocol):
     timeouts: Timeouts
     topics: Mapping[str, int]
     faults_disabled: bool
+    heartbeats: dict[str, Struct]
+    """The last heartbeat of each member with a user."""
+
+    @property
+    def topic_ids(self) -> Mapping[str, Uuid]: ...
+
+    @property
+    def secured(self) -> Secured: ...
 
     def wall_ms(self) -> int: ...
 
@@ -123,12 +137,16 @@ class Client:
         jobs: dict[str, Callable[[Cluster], Awaitable[None]]] = {
             "produce": self._produce, "once": self._produce_once, "consume": self._consume,
             "admin": self._administer, TRANSACTS: partial(transact, self), SHARES: partial(share, self),
+            ACL_ADMIN: partial(administer_acls, self),
         }  # fmt: skip
-        job = jobs[self.spec.job]
+        secured = SECURED_JOBS.get(self.spec.job)
         while not self.leaving:
             try:
+                if secured is not None:
+                    await run_secured(self, secured)
+                    continue
                 async with self._cluster() as cluster:
-                    await job(cluster)
+                    await jobs[self.spec.job](cluster)
             except ClientError:
                 await asyncio.sleep(self.chance.uniform(0.1, 2.0))
 

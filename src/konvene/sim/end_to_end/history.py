@@ -206,25 +206,28 @@ class History:
 
 
 def recording_connector(
-    history: History, client_id: str, settings: ClientSettings
+    history: History, client_id: str, settings: ClientSettings, base: type[Connection] = Connection
 ) -> Callable[[str, int], Awaitable[Connection]]:
-    """Return a `connect` function for `Cluster` that records each request in the history."""
+    """Return a `connect` function for `Cluster` that records each request in the history.
 
-    class Watched(Connection):
+    Its connections are of a subclass of `base`."""
+
+    class Watched(base):  # type: ignore[valid-type, misc]
         def _start(
             self, request: Struct, api: Api, version: int, timeout_ms: int | None
         ) -> asyncio.Future[Any]:
-            future = super()._start(request, api, version, timeout_ms)
+            future: asyncio.Future[Any] = super()._start(request, api, version, timeout_ms)
             wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
             pending = history.request_sent(client_id, api, request, wait_ms)
             future.add_done_callback(lambda done: history.request_completed(pending, done))
             return future
 
     async def connect(host: str, port: int) -> Connection:
-        return await Watched.open(
+        connection: Connection = await Watched.open(
             host, port, client_id=settings.client_id, request_timeout_ms=settings.request_timeout_ms,
-            connect_timeout_ms=settings.connect_timeout_ms,
+            connect_timeout_ms=settings.connect_timeout_ms, security=settings.security,
         )  # fmt: skip
+        return connection
 
     return connect
 

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from random import Random
 
+from konvene.sim.end_to_end.acl_churn import Secured, draw_secured
 from konvene.sim.end_to_end.clients import ClientSpec, Timeouts
+from konvene.sim.end_to_end.secured_clients import draw_clients
 from konvene.sim.end_to_end.share_clients import SHARES, Shared, draw_shared
 from konvene.sim.end_to_end.transactional_clients import TRANSACTS
 from konvene.sim.machine.disk import DiskFaults
@@ -30,6 +32,9 @@ DELAYING_FAULTS = frozenset(("broker-pause", "client-pause", "partition", "parti
 """Faults by which requests arrive after their senders have given up."""
 
 POWER_FAULTS = frozenset(("power-cut", "power-cut-at-disk"))
+
+CALM_FACTOR = 5
+"""How much rarer faults are in runs with an authorizer: only heartbeats of stable members are cached."""
 
 ASSIGNORS = (("range",), ("roundrobin",), ("cooperative-sticky",), ("range", "roundrobin"))
 
@@ -57,6 +62,8 @@ class Parameters:
     """Number of transactional clients."""
     share: Shared = field(default_factory=Shared)
     """Share groups and the behaviour of their clients."""
+    secured: Secured | None = None
+    """ACLs of a run with an authorizer."""
     check_every: int = 50
     """Steps between two comparisons of state and logs."""
     drawn: Mapping[str, object] = field(default_factory=dict)
@@ -83,6 +90,8 @@ def _describe_client(client: ClientSpec) -> str:
         words.append(f"with acks {client.acks}")
     if client.group:
         words.append(f"in {client.group}")
+    if client.user:
+        words.append(f"as {client.user}")
     if client.job == SHARES:
         words.append(_pairs(asdict(client.habits)))
     elif client.group:
@@ -93,12 +102,13 @@ def _describe_client(client: ClientSpec) -> str:
 
 
 def draw(
-    seed: int, *, fault_free: bool = False, transactions: bool = False, share: bool = False
-) -> Parameters:
+    seed: int, *, fault_free: bool = False, transactions: bool = False, share: bool = False,
+    secured: bool = False,
+) -> Parameters:  # fmt: skip
     """Return the parameters that a seed determines.
 
     `fault_free`: the same clients, but no faults. `transactions` and `share` add transactional clients and
-    share groups."""
+    share groups. `secured`: instead of all these clients, users of a broker with an authorizer."""
     chance = Random(f"knobs {seed}")
     topics = {f"topic-{i}": chance.randint(1, 4) for i in range(chance.randint(1, 2))}
     synced = chance.random() < 0.75
@@ -117,22 +127,25 @@ def draw(
         shared = draw_shared(
             Random(f"sharers {seed}"), tuple(topics), timeouts.session_ms, transactions=transactions
         )
+    security = draw_secured(Random(f"acls {seed}"), timeouts.session_ms) if secured else None
     return Parameters(
         order=order,
         topics=topics,
-        clients=(*clients, *transactors, *_sharers(shared)),
+        clients=_users(Random(f"users {seed}")) if secured else (*clients, *transactors, *_sharers(shared)),
         transactors=len(transactors),
         share=shared,
+        secured=security,
         timeouts=timeouts,
         settings=_settings(chance, synced=synced)
         | _heartbeats(Random(f"heartbeats {seed}"))
         | _cleaning(Random(f"cleaning {seed}"))
         | (_transaction_settings(Random(f"transactions {seed}")) if transactions else {})
-        | dict(shared.settings),
+        | dict(shared.settings)
+        | dict(security.settings if security is not None else {}),
         network=NetworkFaults() if fault_free else network,
         disk=DiskFaults() if fault_free else disk,
         faults={} if fault_free else faults,
-        gap_s=chance.choice((1.0, 3.0, 10.0)),
+        gap_s=chance.choice((1.0, 3.0, 10.0)) * (CALM_FACTOR if secured else 1),
         sync_ms=chance.choice((0.2, 3.0, 30.0)),
         clock_read_ms=chance.choice((0.0, 0.0, 0.5, 3.0)),
     )
@@ -242,6 +255,14 @@ def _sharers(shared: Shared) -> list[ClientSpec]:
         ClientSpec(name, SHARES, group=group, topics=shared.topics[group], habits=shared.habits[name])
         for name, group in shared.members.items()
     ]
+
+
+def _users(chance: Random) -> tuple[ClientSpec, ...]:
+    gap_s = chance.choice((0.3, 1.0, 3.0))
+    return tuple(
+        ClientSpec(name, job, group=group, user=user, gap_s=gap_s)
+        for name, job, group, user in draw_clients(chance)
+    )
 
 
 def _clients(chance: Random, topics: tuple[str, ...]) -> list[ClientSpec]:

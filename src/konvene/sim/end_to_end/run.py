@@ -23,7 +23,6 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from random import Random
 
 from konvene.client.admin.admin import GROUP_CONFIG, Admin
@@ -31,11 +30,14 @@ from konvene.client.consumer.consumer import Consumed
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.client.net.settings import ClientSettings
 from konvene.client.share.consumer import ShareRecord
+from konvene.codec.schema import Struct
+from konvene.codec.uuid import Uuid
 from konvene.configs import BrokerConfig
 from konvene.groups.shard import GroupShard
 from konvene.log.disk.memory import PowerCut
 from konvene.runtime.journal import Journal
-from konvene.sim.end_to_end.broker import BROKER, DATA, PORT, BrokerHost
+from konvene.sim.end_to_end.acl_churn import Secured, set_up_security
+from konvene.sim.end_to_end.broker import BROKER, DATA, LISTENERS, PORT, SASL_LISTENER, BrokerHost
 from konvene.sim.end_to_end.chaos import Chaos
 from konvene.sim.end_to_end.clients import Client
 from konvene.sim.end_to_end.history import History, recording_connector
@@ -43,8 +45,12 @@ from konvene.sim.end_to_end.invariants import INVARIANTS, Invariant, ReadAtLeast
 from konvene.sim.end_to_end.liveness import LivenessPhase
 from konvene.sim.end_to_end.mirror import Mirror
 from konvene.sim.end_to_end.parameters import Parameters, draw
+from konvene.sim.end_to_end.report import EndToEndReport
+from konvene.sim.end_to_end.security_invariants import SECURITY_INVARIANTS
 from konvene.sim.end_to_end.share_clients import SHARES
+from konvene.sim.end_to_end.share_invariants import SHARE_INVARIANTS
 from konvene.sim.end_to_end.transactional_clients import OUTPUT, PARTITIONS
+from konvene.sim.end_to_end.wire_observer import WireObserver
 from konvene.sim.machine.disk import SimDisk
 from konvene.sim.machine.loop import Host, SimLoop
 
@@ -53,62 +59,12 @@ __all__ = ["EndToEndReport", "EndToEndRun", "Violation", "groups_option", "run_e
 LAST_EVENTS = 30
 CALLS = (
     "began", "started", "settled", "came", "read", "offsets", "released", "failed", "liveness", "ended",
-    "answered", "shared", "acknowledged",
+    "answered", "shared", "acknowledged", "exchanged",
 )  # fmt: skip
 """Callbacks that an invariant may define; see `invariants`."""
 GC_INTERVAL = 20_000
 
 Trace = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class EndToEndReport:
-    """The result of a run. Times are seconds; a `speed` is simulated time divided by real time."""
-
-    seed: int
-    steps: int
-    simulated_s: float
-    wall_s: float
-    steps_per_s: float
-    speed: float
-    idle_speed: float
-    """Speed while there were only heartbeats."""
-    idle_wall_s: float
-    empty_speed: float
-    """Speed without clients."""
-    broker_lives: int
-    records_acknowledged: int
-    records_read: int
-    records_shared: int
-    """Deliveries to share consumers."""
-    commits_acknowledged: int
-    checks: int
-    faults: dict[str, int]
-    answers: dict[str, int]
-    parameters: tuple[tuple[str, str], ...]
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the report as a JSON object."""
-        return asdict(self) | {"knobs": dict(self.parameters)}
-
-    def lines(self) -> list[str]:
-        """Return the report as lines of text."""
-        return [
-            f"seed {self.seed}: {self.steps} steps, {self.simulated_s:.0f} s in {self.wall_s:.1f} s:"
-            f" {self.steps_per_s:.0f} steps/s, {self.speed:.0f} x real time"
-            f" ({self.idle_speed:.0f} x while members only waited, {self.empty_speed:.0f} x without them)",
-            f"  {self.broker_lives} lives of the broker; {self.records_acknowledged} records acknowledged,"
-            f" {self.records_read} read, {self.records_shared} shared; {self.commits_acknowledged} commits"
-            f" acknowledged;"
-            f" {self.checks} checks",
-            f"  faults: {_counted(self.faults)}",
-            f"  answers: {_counted(self.answers)}",
-            *(f"  {name}: {value}" for name, value in self.parameters),
-        ]
-
-
-def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
 
 
 class EndToEndRun:
@@ -140,7 +96,15 @@ class EndToEndRun:
         self.loop.network.counts = self.counts
         self.mirror = Mirror(self.host.disk, DATA)
         self.clients = {spec.name: Client(self, spec, seed) for spec in parameters.clients}
-        self.invariants: list[Invariant] = [invariant(self) for invariant in INVARIANTS]
+        self.heartbeats: dict[str, Struct] = {}
+        self.topic_ids: dict[str, Uuid] = {}
+        self.observer = WireObserver(
+            lambda: self.loop.now, lambda exchange: self.notify("exchanged", exchange)
+        )
+        if parameters.secured is not None:
+            self.host.listeners = (*LISTENERS, SASL_LISTENER)
+            self.host.accept_of = self.observer.accept
+        self.invariants: list[Invariant] = [invariant(self) for invariant in _invariants(parameters)]
         self.checks = self.records_shared = 0
         self.may_lose_records = False
         self._events: deque[tuple[int, float, str, str]] = deque(maxlen=LAST_EVENTS)
@@ -164,6 +128,11 @@ class EndToEndRun:
         return f"<whole run of seed {self.seed}: step {self.loop.steps}, {self.host!r}>"
 
     # --- callbacks of clients ---
+
+    @property
+    def secured(self) -> Secured:
+        assert self.parameters.secured is not None, "the run has no authorizer"
+        return self.parameters.secured
 
     def wall_ms(self) -> int:
         return self.host.wall_ms()
@@ -210,8 +179,10 @@ class EndToEndRun:
         return bool(journal.buffered)
 
     def groups(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return (group, topics) for each group whose members commit offsets, which share groups do not."""
-        found = {c.group: c.topics for c in self.parameters.clients if c.group and c.job != SHARES}
+        """Return (group, topics) for each group whose members commit offsets, which share groups and
+        groups of users do not do regularly."""
+        commits = [c for c in self.parameters.clients if c.group and c.job != SHARES and not c.user]
+        found = {client.group: client.topics for client in commits}
         return sorted(found.items())
 
     def places(self, topics: tuple[str, ...]) -> list[TopicPartition]:
@@ -333,7 +304,9 @@ class EndToEndRun:
             *(f"  {_line(event)}" for event in self._events),
             f"konvene sim run --level 2 --seed {self.seed} --steps {self.steps}"
             + groups_option(
-                transactions=bool(self.parameters.transactors), share=bool(self.parameters.share.groups)
+                transactions=bool(self.parameters.transactors),
+                share=bool(self.parameters.share.groups),
+                secured=self.parameters.secured is not None,
             ),
         ]
         return "\n".join(rows)
@@ -396,11 +369,21 @@ class EndToEndRun:
                 await Admin(cluster).create_topic(OUTPUT, partitions=PARTITIONS)
             for group, settings in self.parameters.share.groups.items():
                 await Admin(cluster).alter_configs(GROUP_CONFIG, group, settings)
+            if self.parameters.secured is not None:
+                self.topic_ids = await set_up_security(cluster, self.parameters.secured)
 
 
-def groups_option(*, transactions: bool, share: bool) -> str:
+def _invariants(parameters: Parameters) -> list[type[Invariant]]:
+    """Return the invariants of a run; the ledgers of share groups are not for those of users."""
+    if parameters.secured is None:
+        return list(INVARIANTS)
+    others = [invariant for invariant in INVARIANTS if invariant not in SHARE_INVARIANTS]
+    return [*others, *SECURITY_INVARIANTS]
+
+
+def groups_option(*, transactions: bool, share: bool, secured: bool = False) -> str:
     """Return the option ` --groups ...` of `konvene sim run` for these clients; empty without any."""
-    kinds = (("transactional", transactions), ("share", share))
+    kinds = (("transactional", transactions), ("share", share), ("secured", secured))
     names = "+".join(kind for kind, is_requested in kinds if is_requested)
     return f" --groups {names}" if names else ""
 
@@ -413,13 +396,14 @@ def run_end_to_end(
     fault_free: bool = False,
     transactions: bool = False,
     share: bool = False,
+    secured: bool = False,
 ) -> EndToEndReport:
     """Run once and return the report. Raises `Violation`, whose text ends with the command that reproduces
     it.
 
     `trace` receives a line for each step; `fault_free`: the same clients without faults; `transactions` adds
-    transactional clients, `share` share groups."""
-    parameters = draw(seed, fault_free=fault_free, transactions=transactions, share=share)
+    transactional clients, `share` share groups; `secured`: users of a broker with an authorizer instead."""
+    parameters = draw(seed, fault_free=fault_free, transactions=transactions, share=share, secured=secured)
     began = time.perf_counter()
     with _quiet() as runs:
         run = EndToEndRun(seed, steps, parameters, trace)

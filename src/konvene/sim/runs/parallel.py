@@ -47,6 +47,8 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 LONGEST_S = 300.0
+SECURED = "secured"
+"""At level 2: users of a broker with an authorizer, instead of all other clients."""
 """Default time limit of a run, in seconds."""
 
 
@@ -234,11 +236,11 @@ class Job(NamedTuple):
 
 
 def _level_2_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which kinds of clients, "transactional" and "share", a level 2 run adds for these kinds of
-    members.
+    """Return which kinds of clients ("transactional", "share", "secured") a level 2 run has for these kinds
+    of members.
 
     Its other clients do not depend on the kinds."""
-    candidates = (("transactional", transacts(names)), ("share", shares(names)))
+    candidates = (("transactional", transacts(names)), ("share", shares(names)), (SECURED, SECURED in names))
     return tuple(kind for kind, is_requested in candidates if is_requested)
 
 
@@ -247,7 +249,7 @@ def check(job: Job) -> None:
     broker config."""
     known_kinds = kinds()
     for kind in job.run.kinds:
-        if kind not in known_kinds:
+        if kind not in known_kinds and not (kind == SECURED and job.level == 2):
             raise ValueError(f"unknown kind of group {kind}; known kinds: {', '.join(known_kinds)}")
     assignor, assignors = job.run.options()["assignor"], (*ASSIGNORS, "mixed")
     if assignor not in assignors:
@@ -301,7 +303,10 @@ def _run_end_to_end(job: Job, trace: Callable[[str], None] | None) -> Result:
     seed, steps, names = job.run.seed, job.run.steps, job.run.kinds
     began = time.perf_counter()
     try:
-        report = run_end_to_end(seed, steps, trace=trace, transactions=transacts(names), share=shares(names))
+        report = run_end_to_end(
+            seed, steps, trace=trace, transactions=transacts(names), share=shares(names),
+            secured=SECURED in names,
+        )  # fmt: skip
     except Violation as violated:
         message_lines = str(violated.message).splitlines()
         found = {"invariant": violated.invariant, "why": message_lines[0], "step": None, "at_ms": None,
