@@ -265,6 +265,31 @@ def test_a_broker_without_descriptors_accepts_later(tmp_path: Path, monkeypatch:
     run(scenario())
 
 
+@pytest.mark.parametrize("code", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+def test_a_system_without_one_family_of_addresses_listens_on_the_other(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        secured, bind = Secured(tmp_path), socket.socket.bind
+
+        def bind_ipv4(unbound: socket.socket, address: Any) -> None:
+            if unbound.family == socket.AF_INET6:
+                raise OSError(code, "no IPv6")
+            bind(unbound, address)
+
+        monkeypatch.setattr(socket.socket, "bind", bind_ipv4)
+        async with secured.running():
+            before = repr(acceptor(secured))
+            assert await acceptor(secured).listen(None, 0) > 0
+            assert before == "<TLS acceptor: 1 sockets, 0 handshakes>"
+            assert repr(acceptor(secured)) == "<TLS acceptor: 2 sockets, 0 handshakes>"
+            with pytest.raises(OSError, match="no IPv6") as raised:
+                await acceptor(secured).listen("::1", 0)
+            assert raised.value.errno == code
+
+    run(scenario())
+
+
 # --- change ---
 
 

@@ -42,6 +42,14 @@ def test_the_throttle_time_is_kafkas() -> None:
     assert sensors.record("", "client", 0, now_ms) == 0
 
 
+def test_a_limit_of_zero_permits_nothing() -> None:
+    """`max.connection.creation.rate` may be 0; the caller bounds the throttle time."""
+    rate = Rate(QuotaWindows())
+    assert rate_throttle_ms(rate, 0, 0) == 0
+    rate.record(1, 0)
+    assert rate_throttle_ms(rate, 0, 0) == 2**31 - 1
+
+
 def test_a_window_that_expired_does_not_count() -> None:
     rate = Rate(QuotaWindows(2, 1_000))
     rate.record(100, 0)

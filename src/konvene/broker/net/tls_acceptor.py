@@ -2,9 +2,8 @@
 
 As in Kafka, a connection counts against `max.connections`, `max.connections.per.ip` and the rates of new
 connections when it is accepted: clients that never complete a handshake cannot occupy more than these limits
-allow. Each handshake has a
-deadline, whatever the client sends meanwhile, and its protocol is created when it is complete. The context
-is the one that is current when the connection is accepted.
+allow. Each handshake has a deadline, whatever the client sends meanwhile, and its protocol is created when it
+is complete. The context is the one that is current when the connection is accepted.
 """
 
 from __future__ import annotations
@@ -47,6 +46,8 @@ PAUSE_S = 1.0
 
 EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
+NO_SUCH_ADDRESS = frozenset((errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT))
+
 ContextProvider = Callable[[], ssl.SSLContext]
 """Returns the TLS context of the next connection."""
 
@@ -82,17 +83,24 @@ class TlsAcceptor:
     async def listen(self, host: str | None, port: int) -> int:
         """Listen on all addresses of a host, None for all interfaces; return the port.
 
-        Raises OSError if an address is not available."""
+        Addresses of a family that the system does not have are left out. Raises OSError if an address is not
+        available, or none is."""
         loop, backlog = self._network.loop, self._network.settings.config["socket.listen.backlog.size"]
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         opened: list[socket.socket] = []
-        try:
-            for family, kind, protocol, _, address in dict.fromkeys(found):
+        missing: OSError | None = None
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
                 opened.append(_listening(family, kind, protocol, address, backlog))
-        except OSError:
-            for one in opened:
-                one.close()
-            raise
+            except OSError as error:
+                if error.errno in NO_SUCH_ADDRESS:
+                    missing = error
+                    continue
+                for one in opened:
+                    one.close()
+                raise
+        if missing is not None and not opened:
+            raise missing
         for one in opened:
             loop.add_reader(one, self._accept_ready, one)
         self._sockets += opened

@@ -98,6 +98,8 @@ def rate_throttle_ms(rate: Rate, limit: float, now_ms: float) -> int:
     observed = rate.measure(now_ms)
     if not observed > limit:
         return 0
+    if not limit:
+        return MAX_THROTTLE_MS
     return min(_rounded((observed - limit) / limit * rate.duration_ms(now_ms)), MAX_THROTTLE_MS)
 
 
