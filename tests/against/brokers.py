@@ -75,7 +75,7 @@ class Broker(ABC):
     def prepare(self) -> None:  # noqa: B027 - most brokers need nothing
         """What is done once, before the first start."""
 
-    def start(self, within_s: float = 40) -> None:
+    def start(self, within_s: float = 180) -> None:
         """Start, and return when it answers ApiVersions."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if self.process is None:

@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests import depth
 from tests.groups.asking import Cast, commit_request, join_request, subscription
@@ -208,6 +208,28 @@ def fields_of(value: Any) -> list[str]:
     return [name for name in type(value).__annotations__ if not name.startswith("_")]
 
 
+COMMIT = (
+    OffsetCommitRequest(
+        group_id="g",
+        topics=(
+            OffsetCommitRequestTopic(
+                name="orders", partitions=(OffsetCommitRequestPartition(committed_offset=1),)
+            ),
+        ),
+    ),
+    9,
+)
+GROUP_NAMED_TWICE = (
+    OffsetFetchRequest(
+        groups=(
+            OffsetFetchRequestGroup(group_id="g", topics=None),
+            OffsetFetchRequestGroup(group_id="g", topics=()),
+        )
+    ),
+    9,
+)
+
+
 @settings(
     max_examples=EXAMPLES or depth.examples(150),
     deadline=None,
@@ -221,6 +243,7 @@ def fields_of(value: Any) -> list[str]:
     ),
     until=st.sampled_from(["empty", "joining", "completing", "stable"]),
 )
+@example(random_requests=[(COMMIT, 0), (GROUP_NAMED_TWICE, 0)], until="empty")
 def test_no_request_violates_an_invariant(random_requests: list[Any], until: str) -> None:
     """Each request, in each state, gets a response or a refusal, never an exception; afterwards two
     well-behaved members form a stable group."""

@@ -32,9 +32,8 @@ from konvene.testing.error_response import NoErrorField, error_response, has_err
 ROUTES = routes(HANDLERS)
 
 WITHOUT_TOP_LEVEL_ERROR = {
-    "AlterUserScramCredentials", "DescribeGroups", "CreateTopics", "DeleteTopics", "DeleteRecords",
-    "OffsetForLeaderEpoch", "CreateAcls",
-    "DeleteAcls", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "CreatePartitions",
+    "AlterClientQuotas", "AlterUserScramCredentials", "DescribeGroups", "CreateTopics", "DeleteTopics",
+    "DeleteRecords", "OffsetForLeaderEpoch", "CreateAcls", "DeleteAcls", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "CreatePartitions",
     "DeleteGroups", "IncrementalAlterConfigs", "DescribeProducers", "ConsumerGroupDescribe",
     "ShareGroupDescribe", "StreamsGroupDescribe", "DescribeTopicPartitions", "DescribeTransactions",
     "WriteTxnMarkers", "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",

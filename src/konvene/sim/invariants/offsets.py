@@ -285,14 +285,15 @@ class OffsetsAreTheLastCommitted(Invariant):
         if event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             return
         response: Any = event.answer
-        for group in response.groups:
+        requested = event.request.groups  # In the order of the response; a group may be named twice.
+        for index, group in enumerate(response.groups):
             found = 0
             for topic in group.topics:
                 for p in topic.partitions:
                     key = (group.group_id, topic.name, p.partition_index)
                     self._check_fetched_partition(event, key, p)
                     found += key in self.expected
-            if any(g.group_id == group.group_id and g.topics is None for g in event.request.groups):
+            if index < len(requested) and requested[index].topics is None:
                 total = sum(key[0] == group.group_id for key in self.expected)
                 assert found == total, f"{group.group_id}: {found} of {total} offsets are returned"
 
