@@ -33,11 +33,12 @@ ROUTES = routes(HANDLERS)
 
 WITHOUT_TOP_LEVEL_ERROR = {
     "AlterClientQuotas", "AlterUserScramCredentials", "DescribeGroups", "CreateTopics", "DeleteTopics",
-    "DeleteRecords", "OffsetForLeaderEpoch", "CreateAcls", "DeleteAcls", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "CreatePartitions",
-    "DeleteGroups", "IncrementalAlterConfigs", "DescribeProducers", "ConsumerGroupDescribe",
-    "ShareGroupDescribe", "StreamsGroupDescribe", "DescribeTopicPartitions", "DescribeTransactions",
-    "WriteTxnMarkers", "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",
-    "DeleteShareGroupState", "ReadShareGroupStateSummary", "DescribeShareGroupOffsets",
+    "DeleteRecords", "OffsetForLeaderEpoch", "CreateAcls", "DeleteAcls", "DescribeConfigs", "AlterConfigs",
+    "AlterReplicaLogDirs", "CreatePartitions", "DeleteGroups", "IncrementalAlterConfigs",
+    "DescribeProducers", "ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe",
+    "DescribeTopicPartitions", "DescribeTransactions", "WriteTxnMarkers", "InitializeShareGroupState",
+    "ReadShareGroupState", "WriteShareGroupState", "DeleteShareGroupState", "ReadShareGroupStateSummary",
+    "DescribeShareGroupOffsets",
 }  # fmt: skip
 """APIs that report errors only row by row and that group members do not use."""
 
