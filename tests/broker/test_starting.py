@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from konvene.broker.net.listener import Listener
 
 
 def test_address_is_advertised_before_the_broker_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client may connect to the first of several addresses before the broker listens on the others."""
+    """A client may connect to the first of several addresses before the broker listens on the others.
+
+    A start that fails leaves the handlers of signals as they were."""
     advertised: list[tuple[str, int]] = []
     catalogues: list[ClusterCatalogue] = []
 
@@ -30,6 +33,7 @@ def test_address_is_advertised_before_the_broker_listens(monkeypatch: pytest.Mon
         advertised.append(catalogues[0].advertised)
         raise OSError("stop the start here")
 
+    handlers = [signal.getsignal(number) for number in app.STOP_SIGNALS]
     monkeypatch.setattr(Listener, "listen", listen)
     monkeypatch.setattr("konvene.broker.broker.ClusterCatalogue", RecordingCatalogue)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -39,6 +43,7 @@ def test_address_is_advertised_before_the_broker_listens(monkeypatch: pytest.Mon
     finally:
         gc.enable()
     assert advertised == [("localhost", port)]
+    assert [signal.getsignal(number) for number in app.STOP_SIGNALS] == handlers
 
 
 def test_port_in_use_leaves_no_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,7 @@ log = logging.getLogger("konvene")
 PLAINTEXT = "PLAINTEXT"
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 9092
+STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
 
 Progress = Callable[[int], Callable[[str], None]]
 """Called with the number of partitions; returns a function to call with the name of each opened partition."""
@@ -380,7 +381,7 @@ async def _main(startup: Startup) -> None:
     health = Health(broker, server)
     metrics: MetricsServer | None = None
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     gc.disable()
     try:
@@ -408,6 +409,8 @@ async def _main(startup: Startup) -> None:
         await broker.stop()
         if metrics is not None:
             await metrics.close()
+        for number in STOP_SIGNALS:  # uvloop leaves the handlers of a closed loop in place.
+            loop.remove_signal_handler(number)
 
 
 def _companion_address(startup: Startup, server: SocketServer) -> tuple[str, bool]:
