@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.against.brokers import Unavailable
 from tests.authorization_cases.cases import Case, play
 from tests.authorization_cases.cases_cluster import CASES as CLUSTER_CASES
 from tests.authorization_cases.cases_data import CASES as DATA_CASES
 from tests.authorization_cases.kafka_stage import KafkaStage, kafka_stage
 from tests.authorization_cases.outcomes import compare, sample
 from tests.authorization_cases.stage import AuditedKafka, stage_of
-
-from .brokers import Unavailable
 
 pytestmark = pytest.mark.java
 
