@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from konvene.security.oauth.jwt import AccessToken, InvalidToken, JwtSettings, JwtValidator, unverified_key_id
 from konvene.security.oauth.keys import MAX_KEY_SET_BYTES, JsonWebKeySet, RefreshPolicy
-from konvene.security.oauth.urls import ALLOWED_URLS, check_url
+from konvene.security.oauth.urls import ALLOWED_URLS, NoRedirect, check_url
 
 __all__ = ["KeySetSource", "fetch"]
 
@@ -27,20 +27,13 @@ FETCH_TIMEOUT_S = 10.0
 URL = "sasl.oauthbearer.jwks.endpoint.url"
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirects: they would lead to URLs that are not on the allow-list."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def fetch(url: str) -> bytes:
     """Return the document at an https or file URL. Raises OSError or ValueError; blocks for 10 s at most."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         with open(unquote(parts.path), "rb") as file:
             return file.read(MAX_KEY_SET_BYTES + 1)
-    opener = urllib.request.build_opener(_NoRedirect)
+    opener = urllib.request.build_opener(NoRedirect)
     with opener.open(url, timeout=FETCH_TIMEOUT_S) as response:
         document: bytes = response.read(MAX_KEY_SET_BYTES + 1)
         return document

@@ -12,12 +12,12 @@ import time
 import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote_plus, urlsplit
 
 from konvene.client.errors import AuthenticationFailed
-from konvene.security.oauth.urls import is_loopback
+from konvene.security.oauth.urls import NoRedirect, is_loopback
 
 __all__ = ["TokenRequest", "request_token"]
 
@@ -67,11 +67,6 @@ class TokenRequest(NamedTuple):
         return " ".join(text.split())[:MAX_SHOWN]
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class _Retriable(Exception):
     pass
 
@@ -101,7 +96,7 @@ def _attempt(
     request: TokenRequest, context: Callable[[], ssl.SSLContext], monotonic: Callable[[], float]
 ) -> str:
     where = f"no access token from {request.url}"
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    handlers: list[urllib.request.BaseHandler] = [NoRedirect()]
     if is_loopback(urlsplit(request.url).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))
     if request.url.startswith("https:"):

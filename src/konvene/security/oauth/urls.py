@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
+from urllib.request import HTTPRedirectHandler
 
-__all__ = ["ALLOWED_URLS", "check_url", "is_loopback"]
+__all__ = ["ALLOWED_URLS", "NoRedirect", "check_url", "is_loopback"]
 
 ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """Setting with the URLs that may be fetched, as Kafka's system property."""
+
+
+class NoRedirect(HTTPRedirectHandler):
+    """Follows no redirects: they would lead to URLs that are not on the allow-list."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 def check_url(name: str, url: str | None, allowed: Collection[str]) -> SplitResult:
