@@ -20,13 +20,13 @@ from tests.against import brokers
 
 from bench.systems import SETTINGS, Kafka, Running
 from bench.wire import HOST, WAIT_S, BadAnswer, Peer
+from konvene.client.admin.acls import creation_of
 from konvene.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from konvene.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from konvene.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from konvene.security.acls import Acl, PatternType, PermissionType
 from konvene.security.resources import Operation, ResourceType
 from konvene.testing.certificates import CertificateAuthority
-from konvene.testing.security import creation
 
 PLAINTEXT, P256, RSA, SASL = "PLAINTEXT", "P256", "RSA", "SASL"
 """Names of the listeners."""
@@ -146,7 +146,7 @@ class Secured:
         ]  # fmt: skip
         endpoint = Endpoint(self.endpoints[SASL].port, self.tls, ADMIN)
         with Peer(endpoint.port, endpoint.connect()) as peer:
-            request = CreateAclsRequest(creations=tuple(map(creation, acls)))
+            request = CreateAclsRequest(creations=tuple(map(creation_of, acls)))
             answer = peer.ask(request, CreateAclsResponse)
         if any(result.error_code for result in answer.results):
             raise BadAnswer(f"ACLs are refused: {answer.results[0].error_message}")

@@ -117,16 +117,8 @@ def has_unknown_codes(request: AclCreation | DeleteAclsFilter | DescribeAclsRequ
     """Return True if a code is that of no resource type, pattern type, operation or permission.
 
     Kafka cannot parse such a request, and closes the connection."""
-    if isinstance(request, AclCreation):
-        resource_type, pattern_type = request.resource_type, request.resource_pattern_type
-    else:
-        resource_type, pattern_type = request.resource_type_filter, request.pattern_type_filter
-    return 0 in (
-        _known(ResourceType, resource_type),
-        _known(PatternType, pattern_type),
-        _known(Operation, request.operation),
-        _known(PermissionType, request.permission_type),
-    )
+    named = AclFilter(*_acl(request)) if isinstance(request, AclCreation) else acl_filter(request)
+    return named.is_unknown
 
 
 def acl_filter(wanted: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from konvene.client import Admin, ClientSettings, Cluster, Producer, TopicPartition
+from konvene.client.admin.acls import creation_of, deletion_of
 from konvene.client.admin.groups import CommittedOffset, GroupListing
 from konvene.client.consumer.consumer import Consumed
 from konvene.client.consumer.fetch import read_partition
@@ -175,9 +176,7 @@ class Konvene:
 
     async def _change_acls(self, node: Node, created: Iterable[Acl], deleted: Iterable[Acl]) -> None:
         """Create and delete ACLs in the broker itself."""
-        from konvene.testing.security import creation, deletion
-
-        creations, filters = tuple(map(creation, created)), tuple(map(deletion, deleted))
+        creations, filters = tuple(map(creation_of, created)), tuple(map(deletion_of, deleted))
         context = RequestContext(fresh_ids=SYSTEM.fresh_ids(len(creations)))
         for request in (CreateAclsRequest(creations=creations), DeleteAclsRequest(filters=filters)):
             await node.broker.catalogue.submit(request, context)

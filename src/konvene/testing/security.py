@@ -16,8 +16,6 @@ from uuid import uuid4
 
 from konvene.broker.net.listener_security import UNSECURED
 from konvene.client.security import ClientSecurity, client_security
-from konvene.messages.create_acls import AclCreation
-from konvene.messages.delete_acls import DeleteAclsFilter
 from konvene.security.acls import Acl, PatternType, PermissionType
 from konvene.security.resources import CLUSTER_NAME, Operation, ResourceType
 from konvene.testing.client_options import LOGIN_MODULES, OAUTHBEARER, ClientOptions
@@ -69,24 +67,6 @@ def parse_acl(text: str) -> tuple[Acl, ...]:
     return tuple(
         Acl(resource_type, name, pattern, principal, host, operation, permission) for operation in named
     )
-
-
-def creation(acl: Acl) -> AclCreation:
-    """Return an ACL as CreateAcls names it."""
-    return AclCreation(
-        resource_type=acl.resource_type, resource_name=acl.resource_name,
-        resource_pattern_type=acl.pattern_type, principal=acl.principal, host=acl.host,
-        operation=acl.operation, permission_type=acl.permission_type,
-    )  # fmt: skip
-
-
-def deletion(acl: Acl) -> DeleteAclsFilter:
-    """Return the filter of DeleteAcls that selects exactly this ACL."""
-    return DeleteAclsFilter(
-        resource_type_filter=acl.resource_type, resource_name_filter=acl.resource_name,
-        pattern_type_filter=acl.pattern_type, principal_filter=acl.principal, host_filter=acl.host,
-        operation=acl.operation, permission_type=acl.permission_type,
-    )  # fmt: skip
 
 
 class _Unchecked(ClientSecurity):
