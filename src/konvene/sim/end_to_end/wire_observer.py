@@ -128,7 +128,7 @@ class ObservedConnection(asyncio.BufferedProtocol):
         self.expires_s: float | None = None
 
     def __repr__(self) -> str:
-        return f"<observed {self._inner!r} of {self.user or 'nobody yet'}>"
+        return f"<observed {self._inner!r} of {self.user or 'no user yet'}>"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         observed = _ObservedTransport(transport, self)
