@@ -142,7 +142,7 @@ class RequestUsage:
             self._resumed_ns = self._quotas.clock_ns()
 
     def pause(self) -> None:
-        """Stop to measure processing time."""
+        """Stop measuring processing time."""
         if self._resumed_ns:
             self._processing_ns += self._quotas.clock_ns() - self._resumed_ns
             self._resumed_ns = 0

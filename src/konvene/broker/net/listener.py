@@ -80,7 +80,7 @@ class Listener:
         self.port = server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        """Stop to accept connections."""
+        """Stop accepting connections."""
         if self.tls_acceptor is not None:
             self.tls_acceptor.close()
         for server in self._servers:

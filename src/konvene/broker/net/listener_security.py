@@ -104,7 +104,7 @@ class ListenerSecurity:
                 raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url: {error}") from None
 
     async def close(self) -> None:
-        """Stop to fetch key sets."""
+        """Stop fetching key sets."""
         for source in self._key_sets:
             await source.close()
 

@@ -108,7 +108,7 @@ class TlsAcceptor:
         return bound
 
     def close(self) -> None:
-        """Stop to accept connections, and end the handshakes that are not complete."""
+        """Stop accepting connections, and end the handshakes that are not complete."""
         for listening in self._sockets:
             self._network.loop.remove_reader(listening)
             listening.close()
