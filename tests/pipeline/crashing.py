@@ -1,9 +1,9 @@
 """Run pipeline steps in processes that are killed at each point in turn, for `test_crash`.
 
-A point is the moment before or after a call that changes a directory or makes a file durable. For each
-point one child process runs the steps and kills itself there; another one repeats them. The resulting
-states are printed as JSON lines. Children are forked from a process that has done no work, so no thread is
-lost."""
+A point is the moment before or after a call that changes a directory, makes a file durable, or commits to a
+Delta table. For each point one child process runs the steps and kills itself there; another one repeats them.
+The resulting states are printed as JSON lines. Children are forked from a process that has done no work, so
+no thread is lost."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
 from tests.pipeline import streaming
-from tests.pipeline.segments import all_files, cleaned, log, records_of, sums_of, write
+from tests.pipeline.segments import cleaned, log, records_of, sums_of, write
 
+from konvene.log.disk.files import RealDisk
 from konvene.pipeline.engine import Local
 from konvene.pipeline.gold.build import build
-from konvene.pipeline.gold.resume import HOME
 from konvene.pipeline.ingest.ingest import ingest
 from konvene.pipeline.spark.stream import step
-from konvene.pipeline.warehouse import warehouse as warehouses
+from konvene.pipeline.warehouse import delta
 from konvene.pipeline.warehouse.warehouse import Warehouse
 
-PATCHED = ("replace", "link", "unlink", "fsync", "rmdir")
+PATCHED = ("replace", "link", "unlink", "fsync")
 
 
 def before(home: Path) -> None:
@@ -70,9 +71,6 @@ def warehouse_state(home: Path) -> dict[str, Any]:
         "number": warehouse.snapshot.number,
         "sums": sums_of(warehouse),
         "records": [offset for offset, *_ in records_of(warehouse)],
-        "orphans": sorted(
-            path for path in all_files(warehouse) - set(warehouse.snapshot.files) if not path.startswith(HOME)
-        ),
     }
 
 
@@ -98,6 +96,9 @@ def kill_at(point: int) -> None:
         setattr(os, name, with_points(getattr(os, name)))
     tempfile.mkstemp = with_points(tempfile.mkstemp)  # type: ignore[assignment]
     os.preadv = with_points(os.preadv)
+    RealDisk.settle = with_points(RealDisk.settle)  # type: ignore[method-assign]
+    for owner, name in ((DeltaTable, "create_write_transaction"), (DeltaTable, "create")):
+        setattr(owner, name, with_points(getattr(owner, name)))
 
 
 def run_in_child(work: Callable[[], Any]) -> tuple[int, Any]:
@@ -141,7 +142,7 @@ def run_killed_at(point: int, ready: Path, steps: Callable[[Path], None]) -> tup
 
 
 def run_undisturbed(home: Path, steps: Callable[[Path], None]) -> list[dict[str, Any]]:
-    """Return the warehouse's states before and after the steps, and after each manifest, without a kill."""
+    """Return the warehouse's states before the steps and after each of them, without a kill."""
     states = [warehouse_state(home)]
     commit = Warehouse.commit
 
@@ -164,7 +165,7 @@ SCENARIOS = {"steps": (before, steps), "stream": (before_stream, stream)}
 
 
 def main(scenario: str, first: int, every: int) -> None:
-    warehouses.FOLD = 2
+    delta.FOLD = 2
     prepare, interrupted = SCENARIOS[scenario]
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as other:
         ready, point = Path(name), first

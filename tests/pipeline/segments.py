@@ -146,7 +146,7 @@ def expected(batches: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 def rows_of(warehouse: Warehouse) -> dict[str, list[Any]]:
     """Return the sorted rows of every table but `pipeline_run`, without the positions in files."""
     tables = {}
-    for name in warehouse.tables():
+    for name in set(warehouse.tables()) - {"pipeline_run"}:
         rows = read.table(warehouse, name).to_pylist()
         for row in rows:
             for column in ("segment_base_offset", "file_position"):
@@ -156,16 +156,19 @@ def rows_of(warehouse: Warehouse) -> dict[str, list[Any]]:
 
 
 def sums_of(warehouse: Warehouse) -> dict[str, str]:
-    """Return path and checksum of every file that the manifests list, computed from its bytes."""
+    """Return path and checksum of every file of the snapshot but those of `pipeline_run`, computed from its
+    bytes."""
     sums = {}
     for file in warehouse.snapshot.files.values():
+        if file.table == "pipeline_run":
+            continue
         data = Path(warehouse.where(file)).read_bytes()
-        assert (hashlib.sha256(data).hexdigest(), len(data)) == (file.sha256, file.bytes), file.path
+        assert (hashlib.sha256(data).hexdigest()[:12], len(data)) == (file.sha256, file.bytes), file.path
         sums[file.path] = file.sha256
     return sums
 
 
 def all_files(warehouse: Warehouse) -> set[str]:
-    """Return every file in the warehouse's directory except manifests, listed or not."""
+    """Return every file in the folders of tables except logs, listed or not."""
     found = (p.relative_to(warehouse.path).as_posix() for p in warehouse.path.rglob("*") if p.is_file())
-    return {path for path in found if not path.startswith("_manifest/")}
+    return {path for path in found if path[0] not in "._" and "/_delta_log/" not in path}

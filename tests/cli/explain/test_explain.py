@@ -101,10 +101,10 @@ def test_options_select_rebalances(warehouse: str) -> None:
 
 
 def test_a_second_run_reads_nothing_again(warehouse: str) -> None:
-    manifests = sorted(Path(warehouse).glob("_manifest/*"))
+    before = {path: path.stat().st_mtime_ns for path in Path(warehouse).rglob("*") if path.is_file()}
     again = lines(run(CONSUMER, "--warehouse", warehouse, "--json"))
     assert again == lines(run(CONSUMER, "--json")), "a warehouse changes no answer"
-    assert sorted(Path(warehouse).glob("_manifest/*")) == manifests
+    assert {path: path.stat().st_mtime_ns for path in Path(warehouse).rglob("*") if path.is_file()} == before
 
 
 def test_without_a_warehouse_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,21 +168,18 @@ def test_what_the_log_does_not_record_is_listed(tmp_path: Path) -> None:
 
 
 def test_tables_are_exported_on_request(warehouse: str, tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake")
-    output = run("tables", "--warehouse", warehouse, "--delta", str(tmp_path / "lake"))
+    pytest.importorskip("pyiceberg")
+    output = run("tables", "--warehouse", warehouse, "--iceberg", str(tmp_path / "lake"))
     assert output.code == 0
     assert f"tables in {tmp_path / 'lake'}; " in output.err
-    rows = {each["table"]: each["rows"] for each in run("tables", "--warehouse", warehouse, "--json").json}
-    there = deltalake.DeltaTable(str(tmp_path / "lake" / "rebalance"))
-    assert there.to_pyarrow_table().num_rows == rows["rebalance"]
-    again = run("tables", "--warehouse", warehouse, "--delta", str(tmp_path / "lake"))
+    again = run("tables", "--warehouse", warehouse, "--iceberg", str(tmp_path / "lake"))
     assert "0 files added, 0 removed" in again.err
 
 
 def test_tables_are_listed_with_their_paths(warehouse: str) -> None:
     printed = {each["table"]: each for each in run("tables", "--warehouse", warehouse, "--json").json}
     assert printed["rebalance"]["rows"] == 37 and printed["rebalance"]["layer"] == "gold"
-    assert printed["rebalance"]["path"] == f"{warehouse}/gold/rebalance"
+    assert printed["rebalance"]["path"] == f"{warehouse}/rebalance"
     assert all(Path(file["path"]).stat().st_size == file["bytes"] for file in printed["rebalance"]["files"])
     shown = run("tables", "--warehouse", warehouse, "--files").out
     assert shown.splitlines()[0].split() == ["TABLE", "LAYER", "ROWS", "#FILES", "BYTES", "PATH"]
@@ -295,6 +292,38 @@ def test_without_pyarrow_the_hint_names_the_extra(package: str, monkeypatch: pyt
     )  # fmt: skip
 
 
+def test_without_a_warehouse_neither_delta_nor_spark_is_imported() -> None:
+    code = (
+        "import sys\n"
+        "from konvene.cli.app import konvene\n"
+        f"konvene(['explain', {CONSUMER!r}, '--json'], standalone_mode=False)\n"
+        "print(sorted({'deltalake', 'pyspark', 'pyarrow'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['pyarrow']"
+
+
+def test_keeping_tables_without_deltalake_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    output = run(CONSUMER, "--warehouse", str(tmp_path))
+    assert (output.code, output.err) == (
+        1, "konvene: keeping tables needs deltalake, which is not installed\n"
+        "  pip install 'konvene[delta]'\n",
+    )  # fmt: skip
+
+
+def test_tables_in_the_format_of_an_older_konvene_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "_manifest").mkdir()
+    output = run(CONSUMER, "--warehouse", str(tmp_path))
+    assert output.code == 1
+    assert output.err == (
+        f"konvene: {tmp_path} has tables in the format of an older konvene\n"
+        "  Build it again from the logs in another directory.\n"
+    )
+
+
 def test_explain_runs_without_spark(tmp_path: Path) -> None:
     """The extra `explain` has no pyspark: all commands work, and the engine is the local one."""
     code = (
@@ -311,7 +340,7 @@ def test_explain_runs_without_spark(tmp_path: Path) -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     assert not any("pyspark" in each for each in extras["explain"])
-    assert "konvene[explain]" in extras["spark"]
+    assert "konvene[delta]" in extras["spark"] and "konvene[explain]" in extras["delta"]
 
 
 def test_without_spark_the_hint_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

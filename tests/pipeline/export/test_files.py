@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from tests.pipeline.export.homes import TABLE, add, warehouse
 
-from konvene.pipeline.export.files import RUNS, ExportError, chosen, described, meaning, place, wanted
-from konvene.pipeline.tables import TABLES
+from konvene.pipeline.export.files import ExportError, chosen, place, wanted
 
 
 def test_a_file_is_linked_not_copied(tmp_path: Path) -> None:
     home, file = warehouse(tmp_path)
-    (one,) = wanted(home, TABLE, tmp_path / "out").values()
+    (one,) = wanted(home, TABLE).values()
     place([one], tmp_path / "out")
     target = tmp_path / "out" / one.name
     assert target.stat().st_ino == Path(home.where(file)).stat().st_ino
@@ -27,14 +26,14 @@ def test_a_file_on_another_file_system_is_copied(tmp_path: Path, monkeypatch: py
 
     home, file = warehouse(tmp_path)
     monkeypatch.setattr(os, "link", refuse)
-    (one,) = wanted(home, TABLE, tmp_path / "out").values()
+    (one,) = wanted(home, TABLE).values()
     place([one], tmp_path / "out")
     assert (tmp_path / "out" / one.name).read_bytes() == Path(home.where(file)).read_bytes()
 
 
 def test_incomplete_file_of_a_crash_is_replaced(tmp_path: Path) -> None:
     home, file = warehouse(tmp_path)
-    (one,) = wanted(home, TABLE, tmp_path / "out").values()
+    (one,) = wanted(home, TABLE).values()
     target = tmp_path / "out" / one.name
     target.parent.mkdir(parents=True)
     for half in (target, target.with_name(f".{target.name}.part")):
@@ -62,7 +61,7 @@ def test_interrupted_export_is_completed_at_any_point(
 
         return act
 
-    files = wanted(home, TABLE, tmp_path / "out")
+    files = wanted(home, TABLE)
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", interrupting(os.link))
         patch.setattr(os, "replace", interrupting(os.replace))
@@ -79,14 +78,8 @@ def test_interrupted_export_is_completed_at_any_point(
 def test_missing_warehouse_file_is_named_in_the_error(tmp_path: Path) -> None:
     home, file = warehouse(tmp_path)
     Path(home.where(file)).unlink()
-    with pytest.raises(ExportError, match=r"a-v1-\w+\.parquet is not there any more; refresh the warehouse"):
-        place(wanted(home, TABLE, tmp_path / "out").values(), tmp_path / "out")
-
-
-def test_cluster_names_are_safe_in_urls(tmp_path: Path) -> None:
-    home, file = warehouse(tmp_path)
-    home.snapshot.files[file.path] = file._replace(path=f"bronze/{TABLE}/a%2Fb/in-0/x.parquet")
-    assert list(wanted(home, TABLE, tmp_path)) == ["a~2Fb/in-0/x.parquet"]
+    with pytest.raises(ExportError, match=r"v1-a-\w+\.parquet is not there any more; refresh the warehouse"):
+        place(wanted(home, TABLE).values(), tmp_path / "out")
 
 
 def test_all_tables_with_rows_are_chosen_and_those_exported_before(tmp_path: Path) -> None:
@@ -98,29 +91,8 @@ def test_all_tables_with_rows_are_chosen_and_those_exported_before(tmp_path: Pat
         chosen(home, ["lags"], [])
 
 
-def test_the_rows_of_runs_are_written(tmp_path: Path) -> None:
-    home, _ = warehouse(tmp_path)
-    home.commit("build", [], run=dict.fromkeys(TABLES[RUNS].schema.names, 0) | {
-        "run_id": "r", "step": "build", "engine": "local", "version": "1",
-    })  # fmt: skip
-    assert chosen(home, None, []) == [RUNS, TABLE]
-    (one,) = wanted(home, RUNS, tmp_path / "out").values()
-    assert (one.name, one.rows, one.source) == ("runs-00000000000000000002.parquet", 1, None)
-    assert (tmp_path / "out" / one.name).stat().st_size == one.bytes
-
-
-def test_columns_have_descriptions() -> None:
-    schema = described("lag", "doc")
-    (lag,) = (column for column in TABLES["lag"].columns if column.name == "lag")
-    assert schema.field("lag").metadata == {b"doc": lag.meaning.encode()}
-    assert lag.meaning.startswith("Log end minus committed offset")
-    assert described("offset_commit", "doc").field("offset").metadata is None
-    assert meaning("lag") == TABLES["lag"].meaning
-    assert "group_metadata" in meaning("group_metadata")
-
-
 def test_a_second_file_beside_the_first_keeps_the_first(tmp_path: Path) -> None:
     home, _ = warehouse(tmp_path)
     add(home, "c")
-    files = wanted(home, TABLE, tmp_path / "out")
+    files = wanted(home, TABLE)
     assert sorted(file.rows for file in files.values()) == [1, 2]

@@ -12,7 +12,7 @@ from tests.pipeline.export.homes import TABLE, add, warehouse
 
 from konvene.pipeline.engine import Local
 from konvene.pipeline.export import ExportError, MissingExtra, iceberg
-from konvene.pipeline.export.iceberg import MANIFEST, NAMESPACE, catalog, export
+from konvene.pipeline.export.iceberg import NAMESPACE, STEP, catalog, export
 from konvene.pipeline.ingest.ingest import ingest
 from konvene.pipeline.warehouse import read
 from konvene.pipeline.warehouse.warehouse import Warehouse
@@ -41,7 +41,7 @@ def test_tables_of_kafkas_logs_are_read_back_row_by_row(
     home = Warehouse(tmp_path / "warehouse")
     ingest(home, [LOGS / "share"], Local())
     made = {done.table: done for done in export(home, tmp_path / "out")}
-    assert sorted(made) == sorted([*home.tables(), "pipeline_run"])
+    assert sorted(made) == home.tables()
     for name, done in made.items():
         found = table(tmp_path / "out", name).scan().to_arrow()
         expected = read.table(home, name)
@@ -60,7 +60,7 @@ def test_files_are_added_and_removed_in_one_snapshot(tmp_path: Path) -> None:
     (done,) = export(home, tmp_path)
     assert done[2:] == (1, 1, 1, 1)
     assert names(tmp_path) == ["c"]
-    assert [s.summary.additional_properties[MANIFEST] for s in table(tmp_path).snapshots()] == ["1", "2"]
+    assert [s.summary.additional_properties[STEP] for s in table(tmp_path).snapshots()] == ["1", "2"]
 
 
 def test_table_without_rows_is_emptied(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_older_state_never_replaces_a_newer_one(tmp_path: Path) -> None:
     older = Warehouse(home.path)
     add(home, "c")
     export(home, tmp_path)
-    with pytest.raises(ExportError, match="is of manifest 2, and the warehouse is at 1"):
+    with pytest.raises(ExportError, match="is of step 2, and the warehouse is at 1"):
         export(older, tmp_path)
     assert names(tmp_path) == ["a", "b", "c"]
 

@@ -30,8 +30,8 @@ EVERY = int(os.environ.get("KONVENE_CRASH_EVERY", "5"))
 def test_driver_killed_at_any_point_leaves_a_step_complete_or_not_begun(
     life: str, numbers: list[int]
 ) -> None:
-    """Kills it before and after each rename, link, fsync, removal and temporary file of ingest, build and
-    compaction of manifests, and in a resumed batch of a stream.
+    """Kills it before and after each rename, fsync, removal, temporary file and commit to a Delta table, of
+    ingest and build and in a resumed batch of a stream.
 
     Readers then find a state that exists without a crash, and repeating the steps yields the same files
     with the same checksums."""
@@ -97,7 +97,7 @@ def test_killed_worker_fails_its_step_only(tmp_path: Path, step: str, when: str)
     build(warehouse, killing_engine)
     assert sums_of(warehouse) == sums_of(undisturbed)
     assert records_of(warehouse) == expected(batches)
-    assert all_files(warehouse) == set(warehouse.snapshot.files)
+    assert set(warehouse.snapshot.files) <= all_files(warehouse)
 
 
 def test_failed_step_can_be_repeated(tmp_path: Path) -> None:

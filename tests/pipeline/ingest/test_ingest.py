@@ -328,7 +328,7 @@ def test_unknown_record_types_stay_in_bronze(tmp_path: Path) -> None:
     warehouse = Warehouse(tmp_path / "w")
     ingest_local(warehouse, tmp_path / "logs")
     assert records_of(warehouse) == expected(batches)
-    assert set(warehouse.tables()) == {"coordinator_record", "log_span"}
+    assert set(warehouse.tables()) == {"coordinator_record", "log_span", "pipeline_run"}
     assert read.table(warehouse, "coordinator_record").column("key_type").to_pylist() == [0x7FFF, None]
 
 
@@ -403,7 +403,7 @@ def test_user_topics_are_stored_as_log_ends_only(tmp_path: Path) -> None:
     ingest_local(warehouse, tmp_path / "logs")
     write(tmp_path / "logs", batches, topic="orders", partition=4)
     ingest_local(warehouse, tmp_path / "logs")
-    assert warehouse.tables() == ["log_end"]
+    assert warehouse.tables() == ["log_end", "pipeline_run"]
     rows = read.table(warehouse, "log_end").to_pylist()
     assert [(r["topic"], r["partition"]) for r in rows] == [("orders", 4)] * len(rows)
     assert rows[0]["base_offset"] == 0 and rows[-1]["log_end_offset"] == batches[-1][-1].offset + 1
@@ -476,7 +476,7 @@ def test_ingest_of_selected_tables(tmp_path: Path) -> None:
     write(tmp_path / "logs", log(1, 20))
     warehouse = Warehouse(tmp_path / "w")
     ingest_local(warehouse, tmp_path / "logs", tables=["offset_commit"])
-    assert warehouse.tables() == ["offset_commit"]
+    assert warehouse.tables() == ["offset_commit", "pipeline_run"]
     whole = Warehouse(tmp_path / "all")
     ingest_local(whole, tmp_path / "logs")
     assert read.table(warehouse, "offset_commit").equals(read.table(whole, "offset_commit"))

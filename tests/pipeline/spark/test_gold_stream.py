@@ -38,7 +38,7 @@ def run(spark: SparkSession, home: Path, logs: Path | None, **options: Any) -> W
 
 
 class FailingStep:
-    """A step that fails at the third batch: before it, between its two manifests, or after both."""
+    """A step that fails at the third batch: before it, between its two commits, or after both."""
 
     def __init__(self, where: str) -> None:
         self.where, self.batches, self.takes, self.builds = where, 0, streams.take, streams.build
@@ -146,7 +146,7 @@ def test_killed_driver_loses_and_duplicates_nothing(spark: SparkSession, tmp_pat
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    while not list((tmp_path / "w" / "_manifest").glob("*3.json")):
+    while not list((tmp_path / "w" / "_steps" / "_delta_log").glob("*3.json")):
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     os.killpg(child.pid, signal.SIGKILL)

@@ -24,28 +24,28 @@ from konvene.plurals import counted
 if TYPE_CHECKING:
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
-_FOLDER = click.Path(path_type=Path, file_okay=False)
-
 
 @click.command()
 @logs_argument()
 @click.option("--files", is_flag=True, help="Also list every file.")
-@click.option("--delta", type=_FOLDER, metavar="DIR", help="Create or update Delta Lake tables in DIR.")
-@click.option("--iceberg", type=_FOLDER, metavar="DIR", help="Create or update Iceberg tables in DIR.")
+@click.option(
+    "--iceberg",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Create or update Iceberg tables in DIR.",
+)
 @json_option
 @work_options
-def tables(
-    logs: tuple[str, ...], files: bool, delta: Path | None, iceberg: Path | None, as_json: bool, work: Work
-) -> None:
+def tables(logs: tuple[str, ...], files: bool, iceberg: Path | None, as_json: bool, work: Work) -> None:
     """Build the tables from the logs, and list them.
 
-    They are Parquet files that any engine reads. Without LOGS, the tables of --warehouse are listed as
+    They are Delta tables, which many engines read. Without LOGS, the tables of --warehouse are listed as
     they are.
 
     \b
     konvene explain tables /var/kafka --warehouse tables
     konvene explain tables --warehouse tables --files
-    konvene explain tables --warehouse tables --delta lake
+    konvene explain tables --warehouse tables --iceberg lake
     """
     if work.warehouse is None:
         raise click.UsageError("--warehouse DIR is required: it is where the tables are kept.")
@@ -56,41 +56,39 @@ def tables(
             if logs:
                 ingest_and_build(warehouse, fetched(warehouse, logs, work), work)
             found = sorted(warehouse.refresh().files.values(), key=lambda f: (f.table, f.path))
-            _export(warehouse, delta, iceberg)
+            if iceberg is not None:
+                _export(warehouse, iceberg)
     _print([(f.table, f.path, f.rows, f.bytes) for f in found], str(work.warehouse), files, as_json)
 
 
-def _export(warehouse: Warehouse, delta: Path | None, iceberg: Path | None) -> None:
+def _export(warehouse: Warehouse, where: Path) -> None:
     from konvene.pipeline.export import ExportError
-    from konvene.pipeline.export import delta as to_delta
-    from konvene.pipeline.export import iceberg as to_iceberg
+    from konvene.pipeline.export.iceberg import export
 
     try:
-        for name, where, export in (
-            ("Delta", delta, to_delta.export),
-            ("Iceberg", iceberg, to_iceberg.export),
-        ):
-            if where is not None:
-                exported = export(warehouse, where)
-                added, removed = sum(each.added for each in exported), sum(each.removed for each in exported)
-                note(
-                    f"{name}: {counted(len(exported), 'table')} in {where}; "
-                    f"{counted(added, 'file')} added, {removed:,} removed"
-                )
+        exported = export(warehouse, where)
     except ExportError as error:
         fail(str(error))
+    added, removed = sum(each.added for each in exported), sum(each.removed for each in exported)
+    note(
+        f"Iceberg: {counted(len(exported), 'table')} in {where}; {counted(added, 'file')} added, "
+        f"{removed:,} removed"
+    )
 
 
 def _print(found: list[tuple[str, str, int, int]], where: str, files: bool, as_json: bool) -> None:
+    from konvene.pipeline.tables.table import LAYERS
+    from konvene.pipeline.warehouse.read import layer_of
+
     by_table: dict[str, list[tuple[str, str, int, int]]] = defaultdict(list)
     for each in found:
         by_table[each[0]].append(each)
-    layers = {name: rows[0][1].partition("/")[0] for name, rows in by_table.items()}
-    names = sorted(by_table, key=lambda name: (("bronze", "silver", "gold").index(layers[name]), name))
+    layers = {name: layer_of(name) for name in by_table}
+    names = sorted(by_table, key=lambda name: (LAYERS.index(layers[name]), name))
     if as_json:
         print_json([
             {
-                "table": name, "layer": layers[name], "path": f"{where}/{layers[name]}/{name}",
+                "table": name, "layer": layers[name], "path": f"{where}/{name}",
                 "rows": sum(row[2] for row in by_table[name]),
                 "files": [
                     {"path": f"{where}/{path}", "rows": rows, "bytes": size}
@@ -102,7 +100,7 @@ def _print(found: list[tuple[str, str, int, int]], where: str, files: bool, as_j
         return
     rows = [
         (name, layers[name], sum(r[2] for r in by_table[name]), len(by_table[name]),
-         sum(r[3] for r in by_table[name]), f"{where}/{layers[name]}/{name}")
+         sum(r[3] for r in by_table[name]), f"{where}/{name}")
         for name in names
     ]  # fmt: skip
     shown = [Table(("TABLE", "LAYER", "ROWS", "#FILES", "BYTES", "PATH"), rows)]

@@ -135,7 +135,7 @@ def reporting_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Itera
     from konvene.client.hints import SECURED
     from konvene.pipeline.ingest.ingest import WrongTables
     from konvene.pipeline.sources.files import NotALog
-    from konvene.pipeline.warehouse.warehouse import Conflict, DamagedWarehouse
+    from konvene.pipeline.warehouse.warehouse import Conflict, DamagedWarehouse, MissingDelta, OldFormat
 
     try:
         yield
@@ -153,6 +153,10 @@ def reporting_failures(logs: Sequence[str] = (), *, audit: bool = True) -> Itera
         fail("this warehouse was created " + ("without" if audit else "with") + f" {AUDIT_TOPIC}", hint)
     except DamagedWarehouse as error:
         fail(f"the warehouse is damaged: {error}", "Build it again from the logs in another directory.")
+    except OldFormat as error:
+        fail(str(error), "Build it again from the logs in another directory.")
+    except MissingDelta as error:
+        fail(str(error), "pip install 'konvene[delta]'")
     except BrokenProcessPool:
         hint = "Is there enough memory? What was read before is kept in --warehouse."
         fail("a worker process was killed", hint)
@@ -196,6 +200,7 @@ def require_groups(gold: Gold, groups: Sequence[str]) -> None:
 @contextmanager
 def open_warehouse(work: Work) -> Iterator[Warehouse]:
     """Open the warehouse of `--warehouse`, or a temporary one that is deleted after the block."""
+    from konvene.pipeline.warehouse.memory import InMemory
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
     if work.warehouse is not None:
@@ -203,7 +208,7 @@ def open_warehouse(work: Work) -> Iterator[Warehouse]:
         return
     path = tempfile.mkdtemp(prefix="konvene-explain-")
     try:
-        yield Warehouse(path)
+        yield Warehouse(path, InMemory(path))
     finally:
         try:
             shutil.rmtree(path, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 The catalogue is a SQLite file in the directory, `catalog.db`, with all tables in the namespace `konvene`.
 Readers open it as a catalogue of type `sql`, or open a table by its newest metadata file. The files of a
-table are added and removed in one snapshot, whose summary has the number of the warehouse's manifest. The
+table are added and removed in one snapshot, whose summary has the number of the warehouse's step. The
 catalogue accepts one of two concurrent commits; an export without changes makes no commit, and an older state
 never replaces a newer one. Removed files stay for readers of older snapshots.
 
@@ -25,11 +25,10 @@ from konvene.pipeline.export.files import (
     ExportError,
     MissingExtra,
     chosen,
-    described,
-    meaning,
     place,
     wanted,
 )
+from konvene.pipeline.warehouse.read import described, meaning
 from konvene.pipeline.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-__all__ = ["MANIFEST", "NAMESPACE", "catalog", "export"]
+__all__ = ["NAMESPACE", "STEP", "catalog", "export"]
 
 NAMESPACE = "konvene"
-MANIFEST = "konvene.manifest"
+STEP = "konvene.step"
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
 """Disables retries: after a lost race the winning commit may have added the same files."""
 
@@ -92,13 +91,13 @@ def _table(
     there = found.create_table_if_not_exists(
         (NAMESPACE, table), schema, location=home.as_uri(), properties=properties
     )
-    known = _manifest(there)
+    known = _step_of(there)
     if known > number:
-        raise ExportError(f"{home} is of manifest {known}, and the warehouse is at {number}")
+        raise ExportError(f"{home} is of step {known}, and the warehouse is at {number}")
     if [field.name for field in there.schema().fields] != schema.names:
         raise ExportError(f"{home} has other columns: drop the table, and export anew")
     data = home / "data"
-    files = {(data / name).as_uri(): file for name, file in wanted(warehouse, table, data).items()}
+    files = {(data / name).as_uri(): file for name, file in wanted(warehouse, table).items()}
     present = {task.file.file_path: task.file for task in there.scan().plan_files()}
     added = sorted(files.keys() - present.keys())
     removed = sorted(present.keys() - files.keys())
@@ -109,11 +108,11 @@ def _table(
     return Exported(table, str(home), len(files), rows, len(added), len(removed))
 
 
-def _manifest(there: Table) -> int:
-    """Return the number of the warehouse manifest that a table was exported from; -1 if it has none."""
+def _step_of(there: Table) -> int:
+    """Return the number of the step of the warehouse that a table was exported from; -1 if it has none."""
     snapshot = there.current_snapshot()
     summary = snapshot.summary if snapshot is not None else None
-    return int(summary.additional_properties.get(MANIFEST, -1)) if summary is not None else -1
+    return int(summary.additional_properties.get(STEP, -1)) if summary is not None else -1
 
 
 def _commit(
@@ -124,7 +123,7 @@ def _commit(
             if there.metadata.name_mapping() is None:
                 mapping = there.schema().name_mapping.model_dump_json()
                 transaction.set_properties({library.name_mapping: mapping})
-            update = transaction.update_snapshot({MANIFEST: str(number)})
+            update = transaction.update_snapshot({STEP: str(number)})
             with _quietly(), update.overwrite() if removed else update.fast_append() as change:
                 for uri in added:
                     change.append_data_file(library.data_file(there.io, transaction.table_metadata, uri))

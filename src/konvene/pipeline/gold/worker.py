@@ -328,7 +328,7 @@ class _Out:
     def __init__(self, task: Task, tables: Sequence[str]) -> None:
         self._task = task
         self._sinks = {
-            name: Sink(os.path.join(task.warehouse, folder_of("gold", name, task.of)), TABLES[name].schema)
+            name: Sink(os.path.join(task.warehouse, folder_of(name, task.of)), TABLES[name].schema)
             for name in tables
         }
         self.counts = dict.fromkeys(tables, 0)
@@ -362,7 +362,7 @@ class _Out:
         for name, sink in sorted(self._sinks.items()):
             written = sink.close(lambda checksum: f"{last}-v{VERSION}-{checksum}.parquet")
             if written is not None:
-                files.append(DataFile.made(name, folder_of("gold", name, of), of, 0, last, written))
+                files.append(DataFile.made(name, folder_of(name, of), of, 0, last, written))
         return files
 
     def abandon(self) -> None:

@@ -323,13 +323,8 @@ def _offsets(task: Chunk) -> Iterator[Ints]:
             yield found[(found >= task.within.first) & (found <= task.within.last)]
 
 
-def _folder(task: Chunk, table: str) -> str:
-    """Return the folder of a table's files, relative to the warehouse."""
-    return folder_of(TABLES[table].layer if table in TABLES else "silver", table, task.of)
-
-
 def _sink(task: Chunk, table: str, schema: pa.Schema) -> Sink:
-    return Sink(os.path.join(task.warehouse, _folder(task, table)), schema)
+    return Sink(os.path.join(task.warehouse, folder_of(table, task.of)), schema)
 
 
 def _closed(task: Chunk, sink: Sink, table: str, family: str = "") -> DataFile | None:
@@ -338,4 +333,4 @@ def _closed(task: Chunk, sink: Sink, table: str, family: str = "") -> DataFile |
     written = sink.close(lambda checksum: f"{stem}-{checksum}.parquet")
     if written is None:
         return None
-    return DataFile.made(table, _folder(task, table), task.of, first, last, written, family)
+    return DataFile.made(table, folder_of(table, task.of), task.of, first, last, written, family)

@@ -58,8 +58,7 @@ MAX_REMEMBERED_SEGMENTS = 500
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of an ingest or a build. `number` is that of its manifest, None if there was nothing to
-    do."""
+    """The result of an ingest or a build. `number` is None if there was nothing to do."""
 
     step: str
     number: int | None
@@ -89,10 +88,10 @@ def ingest(
 ) -> Report:
     """Ingest what the logs at `paths` have and the warehouse has not.
 
-    `cluster` names the cluster of directories without `meta.properties`. With `tables` only these are
-    written, from the first ingest of the warehouse on: raises `WrongTables` if that changes, or for an
-    unknown table. Raises `NotALog` for paths without logs, `Conflict` if another process is writing to the
-    warehouse."""
+    `cluster` names the cluster of directories without `meta.properties`. With `tables` only these (and
+    `pipeline_run`) are written, from the first ingest of the warehouse on: raises `WrongTables` if that
+    changes, or for an unknown table. Raises `NotALog` for paths without logs, `Conflict` if another process
+    is writing to the warehouse."""
     with warehouse.writing():
         return _Ingest(warehouse, engine, tables, Watched("ingest", progress), task_bytes).run(paths, cluster)
 
@@ -421,7 +420,7 @@ class _Ingest:
         """Write the only file of a small table about a log or a cluster, and remove its former one."""
         if self.tables is not None and table not in self.tables:
             return
-        folder = folder_of("bronze", table, of)
+        folder = folder_of(table, of)
         sink = Sink(self.warehouse.path / folder, TABLES[table].schema)
         sink.write(rows)
         first, last = 0, int(rows.column("last_offset")[-1].as_py()) if table == "log_span" else 0

@@ -1,6 +1,6 @@
 """A warehouse's tables as Spark data frames, for SQL: `frames(spark, warehouse)["rebalance"]`.
 
-A frame has the files of the warehouse's manifest when it was created; later ingests do not change it.
+A frame has the files of the warehouse's snapshot when it was created; later steps do not change it.
 Silver's frames have the validity of rows (`valid_to_offset`, `valid_to_ms`: offset and time of the next
 record of the same key, null if there is none), computed by a window, since it depends on later records.
 
@@ -10,8 +10,6 @@ The files must be at the same path for executors: on this machine, or on shared 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.tables import TABLES
@@ -46,10 +44,7 @@ def frame(spark: SparkSession, warehouse: Warehouse, name: str) -> DataFrame:
 
     schema = spark_schema(read.schema_of(name))
     paths = [str(warehouse.where(file)) for file in warehouse.files(name)]
-    if name == "pipeline_run":
-        rows = pa.Table.from_batches(read.batches(warehouse, name), read.schema_of(name))
-        found = spark.createDataFrame(rows.to_pylist(), schema)
-    elif paths:
+    if paths:
         found = spark.read.schema(schema).parquet(*paths)
     else:
         found = spark.createDataFrame([], schema)

@@ -11,7 +11,7 @@ lost. The folder and the checkpoint belong together; to start over, use new ones
 `gold` keeps a whole warehouse up to date, from bronze to gold. Its micro-batches contain rows about the new
 parts of logs instead of records; tasks read these parts and write files, as in an ingest, and then update
 gold of the logs that grew, resuming stored state (`konvene.pipeline.gold.resume`). Both steps end with a
-manifest that records which offsets of a log the warehouse has. So a repeated batch finds itself completed,
+commit that records which offsets of a log the warehouse has. So a repeated batch finds itself completed,
 wholly or in part. The tables are those of `ingest` and `build`, made by the same code.
 """
 
@@ -72,12 +72,13 @@ def gold(
         reader = reader.option("paths", json.dumps(paths))
     cluster = str(options.get("cluster", ""))
     client = client_config({name: str(value) for name, value in options.items()})
+    home = Warehouse(warehouse)
 
     def work(batch: DataFrame, _: int) -> None:
         from konvene.pipeline.sources.decode import part_of
 
         parts = [part_of(row, client) for row in batch.collect()]
-        step(Warehouse(warehouse), parts, Spark(batch.sparkSession), paths, cluster, kinds)
+        step(home, parts, Spark(batch.sparkSession), paths, cluster, kinds)
 
     return _begun(reader.load(), work, checkpoint, every, once)
 

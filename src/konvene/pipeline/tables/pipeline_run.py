@@ -7,13 +7,13 @@ from konvene.pipeline.tables.table import Column, Table
 TABLE = Table(
     "pipeline_run",
     "gold",
-    "One row for each run of a step: what it read and wrote. It is kept in the manifest and is not part of "
-    "a run's result: repeating a run changes no other table.",
+    "One row for each run of a step: what it read and wrote. It is not part of a run's result: repeating a "
+    "run changes no other table.",
     (
         Column("run_id", pa.string(), "Id of the run."),
-        Column("step", pa.string(), "`ingest` or `build`."),
+        Column("step", pa.string(), "`ingest`, `build` or `optimize`."),
         Column("started_ms", pa.int64(), "When it began."),
-        Column("ended_ms", pa.int64(), "When its manifest was committed."),
+        Column("ended_ms", pa.int64(), "When it was committed."),
         Column("engine", pa.string(), "`local` or `spark`."),
         Column("files", pa.int32(), "Number of files written."),
         Column("rows", pa.int64(), "Number of rows written."),

@@ -1,1 +1,1 @@
-"""The tables on disk: Parquet files, and the manifests that list them."""
+"""The tables on disk: Parquet files, and the Delta logs that list them."""

@@ -23,12 +23,37 @@ from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse.warehouse import DataFile, Warehouse
 
-__all__ = ["VALIDITY", "batches", "key_of", "merged", "of_files", "schema_of", "table", "validity"]
+__all__ = [
+    "VALIDITY", "batches", "described", "key_of", "layer_of", "meaning", "merged", "of_files", "schema_of",
+    "table", "validity",
+]  # fmt: skip
 
 ROWS = 32_768
 VALIDITY = (pa.field("valid_to_offset", pa.int64()), pa.field("valid_to_ms", pa.int64()))
 """Columns that `validity` adds: offset and time of the next record of the same key; null if there is none."""
 _SILVER = {silver.name: silver for silver in TYPED.values()}
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a table: bronze, silver or gold."""
+    return TABLES[name].layer if name in TABLES else "silver"
+
+
+def described(name: str, word: str) -> pa.Schema:
+    """Return a table's schema with the description of each column in its metadata, under the key `word`."""
+    meanings = {column.name: column.meaning for column in TABLES[name].columns} if name in TABLES else {}
+    fields = [
+        field.with_metadata({word: meanings[field.name]}) if field.name in meanings else field
+        for field in schema_of(name)
+    ]
+    return pa.schema(fields)
+
+
+def meaning(name: str) -> str:
+    """Return one sentence that describes a table."""
+    if name in TABLES:
+        return TABLES[name].meaning
+    return f"Records of type {name}, as the coordinator's log has them."
 
 
 def schema_of(name: str) -> pa.Schema:
@@ -64,11 +89,6 @@ def batches(
     With `topic`, `partition`, `cluster` and `family` only files of these are read. Raises KeyError for an
     unknown table."""
     schema_of(name)
-    if name == "pipeline_run":
-        rows = pa.RecordBatch.from_pylist(warehouse.snapshot.runs, schema=schema_of(name))
-        found = ds.dataset(pa.Table.from_batches([rows])).to_batches(columns=_listed(columns), filter=filter)
-        yield from found
-        return
     files = warehouse.files(name, topic, partition, cluster=cluster, family=family)
     for _, of_log in itertools.groupby(files, key=lambda f: (f.cluster, f.topic, f.partition)):
         yield from of_files(warehouse.path, list(of_log), columns, filter)
