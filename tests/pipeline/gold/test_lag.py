@@ -18,7 +18,7 @@ from konvene.groups.offsets.committed import Offsets, replay
 from konvene.pipeline.engine import Local
 from konvene.pipeline.gold.build import build
 from konvene.pipeline.gold.commits import committed, of_files
-from konvene.pipeline.gold.lag import Ends, StoredEnds, lag_rows
+from konvene.pipeline.gold.lag import Compacted, Ends, StoredEnds, lag_rows
 from konvene.pipeline.ingest.ingest import ingest
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import read
@@ -257,7 +257,7 @@ def test_minutes_in_compacted_ranges_have_missing_evidence() -> None:
     into."""
     rows = [commit(3, 0, 1), commit(9, 60_000, 2), commit(10, 100_000, 3), commit(11, 120_000, 4)]
     for size in (1, 2, 10):
-        batches = lag_rows(cut(silver(rows), size), (), (), [(0, 5), (7, 9)])
+        batches = lag_rows(cut(silver(rows), size), (), (), [Compacted(0, 5, 0), Compacted(7, 9, 60_000)])
         found = [
             (r["minute_ms"], r["commits"], r["evidence"]) for batch in batches for r in batch.to_pylist()
         ]

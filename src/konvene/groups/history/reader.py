@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from konvene.codec.schema import Struct
 from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.history.classic import infer
+from konvene.groups.history.completeness import Completeness
 from konvene.groups.history.consumer import ConsumerHistory
 from konvene.groups.history.conversion import ConvertibleHistory, downgrade_causes
 from konvene.groups.history.modern import EpochHistory, Position, key_of
@@ -36,15 +36,29 @@ from konvene.records.coordinator import Record
 from konvene.shard import causes
 from konvene.shard.contract import Rebalance
 
-__all__ = ["History"]
+__all__ = ["NOTED_KEYS", "History"]
+
+NOTED_KEYS: frozenset[type] = frozenset(
+    {
+        GroupMetadataKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        *ConsumerHistory.handlers,
+        *StreamsHistory.handlers,
+        *ShareHistory.handlers,
+    }
+)
+"""Types of the keys by which `History` recognises that a log is complete again."""
 
 
 class History:
     """A reader of one partition of the log: it is passed the records, and returns the rebalances it infers.
 
-    With `units`, it keeps the assignments of members as well, so that `group` returns the whole group."""
+    With `units`, it keeps the assignments of members as well, so that `group` returns the whole group.
+    `completeness` detects where records are missing."""
 
-    def __init__(self, partition: int, *, units: bool = False) -> None:
+    def __init__(
+        self, partition: int, *, units: bool = False, completeness: Completeness | None = None
+    ) -> None:
         self._partition = partition
         self._units = units
         self._classic: dict[str, GroupMetadataValue] = {}
@@ -55,7 +69,7 @@ class History:
         self._converts: tuple[ConvertibleHistory[Any, Any], ...] = (self._consumer, self._streams)
         self._by_key = {key: each for each in self._epochs for key in each.handlers}
         self._downgrades: dict[str, tuple[Cause, ...]] = {}
-        self._keys: set[Struct] | None = None
+        self._completeness = completeness or Completeness()
         self._begins = -1
         self._ends = -1
         self._timestamp_ms = -1
@@ -66,7 +80,7 @@ class History:
     @property
     def complete(self) -> bool:
         """Return whether no record before this point can be missing."""
-        return self._keys is None
+        return self._completeness.complete
 
     @property
     def begins(self) -> int:
@@ -80,7 +94,7 @@ class History:
         A repeated call for the same batch has no effect."""
         if base_offset == self._begins:
             return
-        if base_offset != self._ends + 1 or last_offset - base_offset + 1 != count:
+        if self._completeness.is_gap(self._ends, base_offset, last_offset, count):
             self.gap()
         self._begins, self._ends = base_offset, last_offset
         for each in self._epochs:
@@ -93,7 +107,7 @@ class History:
         if self.complete:
             for each in self._epochs:
                 each.gap()
-        self._keys = set()
+        self._completeness.gap()
 
     def group(self, group_id: str) -> ConsumerGroup | StreamsGroup | ShareGroup | GroupMetadataValue | None:
         """Return the group as of the last record that was read; None if there is no such group.
@@ -125,11 +139,11 @@ class History:
         epochs = self._by_key.get(kind)
         if kind is not GroupMetadataKey and epochs is None:
             if kind is ConsumerGroupTargetAssignmentMemberKey:
-                self._note_key(key)
+                self._completeness.note(key)
                 if self._units:
                     self._take_target(record)
             return None
-        self._note_key(key)
+        self._completeness.note(key)
         position = Position(offset, timestamp_ms, self.complete)
         if epochs is None:
             group_id, row = key.group, self._take_classic(record, position)
@@ -162,13 +176,6 @@ class History:
             return
         self._timestamp_ms = timestamp_ms
         self.batch(offset, offset, 1)
-
-    def _note_key(self, key: Struct) -> None:
-        if self._keys is not None:
-            if key in self._keys:
-                self._keys = None
-            else:
-                self._keys.add(key)
 
     def _take_classic(self, record: Record, position: Position) -> RebalanceValue | None:
         key: Any = record.key

@@ -1,6 +1,7 @@
 """Builds the gold tables from bronze and silver: for each log whose inputs changed, all of its files.
 
-A log partition has its groups to itself, so each log is a task of its own, of one of three kinds:
+A log partition has its groups to itself, so each log is a task of its own, or several if it is large: one for
+each bucket of its groups or keys (`konvene.pipeline.gold.buckets`). There are three kinds of tasks:
 
     groups     rebalance, rebalance_member, ownership, unavailability, group_health: from the `groups`
                family of bronze, in log order, with the audit rows that explain it
@@ -18,14 +19,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow.parquet as pq
 
 from konvene.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from konvene.pipeline.engine import Engine
+from konvene.pipeline.gold.buckets import COMMITS, GROUP_RECORDS, Bucket, number
 from konvene.pipeline.gold.task import Task
-from konvene.pipeline.gold.worker import GOLD_OF, RULES, make
+from konvene.pipeline.gold.transitions import may_be_incomplete
+from konvene.pipeline.gold.worker import GOLD_OF, RULES, make, observe
 from konvene.pipeline.ingest.ingest import Report, run_row
 from konvene.pipeline.ingest.offset_spans import WHOLE, Covered
 from konvene.pipeline.progress import Watch, Watched
@@ -36,6 +39,8 @@ from konvene.pipeline.warehouse.warehouse import DataFile, Warehouse
 __all__ = ["build"]
 
 _OVERLAPS = "coordinator_record"
+_COSTS = {"groups": 8.0}
+"""Time per byte of a kind of tasks, relative to the others."""
 
 
 def build(
@@ -55,26 +60,26 @@ def build(
         started_ms = time.time_ns() // 1_000_000
         watched = Watched("build", progress)
         ledger = warehouse.snapshot.ledger
-        tasks = [
-            task
-            for task in _tasks(warehouse)
-            if task.kind in kinds and ledger.get(_key(task)) != _digest(task)
-        ]
+        wanted = [task for task in _tasks(warehouse) if task.kind in kinds]
+        tasks = [task for task in wanted if ledger.get(_key(task)) != _digest(task)]
         if goes_on:
             tasks = [task._replace(goes_on=True, before=_made(warehouse, task)) for task in tasks]
-        tasks.sort(key=lambda task: (-task.size, task.kind, task.of))
+        tasks = _with_transitions(engine, tasks)
+        tasks.sort(key=lambda task: (-_cost(task), task.kind, task.of, task.bucket))
         watched.expect(len(tasks), sum(task.size for task in tasks))
-        by_key = {(task.kind, task.of): task for task in tasks}
+        by_key = {(task.kind, task.of, task.bucket): task for task in tasks}
         added: list[DataFile] = []
         removed: list[DataFile] = []
-        for kind, of, files in engine.run(make, tasks):
-            task = by_key[kind, of]
+        for kind, of, bucket, files in engine.run(make, tasks):
+            task = by_key[kind, of, bucket]
             watched.did(task.size, sum(file.rows for file in files))
             added += files
             removed += _made(warehouse, task)
         number = None
         if tasks:
-            done = {_key(task): _digest(task) for task in tasks}
+            obsolete, keys = _obsolete(warehouse, wanted, tasks)
+            removed += obsolete
+            done = {**dict.fromkeys(keys), **{_key(task): _digest(task) for task in tasks}}
             run = run_row(warehouse, "build", started_ms, engine.name, added)
             number = warehouse.commit("build", added, removed, ledger=done, run=run)
         rows, size = sum(file.rows for file in added), sum(file.bytes for file in added)
@@ -112,13 +117,65 @@ def _tasks(warehouse: Warehouse) -> Iterator[Task]:
             wanted = {of.partition, -1}
             explaining = tuple(f for f, explains in audits if f.cluster == of.cluster and explains & wanted)
             read |= {"audit_event": explaining, "topic_name": tuple(names), "times": (*groups, *commits)}
-            yield Task("groups", home, of, spans, read)
+            task = Task("groups", home, of, spans, read)
+            buckets = _buckets(task, groups, GROUP_RECORDS)
+            if len(buckets) > 1:
+                read["quarantine"] = inputs("quarantine")
+            yield from buckets
         silver = (*inputs("offset_commit"), *inputs("legacy_offset_commit"))
         if silver:
             ends = tuple(warehouse.files("log_end", cluster=of.cluster))
             names = warehouse.files("transaction_log", cluster=of.cluster)
             read = {"commits": silver, "log_end": ends, "transactional": (*groups, *commits)}
-            yield Task("lag", home, of, spans, {**read, "transactions": tuple(names)})
+            task = Task("lag", home, of, spans, {**read, "transactions": tuple(names)})
+            yield from _buckets(task, silver, COMMITS)
+
+
+def _buckets(task: Task, files: Sequence[DataFile], rows_per_bucket: int) -> list[Task]:
+    """Return a task for each bucket of a log with these rows."""
+    count = number(sum(file.rows for file in files), rows_per_bucket)
+    return [task._replace(bucket=Bucket(index, count)) for index in range(count)]
+
+
+def _with_transitions(engine: Engine, tasks: Sequence[Task]) -> list[Task]:
+    """Find out for logs of several buckets where their history is incomplete, if it may be."""
+    doubtful = {
+        task.of: task
+        for task in tasks
+        if task.kind == "groups"
+        and task.bucket.of > 1
+        and (may_be_incomplete(task.spans) or task.inputs["quarantine"])
+    }
+    found = dict(engine.run(observe, list(doubtful.values())))
+    return [
+        task._replace(transitions=found[task.of]) if task.kind == "groups" and task.of in found else task
+        for task in tasks
+    ]
+
+
+def _cost(task: Task) -> float:
+    """Return a measure of how long a task takes, to begin with the longest."""
+    return task.size * _COSTS.get(task.kind, 1.0)
+
+
+def _obsolete(
+    warehouse: Warehouse, wanted: Iterable[Task], tasks: Iterable[Task]
+) -> tuple[list[DataFile], list[str]]:
+    """Return gold files and ledger keys of former buckets of the logs of `tasks`; `wanted` are the tasks for
+    all buckets that exist now."""
+    names = {(task.kind, task.of, task.bucket.name) for task in wanted}
+    keys = {_key(task) for task in wanted}
+    files, obsolete = [], []
+    for kind, of in sorted({(task.kind, task.of) for task in tasks}):
+        for table in GOLD_OF[kind]:
+            for file in warehouse.files(table, of.topic, of.partition, cluster=of.cluster):
+                if (kind, of, file.family) not in names:
+                    files.append(file)
+        prefix = f"gold:{kind}:{of}"
+        for key in warehouse.snapshot.ledger:
+            if (key == prefix or key.startswith(f"{prefix}:")) and key not in keys:
+                obsolete.append(key)
+    return files, obsolete
 
 
 def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
@@ -127,7 +184,9 @@ def _made(warehouse: Warehouse, task: Task) -> tuple[DataFile, ...]:
     return tuple(
         file
         for table in GOLD_OF[task.kind]
-        for file in warehouse.files(table, of.topic, of.partition, cluster=of.cluster)
+        for file in warehouse.files(
+            table, of.topic, of.partition, cluster=of.cluster, family=task.bucket.name
+        )
     )
 
 
@@ -155,12 +214,13 @@ def _in_doubt(files: Sequence[DataFile], covered: Covered) -> tuple[DataFile, ..
 
 
 def _key(task: Task) -> str:
-    return f"gold:{task.kind}:{task.of}"
+    bucket = task.bucket.name
+    return f"gold:{task.kind}:{task.of}" + (f":{bucket}" if bucket else "")
 
 
 def _digest(task: Task) -> str:
     """Return a digest of the task's inputs."""
-    identity: list[object] = [VERSION, RULES, task.kind, *GOLD_OF[task.kind], *task.spans]
+    identity: list[object] = [VERSION, RULES, task.kind, *task.bucket, *GOLD_OF[task.kind], *task.spans]
     for word, files in sorted(task.inputs.items()):
         identity += [word, *(file.sha256 for file in files)]
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:32]

@@ -36,16 +36,20 @@ from konvene.pipeline.arrays import (
     order_of,
     running_max,
 )
+from konvene.pipeline.gold.buckets import WHOLE_LOG, Bucket, commit_buckets
+from konvene.pipeline.gold.keys import Keys
 from konvene.pipeline.warehouse import read
 from konvene.pipeline.warehouse.warehouse import DataFile
 
-__all__ = ["COMMITTED_SCHEMA", "PENDING", "Effects", "Ended", "Key", "committed", "effects", "of_files"]
+__all__ = ["COMMITTED_SCHEMA", "PENDING", "Effects", "Ended", "committed", "effect_ms", "effects", "of_files"]
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 COMMIT_MARKER = b"\x00\x00\x00\x01"
 """The key of a control record that commits: its version and type."""
 PENDING, _ABORT, _COMMIT = -1, 0, 1
 """Outcomes of a transaction."""
+
+_NONE: Ints = np.zeros(0, np.int64)
 
 COMMITTED_SCHEMA = pa.schema(
     [
@@ -60,48 +64,6 @@ COMMITTED_SCHEMA = pa.schema(
         pa.field("log_offset", pa.int64(), nullable=False),
     ]
 )
-
-
-class Key(NamedTuple):
-    group_id: str
-    topic: str
-    partition: int
-
-
-class Keys:
-    """A numbering of commit keys (group, topic, partition), in order of first appearance."""
-
-    def __init__(self) -> None:
-        self.all: list[Key] = []
-        self._numbers: dict[Key, int] = {}
-
-    def __repr__(self) -> str:
-        return f"<{len(self.all)} keys>"
-
-    def of(self, rows: pa.Table) -> Ints:
-        """Return the number of each row's key; a new key gets the next number."""
-        columns = [rows.column(name).combine_chunks() for name in ("group", "topic")]
-        groups, topics = (pc.dictionary_encode(column) for column in columns)
-        ids, names = groups.dictionary.to_pylist(), topics.dictionary.to_pylist()
-        partitions = ints(rows.column("partition"))
-        low = int(partitions.min()) if len(partitions) else 0
-        width = int(partitions.max()) - low + 1 if len(partitions) else 1
-        texts = ints(groups.indices) * len(names) + ints(topics.indices)
-        codes = pc.dictionary_encode(pa.array(texts * width + (partitions - low)))
-        numbers = np.zeros(len(codes.dictionary), np.int64)
-        for at, code in enumerate(codes.dictionary.to_pylist()):
-            text, partition = divmod(code, width)
-            group, topic = divmod(text, len(names))
-            numbers[at] = self._number(Key(ids[group], names[topic], partition + low))
-        found: Ints = numbers[ints(codes.indices)]
-        return found
-
-    def _number(self, key: Key) -> int:
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.all)
-            self.all.append(key)
-        return number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,19 +137,22 @@ _MARKS = ("offset", "timestamp_ms", "attributes", "producer_id", "producer_epoch
 
 
 def of_files(
-    home: str | Path, files: Iterable[DataFile]
+    home: str | Path, files: Iterable[DataFile], bucket: Bucket = WHOLE_LOG, *, lag_only: bool = False
 ) -> tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]:
     """Return the two arguments of `effects`: the commits of one log partition, and its transactional rows.
 
-    Of `files` those of `offset_commit`, `legacy_offset_commit` and `coordinator_record` are read."""
+    Of `files` those of `offset_commit`, `legacy_offset_commit` and `coordinator_record` are read. Only the
+    commits of one bucket are returned. With `lag_only` columns that lag does not depend on are null."""
     by_table: dict[str, list[DataFile]] = {}
     for file in files:
         name = f"{file.table}/{file.family}" if file.table == "coordinator_record" else file.table
         by_table.setdefault(name, []).append(file)
+    omitted = _NOT_FOR_LAG if lag_only else ()
     commits = [
-        _aligned(read.of_files(home, by_table[name], names))
+        _aligned(_in_bucket(read.of_files(home, by_table[name], wanted, dictionaries=_TEXTS), bucket))
         for name, names in (("offset_commit", _COLUMNS.names), ("legacy_offset_commit", _LEGACY))
         if name in by_table
+        for wanted in [[name for name in names if name not in omitted]]
     ]
     marked = pc.bit_wise_and(pc.field("attributes"), pa.scalar(TRANSACTIONAL, pa.int16())) != 0
     marks = [
@@ -198,6 +163,19 @@ def of_files(
     return read.merged(commits), read.merged(marks)
 
 
+def _in_bucket(batches: Iterable[pa.RecordBatch], bucket: Bucket) -> Iterator[pa.RecordBatch]:
+    """Yield the commits of a bucket. Their texts are dictionaries, so whole columns cost little."""
+    for batch in batches:
+        if bucket.of == 1:
+            yield batch
+            continue
+        columns = (batch.column(name) for name in ("group", "topic", "partition"))
+        mine = commit_buckets(*columns, bucket.of) == bucket.index
+        yield batch.filter(pa.array(mine))
+
+
+_TEXTS = ("cluster", "group", "topic")
+_NOT_FOR_LAG = ("leader_epoch", "metadata", "expire_timestamp")
 _LEGACY = [name for name in _COLUMNS.names if name not in ("leader_epoch", "expire_timestamp")]
 
 
@@ -205,7 +183,10 @@ def _aligned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Convert rows of `offset_commit` or `legacy_offset_commit` to `_COLUMNS`; missing columns are null."""
     for batch in batches:
         names = set(batch.schema.names)
-        columns = [batch[f.name] if f.name in names else pa.nulls(batch.num_rows, f.type) for f in _COLUMNS]
+        columns = [
+            batch[f.name].cast(f.type) if f.name in names else pa.nulls(batch.num_rows, f.type)
+            for f in _COLUMNS
+        ]
         yield pa.RecordBatch.from_arrays(columns, schema=_COLUMNS)
 
 
@@ -237,7 +218,6 @@ def effects(
     state.finish()
 
 
-_NONE: Ints = np.zeros(0, np.int64)
 _NO_MARKS = _Marks(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
@@ -343,7 +323,7 @@ class _State:
                 some = rows.filter(pa.array(found))
                 self._wait(_Waiting(some, marks.producer[at], marks.epoch[at], keys[found]))
                 rows, keys, offsets = rows.filter(pa.array(~found)), keys[~found], offsets[~found]
-            parts.append(_Part(rows, keys, offsets, _times(rows), late=False))
+            parts.append(_Part(rows, keys, offsets, effect_ms(rows), late=False))
         over = self._ended(marks)
         if over is not None:
             done = over.kind == _COMMIT
@@ -397,7 +377,7 @@ class _State:
             np.concatenate([getattr(p, name) for p in parts]) for name in ("key", "position", "ms")
         )
         log_offset = ints(rows["offset"])
-        self.last = grown(self.last, len(self.keys.all), -1)
+        self.last = grown(self.last, len(self.keys), -1)
         if any(part.late for part in parts):
             order = np.lexsort((log_offset, position))
             order = order[self._winning(key[order], log_offset[order])]
@@ -409,7 +389,7 @@ class _State:
 
     def _winning(self, key: Ints, log_offset: Ints) -> Bools:
         """Return a mask of the effects that win: those with a larger offset than all before on their key."""
-        by_key = order_of(key, len(self.keys.all))
+        by_key = order_of(key, len(self.keys))
         keys, offsets = key[by_key], log_offset[by_key]
         before = running_max(keys, offsets, self.last[keys])
         wins = np.empty(len(key), np.bool_)
@@ -445,11 +425,12 @@ def committed(commits: Iterable[pa.RecordBatch], transactional: Iterable[pa.Reco
 
     The arguments are those of `effects`."""
     found: dict[int, _Committed | None] = {}
-    names: list[Key] = []
+    keys = Keys()
     for some in effects(commits, transactional):
-        names = some.keys.all
+        keys = some.keys
         for at in last_of_each(some.key).tolist():
             found[int(some.key[at])] = None if some.tombstone[at] else _values(some, at)
+    names = keys.all
     rows = sorted((*names[key], *values) for key, values in found.items() if values is not None)
     columns = list(zip(*rows, strict=True)) or [()] * len(COMMITTED_SCHEMA)
     arrays = [pa.array(column, kind.type) for column, kind in zip(columns, COMMITTED_SCHEMA, strict=True)]
@@ -469,7 +450,7 @@ def _values(some: Effects, at: int) -> _Committed:
     )
 
 
-def _times(rows: pa.Table) -> Ints:
+def effect_ms(rows: pa.Table | pa.RecordBatch) -> Ints:
     """Return when the rows were written; for a batch without timestamps, the commit's own timestamp."""
     ms = ints(rows["timestamp_ms"])
     if (ms < 0).any():

@@ -14,7 +14,7 @@ before it are. A commit with a time before the minute of the previous commit cou
 that disagree do not yield a second row of a minute.
 
 Where the log was compacted, only the last commit of each key is left, and the number before it is unknown: a
-row whose commits lie there, or whose minute reaches there, is `missing`.
+row whose commits lie there, or whose minute is not after the last minute there, is `missing`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from konvene.pipeline.arrays import Bools, Ints, grown, ints, order_of, running_max
-from konvene.pipeline.gold.commits import Effects, Ended, Key, effects
+from konvene.pipeline.gold.commits import Effects, Ended, effect_ms, effects
+from konvene.pipeline.gold.keys import Keys
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import read
 from konvene.pipeline.warehouse.warehouse import DataFile
@@ -38,10 +39,12 @@ __all__ = [
     "MINUTE_MS",
     "UNKNOWN",
     "Behind",
+    "Compacted",
     "Ends",
     "StoredEnds",
     "Stretches",
     "behind_of",
+    "compacted_ranges",
     "lag_rows",
 ]
 
@@ -69,18 +72,45 @@ class _Rows(NamedTuple):
     """Increase of the offset since the previous row; `UNKNOWN` if there is none, or a tombstone since."""
 
 
+class Compacted(NamedTuple):
+    """A range of the log that lost records to compaction, and the largest timestamp of those left."""
+
+    first: int
+    last: int
+    until_ms: int
+
+
+def compacted_ranges(
+    home: str, files: Sequence[DataFile], ranges: Sequence[tuple[int, int]]
+) -> list[Compacted]:
+    """Return these ranges, in ascending order, with times; `files` are those of silver's commits."""
+    if not ranges:
+        return []
+    first, last = np.array(sorted(ranges), np.int64).T
+    until_ms = np.full(len(first), -1, np.int64)
+    for file in files:
+        if not ((first <= file.last_offset) & (last >= file.first_offset)).any():
+            continue
+        for batch in read.of_files(home, [file], ("offset", "timestamp_ms", "commit_timestamp")):
+            offset, ms = ints(batch["offset"]), effect_ms(batch)
+            at = np.searchsorted(first, offset, "right") - 1
+            inside = (at >= 0) & (offset <= last[np.maximum(at, 0)])
+            np.maximum.at(until_ms, at[inside], ms[inside])
+    return [Compacted(*each) for each in zip(first.tolist(), last.tolist(), until_ms.tolist(), strict=True)]
+
+
 def lag_rows(
     commits: Iterable[pa.RecordBatch],
     log_end: Iterable[pa.RecordBatch] | Ends | StoredEnds = (),
     transactional: Iterable[pa.RecordBatch] = (),
-    compacted: Sequence[tuple[int, int]] = (),
+    compacted: Sequence[Compacted] = (),
     watch: Callable[[Ended], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `lag` of one log partition, in the order in which their minutes ended.
 
     `commits`, `transactional` and `watch` are those of `konvene.pipeline.gold.commits.effects`. `log_end` has
     the growth of user topics' logs, as batches of the table of this name or as an index. `compacted` has the
-    ranges of the log (first and last offset) that lost records to compaction."""
+    ranges of the log that lost records to compaction."""
     ends = log_end if isinstance(log_end, (Ends, StoredEnds)) else Ends(log_end)
     minutes = _Minutes(compacted)
     held: list[_Rows] = []
@@ -91,7 +121,7 @@ def lag_rows(
             yield _batch(some, held, ends)
             held = []
     if some is not None:
-        held.append(minutes.finish(some.keys.all))
+        held.append(minutes.finish(some.keys))
         if any(len(rows.key) for rows in held):
             yield _batch(some, held, ends)
 
@@ -99,9 +129,9 @@ def lag_rows(
 class _Minutes:
     """Combines commits into minutes: holds the latest minute of each key, which later commits may extend."""
 
-    def __init__(self, compacted: Sequence[tuple[int, int]]) -> None:
-        self._compacted = np.array(sorted(compacted), np.int64).reshape(-1, 2)
-        self._lost_minute = -1
+    def __init__(self, compacted: Sequence[Compacted]) -> None:
+        self._compacted = np.array(sorted(compacted), np.int64).reshape(-1, 3)
+        self._lost_minutes = np.maximum.accumulate(self._compacted[:, 2] // MINUTE_MS)
         self._open = np.zeros((len(_FIELDS), 0), np.int64)
         self._before = np.zeros((2, 0), np.int64)
         """For each key, the committed offset of its previous row, and its number of tombstones until then."""
@@ -113,9 +143,9 @@ class _Minutes:
 
     def take(self, some: Effects) -> _Rows:
         """Apply these effects, and return the minutes that are over."""
-        self._grow(len(some.keys.all))
+        self._grow(len(some.keys))
         lost = self._may_be_lost(some)
-        by_key = order_of(some.key, len(some.keys.all))
+        by_key = order_of(some.key, len(some.keys))
         life = self._count_tombstones(some.key[by_key], some.tombstone[by_key])
         commit = np.flatnonzero(~some.tombstone[by_key])
         by_key, life = by_key[commit], life[commit]
@@ -129,16 +159,15 @@ class _Minutes:
         return self._into_minutes(key, fields, by_key)
 
     def _may_be_lost(self, some: Effects) -> Ints:
-        """Return 1 for each effect in a compacted range, and for later ones of the same minute, since commits
-        beside them may be lost; otherwise 0."""
+        """Return 1 for each effect in a compacted range, and for later ones up to the last minute of the
+        range, since commits beside them may be lost; otherwise 0."""
         if not len(self._compacted):
             return np.zeros(len(some.key), np.int64)
         at = np.searchsorted(self._compacted[:, 0], some.log_offset, "right") - 1
-        inside = (at >= 0) & (some.log_offset <= self._compacted[np.maximum(at, 0), 1])
-        minute = some.ms // MINUTE_MS
-        upto = np.maximum.accumulate(np.maximum(np.where(inside, minute, -1), self._lost_minute))
-        self._lost_minute = int(upto[-1])
-        lost: Ints = (inside | (minute <= upto)).astype(np.int64)
+        after = at >= 0
+        inside = some.log_offset <= self._compacted[np.maximum(at, 0), 1]
+        same_minute = some.ms // MINUTE_MS <= self._lost_minutes[np.maximum(at, 0)]
+        lost: Ints = (after & (inside | same_minute)).astype(np.int64)
         return lost
 
     def _count_tombstones(self, key: Ints, tombstone: Bools) -> Ints:
@@ -180,11 +209,10 @@ class _Minutes:
         over = follows[np.argsort(came[follows + 1], kind="stable")]
         return _Rows(key[over], rows[:, over], _advanced(rows[:, over], before[:, over]))
 
-    def finish(self, names: list[Key]) -> _Rows:
+    def finish(self, keys: Keys) -> _Rows:
         """Return the last minute of each key, at the end of the log, sorted by minute and key."""
-        opened = np.flatnonzero(self._open[COMMITS]).tolist()
-        opened.sort(key=lambda number: (int(self._open[MINUTE, number]), names[number]))
-        key = np.array(opened, np.int64)
+        key = np.flatnonzero(self._open[COMMITS])
+        key = key[keys.in_order(key, self._open[MINUTE, key])]
         rows = self._open[:, key]
         return _Rows(key, rows, _advanced(rows, self._before[:, key]))
 
@@ -328,13 +356,12 @@ def _end(log: Stretches, last: Ints, at_ms: Ints) -> tuple[Ints, Ints]:
 
 def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.RecordBatch:
     keys, fields, advanced = (np.concatenate(column, axis=-1) for column in zip(*held, strict=True))
-    behind = _behind_of_rows(keys, fields, some.keys.all, ends)
+    behind = _behind_of_rows(keys, fields, some.keys, ends)
     evidence = np.where(fields[LOST] > 0, _MISSING, behind.evidence)
-    names = [some.keys.all[key] for key in keys.tolist()]
-    groups, topics, partitions = zip(*names, strict=True)
+    groups, topics, partitions = some.keys.columns(keys)
     columns: list[object] = [
-        [some.cluster] * len(names), groups, topics, partitions, fields[MINUTE] * MINUTE_MS, fields[OFFSET],
-        fields[MS], fields[COMMITS], _known(advanced), _known(behind.end), _known(behind.lag),
+        pa.repeat(some.cluster, len(keys)), groups, topics, partitions, fields[MINUTE] * MINUTE_MS,
+        fields[OFFSET], fields[MS], fields[COMMITS], _known(advanced), _known(behind.end), _known(behind.lag),
         _known(behind.age_ms), EVIDENCE.take(pa.array(evidence)),
     ]  # fmt: skip
     schema = TABLES["lag"].schema
@@ -345,18 +372,13 @@ def _batch(some: Effects, held: list[_Rows], ends: Ends | StoredEnds) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _behind_of_rows(keys: Ints, fields: Ints, names: list[Key], ends: Ends | StoredEnds) -> Behind:
+def _behind_of_rows(keys: Ints, fields: Ints, names: Keys, ends: Ends | StoredEnds) -> Behind:
     """Return how far each row was behind the end of its partition's log."""
     count = len(keys)
     found = Behind(*(np.full(count, fill) for fill in (UNKNOWN, UNKNOWN, UNKNOWN, _OBSERVED)))
-    by_key = np.argsort(keys, kind="stable")
-    key = keys[by_key]
-    heads = _heads(key)
-    for at, end in zip(heads.tolist(), [*heads[1:].tolist(), count], strict=True):
-        name = names[int(key[at])]
-        log = ends.of(name.topic, name.partition)
+    for topic, partition, where in names.by_partition(keys):
+        log = ends.of(topic, partition)
         if log is not None:
-            where = by_key[at:end]
             for column, values in zip(
                 found, behind_of(log, fields[MINUTE, where], fields[OFFSET, where]), strict=True
             ):

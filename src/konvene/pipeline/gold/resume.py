@@ -1,9 +1,9 @@
 """Stored reducer state, so that the next build need not start at the beginning of a log.
 
-Beside the warehouse's tables there is, for each log, the reducer as it was before the last file that it read,
-and the number of rows that it had emitted by then. These rows are the first ones of the gold files written at
-the end. To resume is to copy them and to feed the reducer the files that came since; the result is the same
-as reducing the whole log at once.
+Beside the warehouse's tables there is, for each log (each of its buckets), the reducer as it was before the
+last file that it read, and the number of rows that it had emitted by then. These rows are the first ones of
+the gold files written at the end. To resume is to copy them and to feed the reducer the files that came
+since; the result is the same as reducing the whole log at once.
 
 The last file is read again because a log and its audit do not arrive at the same moment: audit rows about the
 newest records may arrive one step later. If rows arrive later than that, topics get another name, spans are
@@ -53,6 +53,8 @@ class Reached:
     """The first and the last offset of the last batch."""
     ms: int = -1
     """The largest timestamp so far."""
+    transitions: int = 0
+    """Number of transitions applied so far."""
 
 
 @dataclass(slots=True)
@@ -156,8 +158,9 @@ def _spans_before(task: Task, end: int) -> list[tuple[int, int, str]]:
 
 
 def _folder(task: Task) -> str:
-    log = task.of
-    return os.path.join(task.warehouse, HOME, quote(log.cluster, safe=""), f"{log.topic}-{log.partition}")
+    log, bucket = task.of, task.bucket.name
+    name = f"{log.topic}-{log.partition}" + (f"-{bucket}" if bucket else "")
+    return os.path.join(task.warehouse, HOME, quote(log.cluster, safe=""), name)
 
 
 def _name(gold: Sequence[DataFile]) -> str:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from konvene.pipeline.gold.buckets import WHOLE_LOG, Bucket
+from konvene.pipeline.gold.transitions import Transition
 from konvene.pipeline.ingest.offset_spans import Span
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.warehouse.read import of_files
@@ -28,11 +30,16 @@ class Task(NamedTuple):
     """The files that the previous task of this kind wrote."""
     goes_on: bool = False
     """Whether to resume from that task's state, and to store the state for the next one."""
+    bucket: Bucket = WHOLE_LOG
+    """The part of the log's groups, or of the keys of commits."""
+    transitions: tuple[Transition, ...] = ()
+    """For one of several buckets, where the history becomes incomplete and complete again."""
 
     @property
     def size(self) -> int:
-        """Approximate number of bytes to read."""
-        return sum(file.bytes for word, files in self.inputs.items() if word != "times" for file in files)
+        """Approximate number of bytes of its rows."""
+        size = sum(file.bytes for word, files in self.inputs.items() if word != "times" for file in files)
+        return size // self.bucket.of
 
     def read(
         self, word: str, columns: Sequence[str] | None = None, filter: pc.Expression | None = None

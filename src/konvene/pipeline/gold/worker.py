@@ -5,11 +5,13 @@ Memory holds some ten thousand records, a row group of each table, and the reduc
 
 A reducer must know where the log has holes but receives only the batches of groups; batches of commits lie
 between them. So each stretch between two batches without missing offsets is reported to it as one batch
-without records. For compacted spans that is looked up in the offsets themselves.
+without records. For compacted spans that is looked up in the offsets themselves. If a task computes one of
+several buckets, the holes were found beforehand (`observe`), and its batches are all that lie between.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,15 +25,17 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from konvene.pipeline.arrays import Ints
+from konvene.pipeline.gold.buckets import Bucket, group_buckets
 from konvene.pipeline.gold.commits import Ended
 from konvene.pipeline.gold.commits import of_files as commits_of
 from konvene.pipeline.gold.delivery import delivery_rows
 from konvene.pipeline.gold.health import health_rows
-from konvene.pipeline.gold.lag import StoredEnds, lag_rows
+from konvene.pipeline.gold.lag import StoredEnds, compacted_ranges, lag_rows
 from konvene.pipeline.gold.resume import Reached, StoredState, before_last, load, pickled, store
 from konvene.pipeline.gold.share_lag import share_lag
 from konvene.pipeline.gold.task import Task
 from konvene.pipeline.gold.transactional import NAMED, names_of, rows_of
+from konvene.pipeline.gold.transitions import Observer, Replay, Transition
 from konvene.pipeline.ingest.offset_spans import WHOLE, Span
 from konvene.pipeline.reduce import PartitionReducer
 from konvene.pipeline.reduce.diagnosis import AuditRow
@@ -42,9 +46,9 @@ from konvene.pipeline.warehouse.parquet import VERSION, Sink
 from konvene.pipeline.warehouse.read import of_files
 from konvene.pipeline.warehouse.warehouse import DataFile, folder_of
 
-__all__ = ["GOLD_OF", "RULES", "Holes", "Made", "make"]
+__all__ = ["GOLD_OF", "RULES", "Holes", "Made", "make", "observe"]
 
-RULES = 3
+RULES = 4
 """Version of the gold rules: incremented when the same records yield other rows. Existing gold is then
 rebuilt.
 """
@@ -66,12 +70,22 @@ class Made(NamedTuple):
 
     kind: str
     of: Partition
+    bucket: Bucket
     files: list[DataFile]
 
 
 def make(task: Task) -> Made:
     """Run a task of a build and return the files that it wrote."""
-    return Made(task.kind, task.of, _MAKERS[task.kind](task))
+    return Made(task.kind, task.of, task.bucket, _MAKERS[task.kind](task))
+
+
+def observe(task: Task) -> tuple[Partition, tuple[Transition, ...]]:
+    """Return where the history of a task's log becomes incomplete, and complete again."""
+    found = [batch.column(0).to_pylist() for batch in task.read("quarantine", ["offset"])]
+    observer = Observer(frozenset(itertools.chain.from_iterable(found)))
+    for _ in _feed(task, observer, task.inputs["groups"], Holes(task), Reached()):
+        pass
+    return task.of, tuple(observer.found)
 
 
 # groups -------------------------------------------------------------------------------------------
@@ -88,7 +102,8 @@ def _groups(task: Task) -> list[DataFile]:
         if reducer is None:
             known = None
             audit = _audit(task, task.inputs["audit_event"])
-            reducer = PartitionReducer(task.of.cluster, task.of.partition, audit, names)
+            some = task.bucket.of > 1
+            reducer = PartitionReducer(task.of.cluster, task.of.partition, audit, names, some_groups=some)
         to_store = _reduced(task, reducer, known, out)
         files = out.close()
     finally:
@@ -108,32 +123,75 @@ def _reduced(
     task, or None.
 
     `known` is the stored state that `reducer` was restored from, if any."""
-    groups, holes, to_store = task.inputs["groups"], Holes(task), known
+    groups, to_store = task.inputs["groups"], known
     done, reached = 0, Reached()
     if known is not None:
         done, reached = len(known.groups), replace(known.reached)
         out.copy(known.gold, known.rows)
     early = max(done, before_last(groups)) if task.goes_on else len(groups)
-    for _ in _feed(task, reducer, groups[done:early], holes, reached):
+    feed = _feeder(task, reducer, reached)
+    for _ in feed(groups[done:early]):
         out.rows(reducer.drain())
     if task.goes_on and early > done and reached.ends <= groups[early - 1].last_offset:
         to_store = pickled(task, reducer, reached, out.counts)
-    for _ in _feed(task, reducer, groups[early:], holes, reached):
+    for _ in feed(groups[early:]):
         out.rows(reducer.drain())
+    if task.bucket.of > 1:
+        Replay(task.transitions, reducer, reached.transitions).finish(reached.ends)
     reducer.finish()
     out.rows(reducer.drain())
     return to_store
 
 
+def _feeder(
+    task: Task, reducer: PartitionReducer, reached: Reached
+) -> Callable[[Sequence[DataFile]], Iterator[None]]:
+    """Return the function that feeds the records of files to the reducer."""
+    if task.bucket.of > 1:
+        return lambda files: _feed_bucket(task, reducer, files, reached)
+    holes = Holes(task)
+    return lambda files: _feed(task, reducer, files, holes, reached)
+
+
+_COLUMNS = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
+
+
+def _feed_bucket(
+    task: Task, reducer: PartitionReducer, files: Sequence[DataFile], reached: Reached
+) -> Iterator[None]:
+    """Feed the records of the task's bucket in these files to the reducer; otherwise like `_feed`."""
+    replay = Replay(task.transitions, reducer, reached.transitions)
+    for batch in of_files(task.warehouse, files, (*_COLUMNS, "group_id")):
+        mine = group_buckets(batch.column("group_id"), task.bucket.of) == task.bucket.index
+        rows = batch.filter(pa.array(mine))
+        for offset, timestamp_ms, base, last, key, value, kind in zip(
+            *(rows.column(name).to_pylist() for name in _COLUMNS), strict=True
+        ):
+            if base != reached.begins:
+                replay.before_batch(base, reached.ends)
+                reducer.batch(base, last, last - base + 1)
+                reached.begins, reached.ends = base, last
+            if timestamp_ms > reached.ms:
+                reached.ms = timestamp_ms
+            if kind is not None:
+                replay.before_record(offset)
+                reducer.take(offset, timestamp_ms, key, value)
+        reached.transitions = replay.applied
+        yield
+
+
 def _feed(
-    task: Task, reducer: PartitionReducer, files: Sequence[DataFile], holes: Holes, reached: Reached
+    task: Task,
+    reducer: PartitionReducer | Observer,
+    files: Sequence[DataFile],
+    holes: Holes,
+    reached: Reached,
 ) -> Iterator[None]:
     """Feed the records of these files to the reducer; yields now and then, so that its rows can be drained.
 
     `reached` is updated to the last batch of the log that was fed."""
-    columns = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
-    for batch in of_files(task.warehouse, files, columns):
-        rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+    for batch in of_files(task.warehouse, files, _COLUMNS):
+        rows = zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True)
         for offset, timestamp_ms, base, last, key, value, kind in rows:
             if base != reached.begins:
                 ends = reached.ends
@@ -195,7 +253,8 @@ def _audit(task: Task, files: Sequence[DataFile]) -> Iterator[AuditRow]:
     Those about generations without records are included, since their log partition is unknown."""
     wanted = (ds.field("partition") == task.of.partition) | (ds.field("partition") == -1)
     for batch in of_files(task.warehouse, files, None, wanted):
-        yield from batch.to_pylist()
+        mine = group_buckets(batch.column("group_id"), task.bucket.of) == task.bucket.index
+        yield from batch.filter(pa.array(mine)).to_pylist()
 
 
 def _names(task: Task) -> Iterator[tuple[str, str]]:
@@ -269,8 +328,10 @@ def _until_ms(task: Task, known: StoredState | None) -> int | None:
 def _lag(task: Task) -> list[DataFile]:
     """Write `lag` and, in the same pass, `transactional_commit`."""
     names = names_of(task.read("transactions", NAMED))
-    commits, marks = commits_of(task.warehouse, [*task.inputs["commits"], *task.inputs["transactional"]])
-    compacted = [(span.first, span.last) for span in task.spans if span.kind != WHOLE]
+    files = [*task.inputs["commits"], *task.inputs["transactional"]]
+    commits, marks = commits_of(task.warehouse, files, task.bucket, lag_only=True)
+    ranges = [(span.first, span.last) for span in task.spans if span.kind != WHOLE]
+    compacted = compacted_ranges(task.warehouse, task.inputs["commits"], ranges)
     ends = StoredEnds(task.warehouse, task.inputs["log_end"])
     out = _Out(task, GOLD_OF["lag"])
 
@@ -357,12 +418,13 @@ class _Out:
                     left -= min(left, batch.num_rows)
 
     def close(self) -> list[DataFile]:
-        of, last = self._task.of, self._task.spans[-1].last
+        of, last, bucket = self._task.of, self._task.spans[-1].last, self._task.bucket.name
+        stem = f"{last}-v{VERSION}" + (f"-{bucket}" if bucket else "")
         files = []
         for name, sink in sorted(self._sinks.items()):
-            written = sink.close(lambda checksum: f"{last}-v{VERSION}-{checksum}.parquet")
+            written = sink.close(lambda checksum: f"{stem}-{checksum}.parquet")
             if written is not None:
-                files.append(DataFile.made(name, folder_of(name, of), of, 0, last, written))
+                files.append(DataFile.made(name, folder_of(name, of), of, 0, last, written, bucket))
         return files
 
     def abandon(self) -> None:

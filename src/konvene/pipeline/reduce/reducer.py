@@ -31,6 +31,7 @@ from konvene.codec.compile import decode
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
 from konvene.groups.history import History
+from konvene.groups.history.completeness import Completeness, KnownCompleteness
 from konvene.pipeline.reduce import classic, epochs
 from konvene.pipeline.reduce.columns import COLUMNS
 from konvene.pipeline.reduce.diagnosis import Audit, AuditRow
@@ -45,7 +46,7 @@ from konvene.records.audit import RebalanceValue
 from konvene.records.classic import GroupMetadataValue
 from konvene.records.coordinator import GROUP_RECORDS, Record, RecordType, value_version
 
-__all__ = ["TABLES", "PartitionReducer"]
+__all__ = ["REDUCED_TYPES", "TABLES", "PartitionReducer"]
 
 MAX_CACHED_KEYS = 20_000
 """Number of decoded keys that are cached."""
@@ -83,8 +84,8 @@ _KINDS: dict[type, int] = {
 _TYPES: dict[type, str] = {
     key: key.__module__.rpartition(".")[2] for key in _KINDS if key is not classic_records.GroupMetadataKey
 }
-_READ = {code: kind for code, kind in GROUP_RECORDS.items() if kind.key in _KINDS}
-"""Record types of the groups that are reduced."""
+REDUCED_TYPES = {code: kind for code, kind in GROUP_RECORDS.items() if kind.key in _KINDS}
+"""Record types of the groups that are reduced, by the number in the key."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -92,8 +93,9 @@ _V = TypeVar("_V")
 class PartitionReducer:
     """Reducer of one partition: takes records in log order, and returns rows of tables from `drain`.
 
-    `audit`: rows of `audit_event` about this partition. `names`: topic names by id in Kafka's text form. A
-    reducer may be pickled between any two records."""
+    `audit`: rows of `audit_event` about this partition. `names`: topic names by id in Kafka's text form. With
+    `some_groups` it is passed the records of some groups only, and the caller finds out where records of the
+    log are missing: `gap`, `restore`. A reducer may be pickled between any two records."""
 
     def __init__(
         self,
@@ -101,11 +103,14 @@ class PartitionReducer:
         log_partition: int,
         audit: Iterable[AuditRow] = (),
         names: Mapping[str, str] | None = None,
+        *,
+        some_groups: bool = False,
     ) -> None:
         self.unread = 0
         """Number of records that could not be decoded: of a newer version, or corrupt."""
         self._log = LogPartition(cluster, log_partition)
-        self._history = History(log_partition, units=True)
+        self._completeness = KnownCompleteness() if some_groups else Completeness()
+        self._history = History(log_partition, units=True, completeness=self._completeness)
         self._audit = Audit(audit)
         self._names = Names(names or {})
         self._tracks: dict[str, GroupTracker] = {}
@@ -155,10 +160,20 @@ class PartitionReducer:
         self._history.gap()
         self._update_completeness()
 
+    def restore(self) -> None:
+        """Mark the history as complete from here on."""
+        self._completeness.restore()
+        self._update_completeness()
+
+    def restore_with_next(self) -> None:
+        """Mark the history as complete from the next record on, whose key was read before."""
+        if isinstance(self._completeness, KnownCompleteness):
+            self._completeness.restore_with_next_key()
+
     def take(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
         """Apply a record. One that cannot be decoded is counted, and treated as a gap."""
         record = None
-        kind = None if key is None or len(key) < 2 else _READ.get(int.from_bytes(key[:2], "big"))
+        kind = None if key is None or len(key) < 2 else REDUCED_TYPES.get(int.from_bytes(key[:2], "big"))
         if kind is not None and key is not None:
             try:
                 named = self._keys.get(key) or self._read_key(kind, key)
@@ -277,6 +292,8 @@ class PartitionReducer:
         """Emit rows for rebalances, intervals and gaps that are open at the end of the log. More records may
         follow."""
         for group_id in sorted(self._tracks):
+            if group_id in self._ended and self._history.group(group_id) is None:
+                continue  # As if a batch followed.
             self._tracks[group_id].finish(self._stretch, self._put)
 
     def open_rows(self, group_id: str) -> dict[str, list[Row]]:

@@ -18,7 +18,7 @@ from konvene.pipeline.warehouse.parquet import Written
 
 __all__ = ["DataFile", "folder_of"]
 
-_FILE = re.compile(r"(?:(?:(\d+)-)?(\d+)-)?v\d+(?:-([a-z][a-z0-9_]*))?-([0-9a-f]{12})\.parquet")
+_FILE = re.compile(r"(?:(?:(\d+)-)?(\d+)-)?v\d+(?:-([a-z0-9_]+))?-([0-9a-f]{12})\.parquet")
 _LOG = re.compile(r"(.+)-(\d+)")
 
 
@@ -39,7 +39,8 @@ class DataFile(NamedTuple):
     sha256: str
     """The first twelve digits of the checksum of its contents."""
     family: str = ""
-    """For bronze files of `__consumer_offsets`: `commits` (types 0 and 1) or `groups` (all others)."""
+    """For bronze files of `__consumer_offsets`: `commits` (types 0 and 1) or `groups` (all others). For gold
+    files of a log with several buckets: the bucket and their number, as in `0of4`."""
 
     @classmethod
     def made(
