@@ -38,6 +38,8 @@ TASK_FAILURES = 4
 """Number of attempts per task; Spark's local mode makes only one by default."""
 
 
+DAEMON = "konvene.pipeline.spark.daemon"
+"""Module that starts the Python workers of a session on this machine."""
 JVM_EXIT_S = 10
 """Time after which a JVM that does not exit is killed."""
 
@@ -121,6 +123,7 @@ def settings(master: str = "local[*]", **conf: str) -> dict[str, str]:
     if master.startswith("local["):
         found["spark.sql.shuffle.partitions"] = str(cores(master))
         found["spark.driver.host"] = found["spark.driver.bindAddress"] = "127.0.0.1"
+        found["spark.python.daemon.module"] = DAEMON
     for key, value in conf.items():
         found[key if "." in key else key.replace("_", ".")] = str(value)
     return found
