@@ -108,3 +108,42 @@ def test_invalid_index_is_ignored(tmp_path: Path) -> None:
         found = extent(find([path]).copies[0].segments[0])
         assert true is not None and found is not None
         assert found[:4] == true[:4]
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("field", [slice(0, 8), slice(23, 27)], ids=["base offset", "last offset delta"])
+def test_a_batch_with_a_wrong_offset_hides_none_behind_it(tmp_path: Path, index: bool, field: slice) -> None:
+    """Its header names offsets that the batches after it have, too."""
+    batches = log(3, 60)
+    (path,) = write(tmp_path, batches, index=index)
+    true = extent(find([path]).copies[0].segments[0])
+    data = bytearray(path.read_bytes())
+    positions, at = [], 0
+    while at < len(data):
+        positions.append(at)
+        at += read_header(data, at).size
+    for number in (1, 20, 40):
+        data[positions[number] + field.stop - 3] ^= 1
+    path.write_bytes(data)
+    found = extent(find([path]).copies[0].segments[0])
+    assert true is not None and found is not None
+    assert found[:4] == true[:4]
+    offsets = [each.offset for each in found.cuts]
+    assert offsets == sorted(set(offsets)) and offsets[-1] < found.next
+
+
+def test_an_unreadable_last_batch_with_a_wrong_last_offset_is_left(tmp_path: Path) -> None:
+    """What is appended is read: its offsets do not count as read before. In a closed segment the next segment
+    begins where the batch ends."""
+    batches = log(3, 9)
+    (path,) = write(tmp_path, batches)
+    data = bytearray(path.read_bytes())
+    at = 0
+    for _ in batches[:-1]:
+        at += read_header(data, at).size
+    data[at + 24] ^= 1
+    path.write_bytes(data)
+    segment, due = find([path]).copies[0].segments[0], batches[-1][-1].offset + 1
+    last, closed = extent(segment), extent(segment, due)
+    assert last is not None and (last.end, last.next) == (at, batches[-1][0].offset)
+    assert closed is not None and (closed.end, closed.next) == (len(data), due)

@@ -102,16 +102,20 @@ def extent(segment: Segment, behind: int | None = None) -> Extent | None:
         cuts = [start, *(c for c in indexed if c.position > start.position)]
         last = cuts[-1]
         thinned = [c for i, c in enumerate(cuts) if i == 0 or c.position - start.position >= _AHEAD]
-        end = last
+        before = end = last
         for header, position in _walk(file, size, last.position, last.offset):
-            end = Cut(position + header.size, header.next_offset)
+            before, end = end, Cut(position + header.size, header.next_offset)
             if position - thinned[-1].position >= _AHEAD:
                 thinned.append(Cut(position, header.base_offset))
+        if behind is not None:
+            end = Cut(end.position, min(end.offset, behind))
+            if _any_nonzero(file, size, end.position):
+                end = Cut(size, end.offset)
+        elif not _names_its_end(file, before, end):
+            end = before
         if end.position == start.position:
             return None
-        if behind is not None and _any_nonzero(file, size, end.position):
-            end = Cut(size, end.offset)
-        return Extent(start.offset, end.offset, start.position, end.position, tuple(thinned))
+        return Extent(start.offset, end.offset, start.position, end.position, _in_order(thinned))
     finally:
         file.close()
 
@@ -184,6 +188,30 @@ def _first_batch(file: ReadOnlyFile, size: int, base_offset: int) -> Cut | None:
     return found
 
 
+def _names_its_end(file: ReadOnlyFile, begin: Cut, end: Cut) -> bool:
+    """Return True if the last batch of a log, between two positions, has the last offset that it names.
+
+    Of an unreadable batch this is certain only with the offset of each record, as batches are written."""
+    batch = file.pread(end.position - begin.position, begin.position)
+    try:
+        header = read_header(batch)
+        return (
+            header.record_count == header.last_offset_delta + 1
+            or batch_fault(batch, header, begin.offset) is None
+        )
+    except CodecError:
+        return True  # Not one batch: damage precedes it.
+
+
+def _in_order(cuts: list[Cut]) -> tuple[Cut, ...]:
+    """Return the split points without those of batches that name an offset beyond later ones."""
+    found: list[Cut] = []
+    for each in reversed(cuts):
+        if not found or each.offset < found[-1].offset:
+            found.append(each)
+    return tuple(reversed(found))
+
+
 def _any_nonzero(file: ReadOnlyFile, size: int, position: int) -> bool:
     """Return True if any byte from `position` on is not zero."""
     while position < size:
@@ -197,30 +225,33 @@ def _any_nonzero(file: ReadOnlyFile, size: int, position: int) -> bool:
 def _walk(file: ReadOnlyFile, size: int, position: int, expected: int) -> Iterator[tuple[BatchHeader, int]]:
     """Yield headers of complete batches with their positions, up to the end or to a torn batch.
 
-    Invalid bytes before a valid batch are skipped. The first base offset must be at least `expected`."""
+    Invalid bytes before a valid batch are skipped. The first base offset must be at least `expected`. A batch
+    that names offsets which later ones have is yielded as well: the reader decides which of them is wrong."""
+    before = expected
     while position < size:
         chunk = file.pread(min(_AHEAD, size - position), position)
         at = 0
         while at < len(chunk):
             try:
                 header = read_header(chunk, at)
-                if header.base_offset < expected or header.last_offset_delta < 0:
+                if header.base_offset < before or header.last_offset_delta < 0:
                     raise Truncated("an offset that cannot be here")
             except CodecError:
                 if at and at + HEADER_SIZE > len(chunk) and position + len(chunk) < size:
                     break
-                behind = find_batch_after(file, size, position + at, expected)
+                behind = find_batch_after(file, size, position + at, before)
                 if behind is None:
                     return
                 at = behind - position
                 continue
             if position + at + header.size > size:
-                behind = find_batch_after(file, size, position + at, expected)
+                behind = find_batch_after(file, size, position + at, before)
                 if behind is None:
                     return
                 at = behind - position
                 continue
             yield header, position + at
+            before = expected if header.base_offset >= expected else before
             expected = header.next_offset
             at += header.size
         if not chunk:
