@@ -7,12 +7,15 @@ import hashlib
 import html
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pipeline.answers.damaged_logs import changed, explained, flip, kafkas_log
 from tests.pipeline.answers.sample import START_MS, Client, Model, day, gold, queue, together
 
 from konvene.pipeline.answers import report
+from konvene.pipeline.answers.damage import sentence as damage_sentence
 from konvene.pipeline.answers.page import SHARED_SCRIPTS, as_json, file_text
 from konvene.pipeline.answers.rebalance import Selection
 from konvene.pipeline.answers.report import SEVERAL, collect, page
@@ -255,3 +258,15 @@ def test_traces_of_the_page_are_those_of_explain_why() -> None:
             assert [text for _, text in shown["steps"]] == [step.text for step in whole.steps]
             assert [values[0] for values in shown["members"]] == [f.name for f in whole.followers]
             assert shown["unknown"] == whole.unknown
+
+
+def test_damage_of_the_logs_is_listed(tmp_path: Path) -> None:
+    """Also beside each rebalance that it may have changed; a page about whole logs has no such section."""
+    changed(kafkas_log(tmp_path / "logs", "classic"), flip((2, 75)))
+    gold = explained(tmp_path / "w", tmp_path / "logs")
+    data = collect(gold, Selection())
+    assert data["damage"] == [damage_sentence(each) for each in gold.damage]
+    notes = {row[0]: row[-1] for each in data["details"] for row in each["rebalances"]}  # type: ignore
+    beside = {rebalance_key(r) for r in gold.rebalances if r.key in gold.damaged}
+    assert {key for key, text in notes.items() if text.endswith(report.DAMAGED)} == beside != set()
+    assert collect(day(), Selection())["damage"] == []

@@ -95,7 +95,10 @@ def test_ambiguous_causes_are_all_named_with_one_caveat() -> None:
     ("more", "expected"),
     [
         ({"evidence": "observed"}, ""),
-        ({"evidence": "missing"}, "The log is incomplete: compaction removed records of this rebalance."),
+        (
+            {"evidence": "missing"},
+            "The log is incomplete: records of this rebalance were compacted, or could not be read.",
+        ),
         ({"evidence": "inferred"}, "Inferred from the records of the log."),
         (
             {"evidence": "inferred", "start_ms": None},

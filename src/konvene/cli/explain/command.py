@@ -3,7 +3,7 @@
 A first argument that is no subcommand is a log: `konvene explain /var/kafka --group orders-app`. Every
 command reads what is new in the logs into tables, builds the gold tables, and answers from them. `follow`
 repeats that, `report` writes a page, `tables` lists the tables, `transactions` shows transactional offset
-commits, `deliveries` shows deliveries of share groups.
+commits, `deliveries` shows deliveries of share groups, `damage` shows what could not be read.
 
 The pipeline is imported when a command runs; it needs pyarrow (`pip install 'konvene[explain]'`).
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from konvene.cli.explain.damage import damage, note_damage
 from konvene.cli.explain.deliveries import deliveries
 from konvene.cli.explain.follow import follow
 from konvene.cli.explain.report import report
@@ -109,7 +110,7 @@ def explain() -> None:
     """
 
 
-for _command in (deliveries, follow, report, tables, transactions):
+for _command in (damage, deliveries, follow, report, tables, transactions):
     explain.add_command(_command)
 
 
@@ -182,9 +183,11 @@ def _list(gold: Gold, wanted: Selection, limit: int | None, as_json: bool) -> No
     selected = gold.select(wanted)
     if as_json:
         shown = selected[:limit]
-        print_documents(shown, costs_of(gold, shown))
+        print_documents(shown, costs_of(gold, shown), gold.damaged)
+        note_damage(gold, wanted)
         return
     if not selected:
+        note_damage(gold, wanted)
         fail("no rebalance found in the logs", _why_none(gold, wanted))
     shown = selected[: limit or DEFAULT_LIMIT]
     costs = costs_of(gold, shown)
@@ -199,6 +202,7 @@ def _list(gold: Gold, wanted: Selection, limit: int | None, as_json: bool) -> No
     click.echo()
     print_summary(summarise(gold, wanted, selected), selected)
     _deliveries(gold, wanted)
+    note_damage(gold, wanted)
 
 
 def _deliveries(gold: Gold, wanted: Selection) -> None:
@@ -222,6 +226,7 @@ def _why_none(gold: Gold, wanted: Selection) -> str:
 
 def _why(gold: Gold, group: str, epoch: int, as_json: bool) -> None:
     from konvene.pipeline.answers import Selection, document, find_rebalances, trace
+    from konvene.pipeline.answers.damage import sentence as damage_sentence
 
     found = find_rebalances(gold, group, epoch)
     if not found:
@@ -239,10 +244,14 @@ def _why(gold: Gold, group: str, epoch: int, as_json: bool) -> None:
     rebalance = found[0]
     cost = costs_of(gold, [rebalance]).get(rebalance.key)
     steps = trace(gold, rebalance, cost)
+    hole = gold.damaged.get(rebalance.key)
     if as_json:
-        print_json(trace_document(steps, document(rebalance, cost, steps.sentence)))
+        shown = document(rebalance, cost, steps.sentence, damaged=hole is not None)
+        print_json(trace_document(steps, shown))
     else:
         print_trace(steps)
+    if hole is not None:
+        note(f"Records next to this rebalance are missing. {damage_sentence(hole)}")
 
 
 def _few(numbers: Sequence[int]) -> str:

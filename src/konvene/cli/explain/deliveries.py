@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from konvene.cli.explain.damage import note_damage
 from konvene.cli.explain.show import with_clusters
 from konvene.cli.explain.warehouse import Work, answers_of, logs_argument, require_groups, work_options
 from konvene.cli.options import fail
@@ -43,10 +44,12 @@ def deliveries(
     konvene explain deliveries localhost:9092 --json
     """
     with answers_of(logs, work) as gold:
+        from konvene.pipeline.answers import Selection
         from konvene.pipeline.answers.deliveries import deliveries as found_in
         from konvene.pipeline.answers.deliveries import document, minutes, problems
 
         require_groups(gold, groups)
+        note_damage(gold, Selection(groups))
         found = found_in(gold, groups)
         if as_json:
             for each in found[:limit]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from konvene.cli.explain.damage import DamageNotes
 from konvene.cli.explain.show import print_documents, print_rebalance
 from konvene.cli.explain.warehouse import (
     Work,
@@ -138,11 +139,13 @@ class _Printer:
         self._printed: set[CostKey] = set()
         self._early: set[CostKey] = set()
         self._caveats: set[str] = set()
+        self._damage = DamageNotes(groups)
 
     def poll(self) -> None:
         from konvene.pipeline.answers import Gold, Selection
 
         gold = Gold(warehouse=self._warehouse, cluster=self._cluster or None)
+        self._damage.poll(gold)
         ended = [each for each in reversed(gold.select(Selection(self._groups))) if _has_ended(each)]
         if self.began:
             self._print(
@@ -172,7 +175,7 @@ class _Printer:
 
         costs = costs_of(gold, new)
         if self._as_json:
-            print_documents(new, costs)
+            print_documents(new, costs, gold.damaged)
         else:
             several_clusters = len(gold.clusters) > 1
             for each in new:

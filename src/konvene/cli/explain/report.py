@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from konvene.cli.explain.damage import note_damage
 from konvene.cli.explain.warehouse import (
     NO_GROUPS,
     Work,
@@ -43,5 +44,6 @@ def report(logs: tuple[str, ...], target: Path, groups: tuple[str, ...], title: 
             gold, Selection(tuple(groups)), title=title, source=", ".join(logs) or str(work.warehouse)
         )
         target.write_text(html, "utf-8")
+        note_damage(gold, Selection(tuple(groups)))
     count = counted(len(groups or gold.groups), "group")
     click.echo(f"{target}: {count}, {counted(target.stat().st_size, 'byte')}")

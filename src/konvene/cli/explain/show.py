@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -45,13 +45,15 @@ def print_rebalance(rebalance: Rebalance, cost: Cost | None, *, with_cluster: bo
         _echo(evidence, dim=True)
 
 
-def print_documents(rebalances: Iterable[Rebalance], costs: Mapping[CostKey, Cost]) -> None:
-    """Print a JSON object per rebalance, one per line."""
+def print_documents(
+    rebalances: Iterable[Rebalance], costs: Mapping[CostKey, Cost], damaged: Container[CostKey] = ()
+) -> None:
+    """Print a JSON object per rebalance, one per line; `damaged` has the keys of those next to damage."""
     from konvene.pipeline.answers import document, sentence
 
     for each in rebalances:
         cost = costs.get(each.key)
-        print_json_line(document(each, cost, sentence(each, cost)))
+        print_json_line(document(each, cost, sentence(each, cost), damaged=each.key in damaged))
 
 
 def _echo(text: str, *, dim: bool = False, indent: str = "    ") -> None:

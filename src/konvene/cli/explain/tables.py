@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from konvene.cli.explain.damage import note_damage
 from konvene.cli.explain.warehouse import (
     Work,
     fetched,
@@ -50,6 +51,8 @@ def tables(logs: tuple[str, ...], files: bool, iceberg: Path | None, as_json: bo
     if work.warehouse is None:
         raise click.UsageError("--warehouse DIR is required: it is where the tables are kept.")
     with reporting_failures(logs, audit=work.audit):
+        from konvene.pipeline.answers import Gold, Selection
+
         if not logs and not work.warehouse.is_dir():
             fail(f"there is no warehouse {work.warehouse}", "Name logs to build it from.")
         with open_warehouse(work) as warehouse:
@@ -58,6 +61,7 @@ def tables(logs: tuple[str, ...], files: bool, iceberg: Path | None, as_json: bo
             found = sorted(warehouse.refresh().files.values(), key=lambda f: (f.table, f.path))
             if iceberg is not None:
                 _export(warehouse, iceberg)
+            note_damage(Gold(warehouse=warehouse, cluster=work.cluster or None), Selection())
     _print([(f.table, f.path, f.rows, f.bytes) for f in found], str(work.warehouse), files, as_json)
 
 

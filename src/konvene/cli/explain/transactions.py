@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from konvene.cli.explain.damage import note_damage
 from konvene.cli.explain.show import with_clusters
 from konvene.cli.explain.warehouse import Work, answers_of, logs_argument, require_groups, work_options
 from konvene.cli.options import fail
@@ -45,9 +46,11 @@ def transactions(
     konvene explain transactions /var/kafka --outcome pending --json
     """
     with answers_of(logs, work) as gold:
+        from konvene.pipeline.answers import Selection
         from konvene.pipeline.answers.transactions import commits, document, producers
 
         require_groups(gold, groups)
+        note_damage(gold, Selection(groups))
         selected = commits(gold, groups, outcomes)
         if as_json:
             for each in selected[:limit]:

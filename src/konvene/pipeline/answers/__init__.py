@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from konvene.pipeline.answers.advice import Advice, Facts, advise
 from konvene.pipeline.answers.cost import Cost, Ends, costs
+from konvene.pipeline.answers.damage import Damage
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection, document
 from konvene.pipeline.answers.sentences import caveats, note, sentence, title
 from konvene.pipeline.answers.summary import Summary, summarise
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from konvene.pipeline.answers.gold import Gold
 
 __all__ = [
-    "Advice", "Cause", "Cost", "Ends", "Facts", "Gold", "Rebalance", "RebalanceTrace", "Selection", "Summary",
-    "advise", "caveats", "costs", "document", "find_rebalances", "note", "sentence", "summarise", "timeline",
-    "title", "trace",
+    "Advice", "Cause", "Cost", "Damage", "Ends", "Facts", "Gold", "Rebalance", "RebalanceTrace", "Selection",
+    "Summary", "advise", "caveats", "costs", "document", "find_rebalances", "note", "sentence", "summarise",
+    "timeline", "title", "trace",
 ]  # fmt: skip
 
 

@@ -21,6 +21,8 @@ from konvene.pipeline.row import Row
 from konvene.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
+    from konvene.pipeline.answers.cost import Key
+    from konvene.pipeline.answers.damage import Damage
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
 __all__ = ["Gold"]
@@ -85,7 +87,43 @@ class Gold:
         close = difflib.get_close_matches(group, self.groups, n=5, cutoff=0.6)
         return list(dict.fromkeys([*close, *within]))[:5]
 
+    # --- damage ---
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        """What of the logs could not be read or was never found; empty for logs without damage."""
+        return [each for each in self._damage[0] if not each.recovered]
+
+    @property
+    def recovered(self) -> Sequence[Damage]:
+        """What could not be read but was found in another copy of the log."""
+        return [each for each in self._damage[0] if each.recovered]
+
+    @property
+    def damaged(self) -> Mapping[Key, Damage]:
+        """The rebalances, by key, that damage may have changed."""
+        return self._damage[1]
+
+    @cached_property
+    def _damage(self) -> tuple[list[Damage], dict[Key, Damage]]:
+        from konvene.pipeline.answers.damage_tables import find_damage
+
+        return find_damage(self)
+
     # --- everything else ---
+
+    def matching(
+        self, table: str, wanted: pc.Expression | None = None, columns: Sequence[str] | None = None
+    ) -> list[Row]:
+        """Return the table's rows that an expression selects, with only these columns if given."""
+        return [row for batch in self.batches(table, wanted, columns) for row in batch.to_pylist()]
+
+    def batches(
+        self, table: str, wanted: pc.Expression | None = None, columns: Sequence[str] | None = None
+    ) -> Iterable[pa.RecordBatch]:
+        """Yield the rows that an expression selects as batches, each with the columns in this order."""
+        for batch in self._batches(table, columns, wanted):
+            yield batch.select(list(columns)) if columns else batch
 
     def rows(self, table: str, groups: Sequence[str] = (), columns: Sequence[str] | None = None) -> list[Row]:
         """Return the table's rows of these groups (empty: all groups), with only these columns if given."""

@@ -171,8 +171,12 @@ _COPIED = (
 )  # fmt: skip
 
 
-def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "") -> dict[str, object]:
-    """Return the rebalance as a dict for JSON output; unknown values are None."""
+def document(
+    rebalance: Rebalance, cost: Cost | None = None, sentence: str = "", *, damaged: bool = False
+) -> dict[str, object]:
+    """Return the rebalance as a dict for JSON output; unknown values are None.
+
+    `damaged` states that records next to it could not be read, so that it may be incomplete."""
     r = rebalance
     values: dict[str, object] = {
         "cluster": r.cluster,
@@ -199,6 +203,7 @@ def document(rebalance: Rebalance, cost: Cost | None = None, sentence: str = "")
     values["causes"] = [
         {**c._asdict(), "at_ms": c.at_ms if c.at_ms >= 0 else None} for c in rebalance.all_causes
     ]
+    values["damaged"] = damaged
     if sentence:
         values["sentence"] = sentence
     return values

@@ -18,10 +18,12 @@ import base64
 import hashlib
 import html
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from konvene.pipeline.answers.cost import Cost, Ends, costs
+from konvene.pipeline.answers.cost import Key as RebalanceKey
+from konvene.pipeline.answers.damage import sentence as damage_sentence
 from konvene.pipeline.answers.deliveries import Delivery, deliveries, minutes, problems
 from konvene.pipeline.answers.gold import Gold
 from konvene.pipeline.answers.owners import owner_names
@@ -52,11 +54,14 @@ MAX_LANES = 96
 MAX_SEGMENTS = 8_000
 MAX_PARTITIONS = 300
 MAX_MINUTES = 100
+MAX_DAMAGE = 50
 MINUTE_MS = 60_000
 POINTS = 600
 """Maximum number of points of a curve."""
 SEVERAL = -1
 """Stands for the owner of a merged interval: several members, each too short to be drawn."""
+
+DAMAGED = "Records next to this rebalance could not be read."
 
 Key = tuple[str, str]
 
@@ -108,6 +113,8 @@ def collect(gold: Gold, wanted: Selection) -> dict[str, object]:
         ],
         "advice": [[a.group, a.rule, a.text] for a in summary.advice[:100]],
         "caveats": caveats(rebalances),
+        "damage": [damage_sentence(each) for each in summary.damage[:MAX_DAMAGE]],
+        "damage_left_out": max(len(summary.damage) - MAX_DAMAGE, 0),
         "columns": COLUMNS,
         "member_columns": MEMBER_COLUMNS,
         "details": [group.detail for group in drawn],
@@ -187,7 +194,9 @@ def _drawn_groups(
     bytes_left = DETAIL_BYTES
     for g in chosen:
         key = (g.cluster, g.group_id)
-        detail = _detail(key, by_group[key], gaps[key], lag[key], owned[key], health[key], records[key])
+        detail = _detail(
+            key, by_group[key], gaps[key], lag[key], owned[key], health[key], records[key], gold.damaged
+        )
         bytes_left -= len(as_json(detail).encode())
         if bytes_left < 0 and found:
             break
@@ -198,7 +207,7 @@ def _drawn_groups(
 
 def _detail(
     key: Key, rebalances: Sequence[Rebalance], gaps: Sequence[Row], lag: Sequence[Row], owned: Sequence[Row],
-    health: Sequence[Row], records: Sequence[Row],
+    health: Sequence[Row], records: Sequence[Row], damaged: Container[RebalanceKey],
 ) -> dict[str, object]:  # fmt: skip
     cost = costs(rebalances, gaps, Ends(lag))
     shown = rebalances[:MAX_REBALANCES]
@@ -212,7 +221,7 @@ def _detail(
         "id": key[1],
         "from_ms": low,
         "to_ms": high,
-        "rebalances": [_row(r, cost.get(r.key)) for r in shown],
+        "rebalances": [_row(r, cost.get(r.key), r.key in damaged) for r in shown],
         "rebalances_left_out": len(rebalances) - len(shown),
         "names": names,
         "lanes": lanes,
@@ -223,12 +232,12 @@ def _detail(
     }
 
 
-def _row(r: Rebalance, cost: Cost | None) -> list[object]:
+def _row(r: Rebalance, cost: Cost | None, is_damaged: bool) -> list[object]:
     return [
         rebalance_key(r), r.at_ms, r.until_ms, r.duration_ms,
         r.from_epoch if r.from_epoch >= 0 else None, r.to_epoch, r.cause, r.moved, r.unavailable_ms,
         cost.stopped if cost else None, cost.lag_records if cost else None, r.evidence,
-        sentence(r, cost), note(r),
+        sentence(r, cost), f"{note(r)} {DAMAGED}".strip() if is_damaged else note(r),
     ]  # fmt: skip
 
 

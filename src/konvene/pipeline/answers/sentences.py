@@ -284,7 +284,7 @@ def note(r: Rebalance) -> str:
     if r.evidence == "observed":
         return ""
     if r.evidence == "missing":
-        return "The log is incomplete: compaction removed records of this rebalance."
+        return "The log is incomplete: records of this rebalance were compacted, or could not be read."
     return "Inferred from the records of the log."
 
 

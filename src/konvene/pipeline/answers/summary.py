@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from konvene.groups.history import duration
 from konvene.pipeline.answers.advice import Advice, Facts, advise
+from konvene.pipeline.answers.damage import Damage
 from konvene.pipeline.answers.rebalance import Cause, Rebalance, Selection
 from konvene.plurals import counted
 from konvene.shard.causes import WARMUP_CAUGHT_UP
@@ -94,6 +95,8 @@ class Summary:
     rebalances: int
     from_ms: int
     to_ms: int
+    damage: tuple[Damage, ...] = ()
+    """What of the logs could not be read, as far as it may concern these groups."""
 
     @property
     def unavailable_ms(self) -> int:
@@ -104,6 +107,7 @@ class Summary:
             "rebalances": self.rebalances, "groups": len(self.groups), "from_ms": self.from_ms,
             "to_ms": self.to_ms, "unavailable_ms": self.unavailable_ms,
             "advice": [each.document() for each in self.advice],
+            "damage": [each.document() for each in self.damage],
         }  # fmt: skip
 
 
@@ -129,6 +133,7 @@ def summarise(gold: Gold, wanted: Selection, selected: Sequence[Rebalance] | Non
         rebalances=len(selected),
         from_ms=min(times, default=-1),
         to_ms=max(times, default=-1),
+        damage=tuple(each for each in gold.damage if each.concerns(wanted.groups, wanted.since_ms)),
     )
 
 

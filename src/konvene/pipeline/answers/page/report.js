@@ -252,6 +252,14 @@ var konvene = konvene || {};
     return h("section", { id: "advice" }, h("h2", {}, "Advice"), list, hidden.length ? more : null);
   }
 
+  // Returns what of the logs could not be read.
+  function damage() {
+    const items = data.damage.map((text) => h("li", {}, text));
+    const left = data.damage_left_out;
+    return h("section", { id: "damage" }, h("h2", {}, "Damage of the logs"),
+      h("ul", { class: "advice" }, items), remark(left ? `${plural(left, "more hole")} not listed` : ""));
+  }
+
   function groupTable(choose, isCurrent) {
     const name = (row) => {
       const onclick = () => choose(row);
@@ -397,6 +405,7 @@ var konvene = konvene || {};
 
   const page = document.getElementById("page");
   page.append(header(), figures());
+  if (data.damage.length) page.append(damage());
   if (data.advice.length) page.append(advice());
   const follow = data.groups.length ? showGroups(page) : null;
   if (data.triggering.length) page.append(triggering());
