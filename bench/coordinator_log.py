@@ -174,7 +174,7 @@ def _record_bodies(chance: np.random.Generator, records: int, groups: int, versi
             now_ms += 1
             if kind < 95:
                 key = fronts[group * TOPICS + topic] + partition.to_bytes(4, "big")
-                value = b"\1" if kind < 3 else _commit(version, offset, now_ms)
+                value = b"\1" if kind < 3 else _commit(version, offset, now_ms, topic)
             else:
                 epochs[group] += 1
                 key = member_keys[group * 4 + partition % 4]
@@ -183,11 +183,11 @@ def _record_bodies(chance: np.random.Generator, records: int, groups: int, versi
         left -= 8192
 
 
-def _commit(version: int, offset: int, now_ms: int) -> bytes:
+def _commit(version: int, offset: int, now_ms: int, topic: int) -> bytes:
     """Return the value of a commit without metadata, after its length."""
     if version >= 4:
         body = struct.pack(">hqi", version, offset, 5) + b"\1" + struct.pack(">q", now_ms) + b"\1\0\x10"
-        body += b"topic id of  16 "
+        body += bytes([topic + 1]) * 16
     elif version >= 3:
         body = _COMMIT[3].pack(3, offset, 5, 0, now_ms)
     elif version == 1:

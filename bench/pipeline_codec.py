@@ -11,14 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bench.coordinator_log import TOPIC, segment
 from bench.figures import Figure
 from bench.systems import Lab
 from konvene.codec.batches import batches, records
-from konvene.pipeline.codec.bronze import blocks, located
+from konvene.pipeline.codec.bronze import blocks
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse.parquet import Sink
@@ -37,17 +37,17 @@ def loop(data: bytes) -> None:
 
 def bronze(data: bytes) -> None:
     for found in blocks(data, segment_base=0):
-        located(found.records, "cluster", TOPIC, 0)
+        found.rows("cluster", TOPIC, 0).batch()
 
 
 def typed(data: bytes, keep: Callable[[str, pa.RecordBatch], None] = lambda _name, _rows: None) -> None:
     """Decode bronze and then silver."""
     for found in blocks(data, segment_base=0):
-        rows = located(found.records, "cluster", TOPIC, 0)
-        keep("coordinator_record", rows)
-        for kind in sorted(k for k in pc.unique(rows.column("key_type")).to_pylist() if k is not None):
+        records = found.rows("cluster", TOPIC, 0)
+        keep("coordinator_record", records.batch())
+        for kind in np.unique(records.types()[0]).tolist():
             table = TYPED[TOPIC, kind]
-            keep(table.name, table.decode(rows.filter(pc.equal(rows.column("key_type"), kind)))[0])
+            keep(table.name, table.decode(records.of_type(kind))[0])
 
 
 def silver_files(data: bytes) -> None:

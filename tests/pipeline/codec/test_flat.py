@@ -7,7 +7,6 @@ import random
 import struct
 from collections.abc import Iterator
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -19,6 +18,7 @@ from tests.pipeline.codec.test_typed import bronze, key_of, vectors
 from konvene.codec.compile import encode
 from konvene.codec.uuid import ZERO_UUID, Uuid
 from konvene.pipeline.codec import commits, flat, typed
+from konvene.pipeline.codec.bronze import LogRecords
 from konvene.pipeline.codec.typed import TYPED, SilverTable
 from konvene.records.consumer import ConsumerGroupCurrentMemberAssignmentValue, TopicPartitions
 from konvene.records.offsets import LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue
@@ -35,7 +35,7 @@ def always_vectorized() -> Iterator[None]:
     typed.MAX_SCALAR_ROWS = before
 
 
-def plain_rows(table: SilverTable, records: pa.RecordBatch) -> list[bool]:
+def plain_rows(table: SilverTable, records: LogRecords) -> list[bool]:
     if table.kind.key in (OffsetCommitKey, LegacyOffsetCommitKey):
         found, _ = commits.decode(records, table.kind.key is LegacyOffsetCommitKey)
     else:

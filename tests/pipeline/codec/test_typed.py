@@ -19,7 +19,7 @@ from konvene.codec.compile import encode
 from konvene.codec.json import to_json
 from konvene.codec.schema import Field, Primitive, Struct
 from konvene.codec.uuid import ZERO_UUID, Uuid
-from konvene.pipeline.codec.bronze import blocks, located
+from konvene.pipeline.codec.bronze import LogRecords, blocks
 from konvene.pipeline.codec.typed import TYPED, SilverTable
 from konvene.pipeline.tables import TABLES
 from konvene.records.coordinator import GROUP_RECORDS, decode_record
@@ -54,10 +54,10 @@ def typed(table: SilverTable, pairs: Sequence[tuple[bytes | None, bytes | None]]
     return table.decode(bronze(table.log_topic, pairs))
 
 
-def bronze(topic: str, pairs: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+def bronze(topic: str, pairs: Sequence[tuple[bytes | None, bytes | None]]) -> LogRecords:
     """Records of these keys and values, read from one batch."""
     (found,) = blocks(build_simple(pairs, 1000), segment_base=0)
-    return located(found.records, "c", topic, 3)
+    return found.rows("c", topic, 3)
 
 
 def records_of(table: SilverTable, rows: pa.RecordBatch) -> Iterator[tuple[Struct, Struct | None]]:
@@ -80,10 +80,10 @@ def test_every_record_of_kafkas_logs(story: str) -> None:
     for topic, partition, path in segments(story):
         wanted = {row["offset"]: row for row in logs.get((topic, partition), []) if "control" not in row}
         for found in blocks(path.read_bytes(), segment_base=int(path.stem)):
-            records = located(found.records, "c", topic, partition)
+            records = found.rows("c", topic, partition)
             for kind in sorted({t for t in records.column("key_type").to_pylist() if t is not None}):
                 table = TYPED[topic, kind]
-                rows, bad = table.decode(of_type(records, kind))
+                rows, bad = table.decode(records.of_type(kind))
                 assert bad is None
                 assert rows.schema == table.schema
                 rows.validate(full=True)
@@ -96,10 +96,6 @@ def test_every_record_of_kafkas_logs(story: str) -> None:
                     assert to_json(key, 0) == want["key"]
                     assert (value and to_json(value, want["value_version"])) == want["value"]
         assert not wanted
-
-
-def of_type(records: pa.RecordBatch, kind: int) -> pa.RecordBatch:
-    return records.filter(pa.array([t == kind for t in records.column("key_type").to_pylist()]))
 
 
 def vectors() -> Iterator[tuple[SilverTable, bool, dict[str, Any]]]:
@@ -194,10 +190,10 @@ def test_a_large_log(version: int) -> None:
     data = segment(50_000, seed=version, commit_version=version)
     decoded: dict[int, tuple[Struct, Struct | None]] = {}
     for found in blocks(data, segment_base=0):
-        records = located(found.records, "c", "__consumer_offsets", 0)
+        records = found.rows("c", "__consumer_offsets", 0)
         for kind in (1, 8):
             table = TYPED["__consumer_offsets", kind]
-            rows, bad = table.decode(of_type(records, kind))
+            rows, bad = table.decode(records.of_type(kind))
             assert bad is None
             decoded |= zip(rows.column("offset").to_pylist(), records_of(table, rows), strict=True)
     for header, batch in batches(data):

@@ -7,9 +7,9 @@ of other types are dropped.
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from konvene.internal_topics import AUDIT_TOPIC
+from konvene.pipeline.codec.bronze import LogRecords
 from konvene.pipeline.codec.typed import SilverTable
 from konvene.pipeline.tables import TABLES
 from konvene.records.audit import RebalanceKey
@@ -22,14 +22,12 @@ _TABLE = SilverTable(AUDIT_TOPIC, _KIND)
 _NAMES = {"audit_partition": "log_partition", "audit_offset": "offset", "group_id": "group"}
 
 
-def events(records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Decode rows of `coordinator_record` from the audit topic.
+def events(records: LogRecords) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Decode records of the audit topic.
 
     Returns rows of `audit_event`, and rows of `quarantine` for what cannot be decoded, or None."""
-    chosen = pc.and_(
-        pc.equal(pc.fill_null(records.column("key_type"), -1), _KIND.code), records.column("value").is_valid()
-    )
-    typed, bad = _TABLE.decode(records if pc.all(chosen).as_py() else records.filter(chosen))
+    records = records.of_type(_KIND.code)
+    typed, bad = _TABLE.decode(records.filter(records.found.value_length >= 0))
     schema = TABLES["audit_event"].schema
     columns = [typed.column(_NAMES.get(f.name, f.name)) for f in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema), bad

@@ -1,14 +1,15 @@
 """Decodes a piece of a coordinator's log into the table `coordinator_record`, column by column.
 
-Keys and values are copied once, from the log into the columns. Of their contents only three fields are read:
-the type in the key, the version in the value, and the first string of the key, which is the group id of all
-records of a group.
+A column is made when it is read. Keys and values are copied once, from the log into their columns; typed
+tables, which decode the fields of keys and values from the log itself, do not need that copy. Of the contents
+only three fields are read here: the type in the key, the version in the value, and the first string of the
+key, which is the group id of all records of a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from konvene.codec.compression import DEFAULT_LIMIT
 from konvene.pipeline.arrays import Bools, Ints
-from konvene.pipeline.codec.batches import MAX_BYTES, MAX_RECORDS, Bad, Bytes, Source, walk
+from konvene.pipeline.codec.batches import MAX_BYTES, MAX_RECORDS, Bad, Block, Bytes, Source, walk
 from konvene.pipeline.codec.records import Records, parse
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.tables.common import WHERE
@@ -25,6 +26,7 @@ __all__ = [
     "QUARANTINE",
     "RECORDS",
     "Decoded",
+    "LogRecords",
     "blocks",
     "int16_at",
     "located",
@@ -44,15 +46,85 @@ RECORDS = _without_where("coordinator_record")
 QUARANTINE = _without_where("quarantine")
 """The tables' schemas without cluster, topic and partition, which a buffer does not contain."""
 
+_BINARY = pa.binary()
 _CONTROL = 0x20
-_PER_BATCH = ("leader_epoch", "attributes", "producer_id", "producer_epoch")
+
+
+@dataclass(slots=True)
+class LogRecords:
+    """Records of a log partition as rows of `coordinator_record`; each column is made when it is read."""
+
+    found: Records
+    cluster: str
+    topic: str
+    partition: int
+    segment_base: int = -1
+    origin: int = 0
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self.topic}-{self.partition}>"
+
+    @property
+    def offsets(self) -> Ints:
+        return self.found.offset
+
+    def types(self) -> tuple[npt.NDArray[np.int16], Bools]:
+        """Return the type in each key, and a mask of the records that have one."""
+        return int16_at(self.found.block.data, self.found.key), _typed(self.found)
+
+    def of_type(self, kind: int) -> LogRecords:
+        types, typed = self.types()
+        return self.filter(typed & (types == kind))
+
+    def within(self, first: int, last: int) -> LogRecords:
+        """Return the records with offsets from `first` to `last`."""
+        offsets = self.offsets
+        if not len(offsets) or (offsets[0] >= first and offsets[-1] <= last):
+            return self
+        return self.filter((offsets >= first) & (offsets <= last))
+
+    def filter(self, kept: Bools) -> LogRecords:
+        """Return the records that the mask selects."""
+        return self if kept.all() else replace(self, found=self.found.only(np.flatnonzero(kept)))
+
+    def slice(self, at: int, count: int) -> LogRecords:
+        return replace(self, found=self.found.only(np.arange(at, min(at + count, len(self)))))
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column of `coordinator_record`."""
+        n = len(self)
+        match name:
+            case "cluster":
+                return pa.repeat(self.cluster, n)
+            case "topic":
+                return pa.repeat(self.topic, n)
+            case "partition":
+                return pa.repeat(pa.scalar(self.partition, pa.int32()), n)
+            case "segment_base_offset":
+                return pa.array(np.full(n, self.segment_base, np.int64))
+            case "file_position":
+                positions = self.found.block.positions.take(self.found.batch) + self.origin
+                return pa.array(positions if self.segment_base >= 0 else np.full(n, -1, np.int64))
+        return _COLUMNS[name](self.found)
+
+    def batch(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Return the rows with these columns, or with all."""
+        schema = TABLES["coordinator_record"].schema
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        return pa.RecordBatch.from_arrays([self.column(name) for name in schema.names], schema=schema)
 
 
 @dataclass(slots=True)
 class Decoded:
     """Decoded records of a piece of log, and the batches and records that could not be decoded."""
 
-    records: pa.RecordBatch
+    found: Records
+    segment_base: int
+    origin: int
     quarantine: pa.RecordBatch | None
     next_position: int
     """Where to continue in the buffer: everything before it is in this block or an earlier one."""
@@ -60,6 +132,16 @@ class Decoded:
     """Base offset of the first batch of these records; -1 if there is none."""
     last_offset: int
     """Last offset of their last batch, which may lie after the last remaining record; -1 if there is none."""
+
+    def rows(self, cluster: str, topic: str, partition: int) -> LogRecords:
+        """Return the records as rows of this log partition."""
+        return LogRecords(self.found, cluster, topic, partition, self.segment_base, self.origin)
+
+    @property
+    def records(self) -> pa.RecordBatch:
+        """Rows of `coordinator_record` without cluster, topic and partition, made with each call."""
+        rows = self.rows("", "", -1)
+        return pa.RecordBatch.from_arrays([rows.column(name) for name in RECORDS.names], schema=RECORDS)
 
 
 def blocks(
@@ -84,7 +166,9 @@ def blocks(
             headers = found.block.headers
             many = len(headers) > 0
             yield Decoded(
-                _table(found, segment_base, origin),
+                found,
+                segment_base,
+                origin,
                 quarantine,
                 block.next_position if found.last else int(found.block.positions[0]),
                 int(headers["base_offset"][0]) if many else -1,
@@ -119,32 +203,29 @@ def quarantined(bad: list[Bad], segment_base: int, origin: int = 0) -> pa.Record
 # columns ------------------------------------------------------------------------------------------
 
 
-def _table(found: Records, segment_base: int, origin: int) -> pa.RecordBatch:
-    block, batch, n = found.block, found.batch, len(found)
-    headers = block.headers
-    base = block.column("base_offset")
-    per_batch = {
-        "batch_base_offset": base,
-        "batch_last_offset": base + headers["last_offset_delta"],
-        "batch_records": headers["record_count"].astype(np.int32),
-        "leader_epoch": headers["leader_epoch"].astype(np.int32),
-        "attributes": headers["attributes"].astype(np.int16),
-        "producer_id": block.column("producer_id"),
-        "producer_epoch": headers["producer_epoch"].astype(np.int16),
-        "file_position": block.positions + origin if segment_base >= 0 else np.full_like(base, -1),
-    }
-    columns = {name: pa.array(values.take(batch)) for name, values in per_batch.items()}
-    columns["offset"] = pa.array(found.offset)
-    columns["timestamp_ms"] = pa.array(found.timestamp)
-    columns["segment_base_offset"] = pa.array(np.full(n, segment_base, np.int64))
-    columns["key"], columns["value"] = _keys_and_values(found)
-    columns["headers"] = _headers(found)
-    data, plain = block.data, (headers["attributes"] & _CONTROL == 0).take(batch)
-    typed = plain & (found.key_length >= 2)
-    columns["key_type"] = _nullable(int16_at(data, found.key), typed)
-    columns["value_version"] = _nullable(int16_at(data, found.value), plain & (found.value_length >= 2))
-    columns["group_id"] = _group_ids(found, typed)
-    return pa.RecordBatch.from_arrays([columns[f.name] for f in RECORDS], schema=RECORDS)
+def _of_batch(values: Callable[[Block], npt.NDArray[np.integer]]) -> Callable[[Records], pa.Array]:
+    """Return the function that makes a column of a value which all records of a batch share."""
+    return lambda found: pa.array(values(found.block).take(found.batch))
+
+
+def _header(name: str, kind: type[np.integer]) -> Callable[[Records], pa.Array]:
+    return _of_batch(lambda block: block.headers[name].astype(kind))
+
+
+def _typed(found: Records) -> Bools:
+    """Return a mask of the records whose key has a type: those of data batches with a key long enough."""
+    is_data = (found.block.headers["attributes"] & _CONTROL == 0).take(found.batch)
+    typed: Bools = is_data & (found.key_length >= 2)
+    return typed
+
+
+def _key_types(found: Records) -> pa.Array:
+    return _nullable(int16_at(found.block.data, found.key), _typed(found))
+
+
+def _value_versions(found: Records) -> pa.Array:
+    is_data = (found.block.headers["attributes"] & _CONTROL == 0).take(found.batch)
+    return _nullable(int16_at(found.block.data, found.value), is_data & (found.value_length >= 2))
 
 
 def _nullable(values: npt.NDArray[np.int16], there: Bools) -> pa.Array:
@@ -160,19 +241,20 @@ def int16_at(data: Bytes, at: Ints) -> npt.NDArray[np.int16]:
     return (high << 8) | data.take(at + 1, mode="clip")
 
 
-def _keys_and_values(found: Records) -> tuple[pa.Array, pa.Array]:
-    """Return keys and values as two slices of one binary array over the log, whose elements are key, gap,
-    value, gap, …"""
-    n = len(found)
-    ends = np.empty((n, 4), np.int32)
-    ends[:, 0] = found.key
-    ends[:, 1] = found.key + np.maximum(found.key_length, 0)
-    ends[:, 2] = found.value
-    ends[:, 3] = found.value + np.maximum(found.value_length, 0)
-    return (
-        _every(found.block.data, ends.reshape(-1), 4, 0, found.key_length < 0),
-        _every(found.block.data, ends.reshape(-1), 4, 2, found.value_length < 0),
-    )
+def _keys(found: Records) -> pa.Array:
+    return _bytes(found.block.data, found.key, found.key_length)
+
+
+def _values(found: Records) -> pa.Array:
+    return _bytes(found.block.data, found.value, found.value_length)
+
+
+def _bytes(data: Bytes, at: Ints, length: Ints) -> pa.Array:
+    """Return the bytes at these positions, null where the length is negative."""
+    ends = np.empty((len(at), 2), np.int32)
+    ends[:, 0] = at
+    ends[:, 1] = at + np.maximum(length, 0)
+    return _every(data, ends.reshape(-1), 2, 0, length < 0)
 
 
 def _headers(found: Records) -> pa.Array:
@@ -185,14 +267,17 @@ def _headers(found: Records) -> pa.Array:
     return _every(found.block.data, ends.reshape(-1), 2, 0, none)
 
 
-def _every(data: Bytes, ends: npt.NDArray[np.int32], step: int, first: int, null: Bools) -> pa.Array:
+def _every(
+    data: Bytes, ends: npt.NDArray[np.int32], step: int, first: int, null: Bools, kind: pa.DataType = _BINARY
+) -> pa.Array:
     """Return every `step`-th of the slices of `data` between consecutive `ends`, from number `first` on.
 
-    The result has its own array, with null where the mask `null` is set."""
+    The result has its own array of type `kind`, with null where the mask `null` is set. Strings are not
+    verified."""
     if not len(ends):
-        return pa.array([], pa.binary())
+        return pa.array([], kind)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
-    spans = pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+    spans = pa.Array.from_buffers(kind, len(ends) - 1, buffers)
     picked = np.arange(first, len(ends), step, dtype=np.int32)
     return spans.take(pa.array(picked, mask=null if null.any() else None))
 
@@ -202,16 +287,26 @@ def texts(data: Bytes, at: Ints, length: Ints, there: Bools) -> tuple[pa.Array, 
 
     Positions must be ascending, and strings must not overlap. A string is null where `there` is False or the
     bytes are not UTF-8."""
-    found = spans(data, at, length, there)
+    found = spans(data, at, length, there, pa.string())
+    if _is_ascii(found):
+        return found, there
     try:
-        return found.cast(pa.string()), there
+        found.validate(full=True)
     except pa.ArrowInvalid:
+        found = spans(data, at, length, there)
         there = there & np.array([_is_text(value) for value in found.to_pylist()], bool)
-        return spans(data, at, length, there).cast(pa.string()), there
+        found = spans(data, at, length, there, pa.string())
+    return found, there
 
 
-def spans(data: Bytes, at: Ints, length: Ints, there: Bools) -> pa.Array:
-    """Return binary values at these positions of `data`, null where `there` is False.
+def _is_ascii(found: pa.Array) -> bool:
+    """Return True if all strings of an array are ASCII, which is much cheaper to find than valid UTF-8."""
+    data = found.buffers()[2]
+    return data is None or not np.frombuffer(data, np.uint8).max(initial=0) & 0x80
+
+
+def spans(data: Bytes, at: Ints, length: Ints, there: Bools, kind: pa.DataType = _BINARY) -> pa.Array:
+    """Return values at these positions of `data` as an array of type `kind`, null where `there` is False.
 
     Positions must be ascending, and values must not overlap."""
     end = at + length
@@ -219,7 +314,7 @@ def spans(data: Bytes, at: Ints, length: Ints, there: Bools) -> pa.Array:
         empty = np.maximum.accumulate(np.where(there, end, 0))
         at, end = np.where(there, at, empty), np.where(there, end, empty)
     ends = np.stack([at, end], axis=1).astype(np.int32)
-    return _every(data, ends.reshape(-1), 2, 0, ~there)
+    return _every(data, ends.reshape(-1), 2, 0, ~there, kind)
 
 
 def _is_text(value: bytes | None) -> bool:
@@ -229,10 +324,32 @@ def _is_text(value: bytes | None) -> bool:
         return False
 
 
-def _group_ids(found: Records, typed: Bools) -> pa.Array:
+def _group_ids(found: Records) -> pa.Array:
     """Return the first string of each key, which follows its type.
 
-    It is null if the key is too short for one, or if the mask `typed` is not set."""
+    It is null if the key is too short for one, or if it has no type."""
     length = int16_at(found.block.data, found.key + 2).astype(np.int64)
-    there = typed & (found.key_length >= 4) & (length >= 0) & (length + 4 <= found.key_length)
+    there = _typed(found) & (found.key_length >= 4) & (length >= 0) & (length + 4 <= found.key_length)
     return texts(found.block.data, found.key + 4, length, there)[0]
+
+
+_COLUMNS: dict[str, Callable[[Records], pa.Array]] = {
+    "offset": lambda found: pa.array(found.offset),
+    "timestamp_ms": lambda found: pa.array(found.timestamp),
+    "batch_base_offset": _header("base_offset", np.int64),
+    "batch_last_offset": _of_batch(
+        lambda block: block.column("base_offset") + block.headers["last_offset_delta"]
+    ),
+    "batch_records": _header("record_count", np.int32),
+    "leader_epoch": _header("leader_epoch", np.int32),
+    "attributes": _header("attributes", np.int16),
+    "producer_id": _header("producer_id", np.int64),
+    "producer_epoch": _header("producer_epoch", np.int16),
+    "key": _keys,
+    "value": _values,
+    "headers": _headers,
+    "key_type": _key_types,
+    "value_version": _value_versions,
+    "group_id": _group_ids,
+}
+"""Functions that make the columns of `coordinator_record` that follow from the records alone."""

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from konvene.pipeline.arrays import Bools, Ints
 from konvene.pipeline.codec.batches import Bytes
-from konvene.pipeline.codec.bronze import int16_at, texts
-from konvene.pipeline.codec.flat import Raw, ids_at, numbers_at
+from konvene.pipeline.codec.bronze import LogRecords, int16_at, texts
+from konvene.pipeline.codec.flat import Raw, ids_at, keys_and_values, numbers_at
 
 __all__ = ["decode"]
 
@@ -24,21 +24,24 @@ _KEY = 10
 """Bytes of a key besides its strings: type, two lengths, partition."""
 _TAGGED = 27
 """Bytes after the metadata of version 4: timestamp, number of tags, tag, tag size, topic id."""
+_ONE_ID = 0x010010
+"""Bytes before the topic id: one tag, tag 0, 16 bytes."""
 
 
-def decode(records: pa.RecordBatch, legacy: bool) -> tuple[Bools, list[pa.Array]]:
+def decode(records: LogRecords, legacy: bool, *, ids: bool = True) -> tuple[Bools, list[pa.Array]]:
     """Decode offset commits that have the usual form (see the module docstring) all at once.
 
-    Returns a mask of these rows, and their columns of key and value in declaration order. The other rows are
-    left to the broker's decoder. `legacy` means that the records are of type 0 (`LegacyOffsetCommitKey`)."""
-    if not len(records):
-        records = records.slice(0, 0)
-    key, value = Raw(records.column("key")), Raw(records.column("value"))
+    Returns a mask of these records, and their columns of key and value in declaration order. The others are
+    left to the broker's decoder. `legacy` means that the records are of type 0 (`LegacyOffsetCommitKey`).
+    Without `ids` all topic ids are null, which saves a tenth of the time."""
+    key, value = keys_and_values(records)
+    group = records.column("group_id")
     plain, topic, partition = _keys(key)
-    plain &= ~records.column("group_id").is_null().to_numpy(zero_copy_only=False)
-    fits, columns = _values(value, legacy)
+    if group.null_count:
+        plain &= group.is_valid().to_numpy(zero_copy_only=False)
+    fits, columns = _values(value, legacy, ids)
     plain &= fits
-    every = [records.column("group_id"), topic, partition, *columns]
+    every = [group, topic, partition, *columns]
     if not plain.all():
         mask = pa.array(plain)
         every = [column.filter(mask) for column in every]
@@ -56,7 +59,7 @@ def _keys(key: Raw) -> tuple[Bools, pa.Array, pa.Array]:
     return fits & is_text, topics, pa.array(partition.astype(np.int32))
 
 
-def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
+def _values(value: Raw, legacy: bool, with_ids: bool) -> tuple[Bools, list[pa.Array]]:
     """Return a mask of the rows to decode here, and a column per field of the value, null for tombstones.
 
     The mask selects tombstones and values of the usual form. `legacy` is as in `decode`; such values have
@@ -76,12 +79,13 @@ def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
         length = np.where(flexible, np.where(first < 0x80, first - 1, -1), length)
         at = at - flexible
     size = value.end - at - length
+    tail = at + length
     tagged = np.zeros_like(fits)
     if flexible.any():
-        tags = at + length + 8
-        tagged = flexible & (size == _TAGGED) & (_byte(data, tags) == 1)
-        tagged &= (_byte(data, tags + 1) == 0) & (_byte(data, tags + 2) == 16)
-        untagged = flexible & (size == 9) & (_byte(data, tags) == 0)
+        tagged = flexible & (size == _TAGGED) & (numbers_at(data, tail + 7, ">i4") & 0xFFFFFF == _ONE_ID)
+        untagged = flexible & (size == 9)
+        if untagged.any():
+            untagged &= _byte(data, tail + 8) == 0
         fits &= ~flexible | tagged | untagged
     fits &= (length >= 0) & (flexible | (size == rest))
     if not length[fits].any():
@@ -90,7 +94,6 @@ def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
         metadata, is_text = texts(data, at, length, fits)
     fits &= is_text | ~fits
     null = pa.array(~fits) if not fits.all() else None
-    tail = at + length
     offset = _masked(numbers_at(data, value.at + 2, ">i8"), null)
     time = _masked(numbers_at(data, tail, ">i8"), null)
     plain = value.null | (fits & is_text)
@@ -101,7 +104,7 @@ def _values(value: Raw, legacy: bool) -> tuple[Bools, list[pa.Array]]:
     expiry = np.full(len(fits), -1, np.int64)
     if expires.any():
         expiry[expires] = numbers_at(data, tail[expires] + 8, ">i8")
-    ids = ids_at(data, tail + 11, tagged & fits)
+    ids = ids_at(data, tail + 11, tagged & fits) if with_ids else pa.nulls(len(fits), pa.string())
     return plain, [offset, _masked(epoch, null), metadata, time, _masked(expiry, null), ids]
 
 

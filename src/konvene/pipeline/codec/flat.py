@@ -18,17 +18,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from konvene.codec.generated import MOST_TEXT
 from konvene.codec.schema import Field, Primitive, Struct, default_of
 from konvene.pipeline.arrays import Bools, Ints
 from konvene.pipeline.codec.batches import Bytes
-from konvene.pipeline.codec.bronze import int16_at, spans, texts
+from konvene.pipeline.codec.bronze import LogRecords, int16_at, spans, texts
 from konvene.pipeline.codec.columns import column, id_text, list_of, struct_of
 from konvene.pipeline.codec.records import unsigned
 from konvene.records.coordinator import RecordType
 
-__all__ = ["Raw", "decode", "ids_at", "numbers_at"]
+__all__ = ["Raw", "decode", "ids_at", "keys_and_values", "numbers_at"]
 
 MAX_STRUCTS = 64
 """Maximum number of structs or strings in an array; the broker's decoder reads rows with longer arrays."""
@@ -43,20 +44,25 @@ _KINDS = {
 
 
 class Raw:
-    """A binary Arrow column as numpy arrays: the data buffer, and begin and end of each value in it."""
+    """Binary values in a buffer: begin and end of each, and whether it is null."""
 
     __slots__ = ("at", "data", "end", "null")
 
-    def __init__(self, values: pa.Array) -> None:
-        _, ends, data = values.buffers()
-        every = np.frombuffer(ends, np.int32)[values.offset : values.offset + len(values) + 1]
-        self.at: Ints = every[:-1].astype(np.int64)
-        self.end: Ints = every[1:].astype(np.int64)
-        self.data: Bytes = np.frombuffer(data if data is not None else b"", np.uint8)
-        self.null: Bools = values.is_null().to_numpy(zero_copy_only=False)
+    def __init__(self, data: Bytes, at: Ints, length: Ints) -> None:
+        self.data = data
+        self.at = at
+        self.end: Ints = at + np.maximum(length, 0)
+        self.null: Bools = length < 0
 
     def __repr__(self) -> str:
         return f"<{len(self.at)} values in {len(self.data)} bytes>"
+
+
+def keys_and_values(records: LogRecords) -> tuple[Raw, Raw]:
+    """Return the keys and the values of records, where they are in the log."""
+    found = records.found
+    data = found.block.data
+    return Raw(data, found.key, found.key_length), Raw(data, found.value, found.value_length)
 
 
 @dataclass(slots=True)
@@ -84,12 +90,11 @@ class _Cursor:
         self.plain[rows] = other.plain
 
 
-def decode(records: pa.RecordBatch, kind: RecordType) -> tuple[Bools, list[pa.Array]]:
-    """Decode the rows of `coordinator_record` that have no unusual feature (see the module docstring) all at
-    once.
+def decode(records: LogRecords, kind: RecordType) -> tuple[Bools, list[pa.Array]]:
+    """Decode the records that have no unusual feature (see the module docstring) all at once.
 
-    Returns a mask of these rows (`plain`), and their columns of key and value in declaration order."""
-    key, value = Raw(records.column("key")), Raw(records.column("value"))
+    Returns a mask of these records (`plain`), and their columns of key and value in declaration order."""
+    key, value = keys_and_values(records)
     cursor = _Cursor(key.data, key.at + 2, key.end, ~key.null)
     columns = _struct(kind.key, 0, False, cursor)
     plain = cursor.plain & (cursor.pos == key.end)
@@ -337,7 +342,9 @@ def numbers_at(data: Bytes, at: Ints, layout: str) -> npt.NDArray[Any]:
     if len(data) < width:
         return np.zeros(len(at), np.dtype(layout).newbyteorder("="))
     every = np.ndarray((len(data) - width + 1,), layout, buffer=data, strides=(1,))
-    return every[np.minimum(np.maximum(at, 0), len(every) - 1)].astype(np.dtype(layout).newbyteorder("="))
+    if len(at) and (at.min() < 0 or at.max() >= len(every)):
+        at = np.clip(at, 0, len(every) - 1)
+    return every[at].astype(np.dtype(layout).newbyteorder("="))
 
 
 def ids_at(data: Bytes, at: Ints, there: Bools) -> pa.Array:
@@ -345,8 +352,16 @@ def ids_at(data: Bytes, at: Ints, there: Bools) -> pa.Array:
     once."""
     if not there.any():
         return pa.nulls(len(at), pa.string())
-    raw = np.zeros((len(at), 16), np.uint8)
-    raw[there] = data[at[there][:, None] + np.arange(16)]
-    found = pa.Array.from_buffers(pa.binary(16), len(at), [None, pa.py_buffer(raw)]).dictionary_encode()
-    tagged = [id_text(value) for value in found.dictionary.to_pylist()]
-    return pa.array(tagged, pa.string()).take(found.indices)
+    if not there.all():
+        at = np.where(there, at, at[there][0])
+        return pc.if_else(pa.array(there), ids_at(data, at, there | True), pa.scalar(None, pa.string()))
+    high, low = (pa.array(numbers_at(data, at + n, ">i8")).dictionary_encode() for n in (0, 8))
+    both = pa.array(high.indices.to_numpy() * np.int64(len(low.dictionary)) + low.indices.to_numpy())
+    found = both.dictionary_encode()
+    distinct = found.dictionary.to_numpy()
+    halves = [
+        half.dictionary.to_numpy()[at].astype(">i8").tobytes()
+        for half, at in ((high, distinct // len(low.dictionary)), (low, distinct % len(low.dictionary)))
+    ]
+    texts_ = [id_text(halves[0][n : n + 8] + halves[1][n : n + 8]) for n in range(0, len(halves[0]), 8)]
+    return pa.array(texts_, pa.string()).take(found.indices)

@@ -33,7 +33,8 @@ _MAX_EXPLAINED_RECORDS = 20_000
 """An invalid batch with more records is not decoded again for its error message."""
 
 _LOG_APPEND_TIME = 0x08
-_ZIGZAG = np.array([n >> 1 ^ -(n & 1) for n in range(256)], np.int64)
+_ZIGZAG = np.array([n >> 1 ^ -(n & 1) for n in range(1 << 14)], np.int64)
+"""The numbers that zigzag varints of up to two bytes encode."""
 
 
 @dataclass(slots=True)
@@ -62,6 +63,14 @@ class Records:
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.block!r}>"
+
+    def only(self, rows: Ints) -> Records:
+        """Return the records at these indices."""
+        return Records(
+            self.block, self.batch.take(rows), self.offset.take(rows), self.timestamp.take(rows),
+            self.key.take(rows), self.key_length.take(rows), self.value.take(rows),
+            self.value_length.take(rows), self.headers.take(rows), self.end.take(rows), self.last,
+        )  # fmt: skip
 
 
 def parse(block: Block, buf: Source, *, most_records: int = MAX_RECORDS) -> Iterator[Records]:
@@ -255,14 +264,20 @@ def _zigzag(data: Bytes, pos: Ints, most: int, wrong: Bools | None = None) -> In
     the data instead."""
     byte = data.take(pos, mode="clip")
     pos += 1
+    if byte.max(initial=0) < 0x80:
+        return _ZIGZAG.take(byte)
+    second = data.take(pos, mode="clip")
+    if (byte & second).max() < 0x80:  # None has more than two bytes.
+        continued = byte >> 7
+        pos += continued
+        return _ZIGZAG.take(byte + (second.astype(np.int64) - 1 << 7) * continued)
     value = _ZIGZAG.take(byte)
-    if byte.max(initial=0) >= 0x80:
-        many = np.flatnonzero(byte >= 0x80)
-        raw, malformed = _rest(data, pos, many, byte[many], most)
-        value[many] = (raw >> 1).astype(np.int64) ^ -(raw & 1).astype(np.int64)
-        value[many[malformed]] = -1
-        if wrong is not None:
-            wrong[many[malformed]] = True
+    many = np.flatnonzero(byte >= 0x80)
+    raw, malformed = _rest(data, pos, many, byte[many], most)
+    value[many] = (raw >> 1).astype(np.int64) ^ -(raw & 1).astype(np.int64)
+    value[many[malformed]] = -1
+    if wrong is not None:
+        wrong[many[malformed]] = True
     return value
 
 

@@ -12,10 +12,11 @@ rows of `__konvene_audit` (`audit_event`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
 from konvene.codec.compile import decode
@@ -24,6 +25,7 @@ from konvene.codec.schema import Field, Struct
 from konvene.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from konvene.pipeline.codec import columns, commits, flat
 from konvene.pipeline.codec.batches import MAX_QUARANTINED_BYTES
+from konvene.pipeline.codec.bronze import LogRecords
 from konvene.pipeline.tables import TABLES
 from konvene.pipeline.tables.common import CLUSTER
 from konvene.records.coordinator import (
@@ -80,47 +82,51 @@ class SilverTable:
         values = [f.with_name(names[f.name]) for f in columns.fields(self.kind.value, nullable=True)]
         return pa.schema([*POSITION_COLUMNS, *columns.fields(self.kind.key), *values])
 
-    def decode(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """Decode rows of `coordinator_record` of this type into rows of this table, and undecodable ones into
-        rows of `quarantine`."""
+    def decode(
+        self, records: LogRecords, names: Collection[str] | None = None
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """Decode records of this type into rows of this table, and undecodable ones into rows of
+        `quarantine`.
+
+        With `names` the values of other columns may be missing in the rows."""
         if len(records) < MAX_SCALAR_ROWS:
             return self._one_by_one(records)
         if self.kind.key in _COMMITS:
-            plain, columns_ = commits.decode(records, self.kind.key is LegacyOffsetCommitKey)
+            ids = names is None or "topic_id" in names
+            plain, columns_ = commits.decode(records, self.kind.key is LegacyOffsetCommitKey, ids=ids)
         else:
             plain, columns_ = flat.decode(records, self.kind)
-        fast = self._rows(records if plain.all() else records.filter(pa.array(plain)), columns_)
+        fast = self._rows(records.filter(plain), columns_)
         if plain.all():
             return fast, None
-        rest, bad = self._one_by_one(records.filter(pa.array(~plain)))
+        rest, bad = self._one_by_one(records.filter(~plain))
         both = pa.Table.from_batches([fast, rest]).sort_by("offset").combine_chunks().to_batches()
         return both[0] if both else fast, bad
 
-    def _rows(self, records: pa.RecordBatch, typed: Sequence[pa.Array]) -> pa.RecordBatch:
+    def _rows(self, records: LogRecords, typed: Sequence[pa.Array]) -> pa.RecordBatch:
         where = [records.column(n) for n in ("cluster", "topic", "partition")]
         where += [records.column(f.name) for f in POSITION_COLUMNS[3:-1]]
-        tombstone = records.column("value").is_null()
+        tombstone = pa.array(records.found.value_length < 0)
         return pa.RecordBatch.from_arrays([*where, tombstone, *typed], schema=self.schema)
 
-    def _one_by_one(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    def _one_by_one(self, records: LogRecords) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """Decode row by row with the broker's decoder, and convert all values to columns at once."""
         keys: list[Struct] = []
         values: list[Struct | None] = []
-        good: list[int] = []
-        bad: list[tuple[int, str]] = []
+        good = np.ones(len(records), bool)
+        bad: list[str] = []
         raw = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
         for i, (key, value) in enumerate(raw):
             try:
                 decoded = _value(self.kind, value)
                 keys.append(decode(self.kind.key, 0, key or b"", 2))
                 values.append(decoded)
-                good.append(i)
             except CodecError as error:
-                bad.append((i, str(error)))
+                good[i] = False
+                bad.append(str(error))
         typed = [_column(f, keys) for f in self.kind.key.__fields__]
         typed += [_column(f, values) for f in self.kind.value.__fields__]
-        rows = self._rows(records.take(pa.array(good, pa.int32())) if bad else records, typed)
-        return rows, _quarantined(records, bad) if bad else None
+        return self._rows(records.filter(good), typed), _quarantined(records.filter(~good), bad)
 
 
 def _value(kind: RecordType, value: bytes | None) -> Struct | None:
@@ -131,11 +137,12 @@ def _column(f: Field, rows: Sequence[Struct | None]) -> pa.Array:
     return columns.column(f, [None if row is None else getattr(row, f.name) for row in rows])
 
 
-def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.RecordBatch:
-    """Return rows of `quarantine` for records, given by pairs of row number and reason.
+def _quarantined(rows: LogRecords, reasons: list[str]) -> pa.RecordBatch | None:
+    """Return rows of `quarantine` for undecodable records and the reasons; None if there are none.
 
     A record's bytes are its key and its value."""
-    rows = records.take(pa.array([i for i, _ in bad], pa.int32()))
+    if not reasons:
+        return None
     pairs = zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
     contents = [(key or b"") + (value or b"") for key, value in pairs]
     made: dict[str, pa.Array] = {
@@ -143,7 +150,7 @@ def _quarantined(records: pa.RecordBatch, bad: list[tuple[int, str]]) -> pa.Reco
     }
     made["segment_base_offset"] = rows.column("segment_base_offset")
     made["length"] = pa.array([len(data) for data in contents], pa.int64())
-    made["reason"] = pa.array([reason for _, reason in bad], pa.string())
+    made["reason"] = pa.array(reasons, pa.string())
     made["bytes"] = pa.array([data[:MAX_QUARANTINED_BYTES] for data in contents], pa.binary())
     schema = TABLES["quarantine"].schema
     return pa.RecordBatch.from_arrays([made[f.name] for f in schema], schema=schema)

@@ -11,20 +11,16 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from konvene.pipeline.codec.audit import events
-from konvene.pipeline.codec.bronze import located
-from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.codec.bronze import LogRecords
 
 __all__ = ["audit_rows"]
 
 _ROWS = 1000
 
 
-def audit_rows(
-    records: pa.RecordBatch, of: Partition
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-    """Decode bronze rows of the audit topic, a thousand at a time, since one row can list many members.
+def audit_rows(records: LogRecords) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """Decode records of the audit topic, a thousand at a time, since one row can list many members.
 
-    Yields pairs: rows of `audit_event`, and rows of `quarantine` for what cannot be decoded, or None. `of` is
-    the partition of the audit topic."""
-    for at in range(0, records.num_rows, _ROWS):
-        yield events(located(records.slice(at, _ROWS), of.cluster, of.topic, of.partition))
+    Yields pairs: rows of `audit_event`, and rows of `quarantine` for what cannot be decoded, or None."""
+    for at in range(0, len(records), _ROWS):
+        yield events(records.slice(at, _ROWS))

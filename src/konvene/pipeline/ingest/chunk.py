@@ -17,14 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from konvene.codec.batches import read_header
 from konvene.codec.errors import CodecError
 from konvene.internal_topics import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS, OFFSETS_TOPIC
 from konvene.pipeline.arrays import Ints
-from konvene.pipeline.codec.bronze import Decoded, blocks, located
+from konvene.pipeline.codec.bronze import Decoded, LogRecords, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.gold.audits import audit_rows
@@ -40,7 +39,7 @@ from konvene.pipeline.warehouse.warehouse import DataFile, folder_of
 __all__ = ["Chunk", "Done", "do"]
 
 _READ_WHOLE = (*COORDINATOR_TOPICS, CLUSTER_METADATA_TOPIC, AUDIT_TOPIC)
-_COMMITS = pa.array([0, 1], pa.int16())
+_COMMITS = (0, 1)
 _NAMES = {
     "offset_commit": names_in_commits,
     "share_group_state_partition_metadata": names_in_share_groups,
@@ -156,54 +155,46 @@ class _Coordinator:
 
     def _read(self) -> None:
         for block in self.found:
-            records = self._wanted(block.records)
             if block.quarantine is not None and self.known is None:
                 self._quarantine(located(block.quarantine, *self.where))
-            if not records.num_rows:
-                continue
-            self.offsets.append(records.column("offset").to_numpy(zero_copy_only=False))
-            records = located(records, *self.where)
-            self._bronze(records)
-            self._silver(records)
+            records = self._wanted(block.rows(*self.where))
+            if len(records):
+                self.offsets.append(records.offsets)
+                self._bronze(records)
+                self._silver(records)
 
-    def _wanted(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        offsets = records.column("offset").to_numpy(zero_copy_only=False)
-        within = self.task.within
-        if len(offsets) and self.known is None and offsets[0] >= within.first and offsets[-1] <= within.last:
-            return records
-        mask = (offsets >= within.first) & (offsets <= within.last)
+    def _wanted(self, records: LogRecords) -> LogRecords:
+        records = records.within(*self.task.within)
         if self.known is not None:
-            mask &= ~np.isin(offsets, self.known)
-        return records.filter(pa.array(mask))
+            records = records.filter(~np.isin(records.offsets, self.known))
+        return records
 
-    def _bronze(self, records: pa.RecordBatch) -> None:
+    def _bronze(self, records: LogRecords) -> None:
         if not self._is_requested("coordinator_record"):
             return
         schema = TABLES["coordinator_record"].schema
         if self.task.of.topic != OFFSETS_TOPIC:
-            self._sink("coordinator_record", schema).write(records)
+            self._sink("coordinator_record", schema).write(records.batch())
             return
-        commits = pc.fill_null(pc.is_in(records.column("key_type"), value_set=_COMMITS), False)
-        for family, mask in (("commits", commits), ("groups", pc.invert(commits))):
+        types, typed = records.types()
+        commits = typed & np.isin(types, _COMMITS)
+        for family, mask in (("commits", commits), ("groups", ~commits)):
             rows = records.filter(mask)
-            if rows.num_rows:
-                self._sink("coordinator_record", schema, family).write(rows)
+            if len(rows):
+                self._sink("coordinator_record", schema, family).write(rows.batch())
 
-    def _silver(self, records: pa.RecordBatch) -> None:
-        types = records.column("key_type")
-        for kind in sorted(k for k in pc.unique(types).to_pylist() if k is not None):
+    def _silver(self, records: LogRecords) -> None:
+        types, typed = records.types()
+        for kind in np.unique(types[typed]).tolist():
             table = TYPED.get((self.task.of.topic, kind))
             if table is None or not self._is_requested(table.name):
                 continue
-            rows = records if types.null_count == 0 and pc.all(pc.equal(types, kind)).as_py() else None
-            if rows is None:
-                rows = records.filter(pc.fill_null(pc.equal(types, kind), False))
-            typed, bad = table.decode(rows)
-            if typed.num_rows:
-                self._sink(table.name, table.schema).write(typed)
+            rows, bad = table.decode(records.filter(typed & (types == kind)))
+            if rows.num_rows:
+                self._sink(table.name, table.schema).write(rows)
                 names = _NAMES.get(table.name)
                 if names is not None:
-                    self.names.update(names(typed, self.task.of.cluster))
+                    self.names.update(names(rows, self.task.of.cluster))
             if bad is not None and bad.num_rows:
                 self._quarantine(bad)
 
@@ -238,12 +229,11 @@ def _audit(task: Chunk, found: Iterator[Decoded]) -> Done:
 
     try:
         for block in found:
-            offsets_of_block = block.records.column("offset").to_numpy(zero_copy_only=False)
-            mask = (offsets_of_block >= task.within.first) & (offsets_of_block <= task.within.last)
-            offsets.append(offsets_of_block[mask])
+            records = block.rows(task.of.cluster, task.of.topic, task.of.partition).within(*task.within)
+            offsets.append(records.offsets)
             if block.quarantine is not None:
                 write(None, located(block.quarantine, task.of.cluster, task.of.topic, task.of.partition))
-            for events, bad in audit_rows(block.records.filter(pa.array(mask)), task.of):
+            for events, bad in audit_rows(records):
                 write(events, bad)
         files = [_closed(task, sink, table.name) for sink, table in zip(sinks, tables, strict=True)]
     finally:

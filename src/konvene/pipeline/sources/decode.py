@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.internal_topics import AUDIT_TOPIC, COORDINATOR_TOPICS
-from konvene.pipeline.codec.bronze import Decoded, blocks, located
+from konvene.pipeline.codec.bronze import Decoded, LogRecords, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.gold.audits import audit_rows
@@ -31,6 +30,10 @@ from konvene.pipeline.tables import TABLES
 __all__ = ["PARTS", "TABLES_OF_LOGS", "Reading", "fetched", "part_of", "reading"]
 
 _USERS = re.compile(r"(?!__).*")
+Names = Sequence[str] | None
+"""Columns that are needed; None for all."""
+Rows = Callable[[Slice, Iterable[Decoded], Names], Iterator[pa.RecordBatch]]
+"""A function that makes the rows of a table from the decoded batches of a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Reading:
     topics: tuple[str, ...]
     """Topics whose logs contain the table; empty for tables of user topics, which are read from files
     only."""
-    rows: Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]
+    rows: Rows
     everything: bool = False
     """True to read the files of all topics."""
 
@@ -56,11 +59,12 @@ class Reading:
             return Wanted(re.compile(".*"))
         return Wanted(re.compile(names) if names else _USERS)
 
-    def batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part, some ten thousand at a time."""
+    def batches(self, part: Slice, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part, some ten thousand at a time; with at least the columns `names`, if they
+        are given."""
         if not self.topics:
             return _end_rows(part)
-        return (batch for batch in self.rows(part, _decoded(part)) if batch.num_rows)
+        return (batch for batch in self.rows(part, _decoded(part), names) if batch.num_rows)
 
 
 def reading(table: str) -> Reading:
@@ -71,41 +75,38 @@ def reading(table: str) -> Reading:
     raise ValueError(f"konvene-log has no table {table}; it has {', '.join(sorted(TABLES_OF_LOGS))}")
 
 
-def _bronze(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+def _bronze(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
     for each in found:
-        yield located(_within(each.records, part), *_where(part.of))
+        yield _records(part, each).batch(names)
 
 
-def _quarantine(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+def _quarantine(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
     of_type = {kind: table for (topic, kind), table in TYPED.items() if topic == part.of.topic}
     for each in found:
         if each.quarantine is not None:
             yield located(each.quarantine, *_where(part.of))
-        records = located(_within(each.records, part), *_where(part.of))
+        records = _records(part, each)
         for kind, table in sorted(of_type.items()):
-            rows = _of_type(records, kind)
-            bad = table.decode(rows)[1] if rows.num_rows else None
+            bad = table.decode(records.of_type(kind))[1]
             if bad is not None:
                 yield bad
 
 
-def _silver(kind: int) -> Callable[[Slice, Iterable[Decoded]], Iterator[pa.RecordBatch]]:
-    def rows(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+def _silver(kind: int) -> Rows:
+    def rows(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
         table = TYPED[part.of.topic, kind]
         for each in found:
-            records = _of_type(_within(each.records, part), kind)
-            if records.num_rows:
-                yield table.decode(located(records, *_where(part.of)))[0]
+            yield table.decode(_records(part, each).of_type(kind), names)[0]
 
     return rows
 
 
-def _audits(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+def _audits(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
     for each in found:
-        yield from audit_rows(_within(each.records, part), part.of)
+        yield from audit_rows(_records(part, each))
 
 
-def _parts(part: Slice, found: Iterable[Decoded]) -> Iterator[pa.RecordBatch]:
+def _parts(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
     """Return the row of `log_part` that describes the part, without reading it."""
     split = part.split or Split("", -1, 0, 0, part.first, part.last)
     row = (
@@ -185,16 +186,9 @@ def fetched(
             runner.run(cluster.close())
 
 
-def _within(records: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
+def _records(part: Slice, found: Decoded) -> LogRecords:
     """Return the records within the part's offsets; its first and last batch may have others."""
-    offsets = records.column("offset")
-    if not len(offsets) or (offsets[0].as_py() >= part.first and offsets[-1].as_py() <= part.last):
-        return records
-    return records.filter(pc.and_(pc.greater_equal(offsets, part.first), pc.less_equal(offsets, part.last)))
-
-
-def _of_type(records: pa.RecordBatch, kind: int) -> pa.RecordBatch:
-    return records.filter(pc.fill_null(pc.equal(records.column("key_type"), kind), False))
+    return found.rows(*_where(part.of)).within(part.first, part.last)
 
 
 def _where(of: Partition) -> tuple[str, str, int]:

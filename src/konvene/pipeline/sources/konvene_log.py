@@ -214,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _rows(what: Reading, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task. If nothing is planned, Spark still runs one task, without rows."""
     part: Slice | None = partition.value
-    return iter(()) if part is None else map(conversion(schema), what.batches(part))
+    return iter(()) if part is None else map(conversion(schema), what.batches(part, schema.names))
 
 
 def chosen(wanted: Wanted, options: Mapping[str, str]) -> Wanted:
