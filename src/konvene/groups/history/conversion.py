@@ -45,8 +45,10 @@ class ConvertibleHistory(EpochHistory[G, M]):
 
     def next_batch(self) -> None:
         super().next_batch()
-        self._was_classic.clear()
-        self._ended.clear()
+        if self._was_classic:
+            self._was_classic.clear()
+        if self._ended:
+            self._ended.clear()
 
     def classic_group_ended(self, group_id: str) -> None:
         """Called for the tombstone of a classic group: remember that it was deleted in this batch."""

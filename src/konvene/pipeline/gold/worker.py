@@ -11,6 +11,8 @@ several buckets, the holes were found beforehand (`observe`), and its batches ar
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import os
 from collections import Counter
@@ -76,7 +78,20 @@ class Made(NamedTuple):
 
 def make(task: Task) -> Made:
     """Run a task of a build and return the files that it wrote."""
-    return Made(task.kind, task.of, task.bucket, _MAKERS[task.kind](task))
+    with _rare_collections():
+        return Made(task.kind, task.of, task.bucket, _MAKERS[task.kind](task))
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Collect garbage less often within the block: rows and records have no cycles, and looking for some
+    after every few hundred of them takes a fifth of the time."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def observe(task: Task) -> tuple[Partition, tuple[Transition, ...]]:

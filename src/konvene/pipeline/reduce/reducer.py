@@ -349,10 +349,11 @@ class PartitionReducer:
             return
         self._begins = self._history.begins
         self._batch += 1
-        for group_id in sorted(self._ended):
-            if self._history.group(group_id) is None:
-                self._tracks.pop(group_id, None)
-        self._ended.clear()
+        if self._ended:
+            for group_id in sorted(self._ended):
+                if self._history.group(group_id) is None:
+                    self._tracks.pop(group_id, None)
+            self._ended.clear()
         self._update_completeness()
 
     def _update_completeness(self) -> None:

@@ -71,8 +71,10 @@ def changes(
         return sorted(had - has), sorted(has - had)
     role = SHARED if isinstance(current, ShareCurrent) else ACTIVE
     had_raw, has_raw = _partitions(before), _partitions(after)
-    lost = sorted((names[topic], partition, role) for topic, partition in had_raw - has_raw)
-    gained = sorted((names[topic], partition, role) for topic, partition in has_raw - had_raw)
+    lost = [(names[topic], partition, role) for topic, partition in had_raw - has_raw]
+    gained = [(names[topic], partition, role) for topic, partition in has_raw - had_raw]
+    lost.sort()
+    gained.sort()
     return lost, gained
 
 
