@@ -38,9 +38,9 @@ def new_reducers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     created: list[int] = []
 
     class Counted(PartitionReducer):
-        def __init__(self, *args: Any) -> None:
+        def __init__(self, *args: Any, **options: Any) -> None:
             created.append(1)
-            super().__init__(*args)
+            super().__init__(*args, **options)
 
     monkeypatch.setattr(worker, "PartitionReducer", Counted)
     return created

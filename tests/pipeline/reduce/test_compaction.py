@@ -132,7 +132,8 @@ def test_epochs_of_removed_records_are_covered_once(name: str) -> None:
         whole = covered_epochs(reduced(log))
         for begin in range(len(log) - 4):
             rows = reduced([*log[:begin], *log[begin + 3 :]])
-            last = {row["group_id"]: row["to_epoch"] for row in rows["rebalance"]}
+            in_order = sorted(rows["rebalance"], key=lambda row: row["last_offset"])
+            last = {row["group_id"]: row["to_epoch"] for row in in_order}
             expected = {each: 1 for each in whole if each[1] <= last.get(each[0], 0)}
             covered = covered_epochs(rows, all_before=True)
             assert {each: covered[each] for each in covered if each in whole} == expected, begin

@@ -2,8 +2,9 @@
 
 The table `unavailability` has when each partition had no owner. Such a gap can begin before a rebalance or
 last beyond its end, when one rebalance interrupts another; only its part within the rebalance counts here, as
-in the column `unavailable_ms` (`konvene.pipeline.reduce.open_rebalance`). So the parts of one rebalance add
-up to that column, and never to more than partitions × duration.
+in the column `unavailable_ms` (`konvene.pipeline.reduce.open_rebalance`). A gap that a rebalance left open
+counts for it until the partition has an owner again. So the parts of one rebalance add up to that column, and
+never to more than partitions × time.
 
 The table `lag` has, minute by minute, the end of the partition's log. Between two such points the log is
 assumed to have grown evenly, so the number of records is an estimate ("about"). A gap that does not lie
@@ -86,11 +87,19 @@ class GapPart(NamedTuple):
 def gap_part(gap: Row, r: Rebalance) -> GapPart | None:
     """Return the part of a gap that counts as unavailability of this rebalance; None if there is none.
 
-    A gap of another group has no part in it, nor has one that is still open when the rebalance completes: the
-    partition is then not assigned to any member. Without a known start of the rebalance nothing is known."""
+    A gap of another group has no part in it, nor has one that is still open when the rebalance completes,
+    except if the rebalance left it open (`left_open_by`): it then counts until its end, and not for later
+    rebalances. Without a known start of the rebalance nothing is known."""
     if (gap["cluster"], gap["group_id"], gap["log_partition"]) != (r.cluster, r.group_id, r.log_partition):
         return None
-    if r.start_ms is None or (r.converged and (gap["to_ms"] is None or gap["to_ms"] > r.until_ms)):
+    if r.start_ms is None:
+        return None
+    left_open_by = gap.get("left_open_by")  # Absent in the tables of earlier releases.
+    if left_open_by is not None and r.to_epoch >= left_open_by:
+        if r.to_epoch > left_open_by or not gap["from_ms"] <= r.until_ms < gap["to_ms"]:
+            return None
+        return GapPart(gap, max(gap["from_ms"], r.start_ms), gap["to_ms"])
+    if r.converged and (gap["to_ms"] is None or gap["to_ms"] > r.until_ms):
         return None
     known = [ms for ms in (gap["to_ms"], r.end_ms) if ms is not None]
     part = GapPart(gap, max(gap["from_ms"], r.start_ms), min(known, default=None))

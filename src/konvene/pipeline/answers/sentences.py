@@ -214,8 +214,10 @@ def _moved(r: Rebalance) -> str:
     if r.added:
         parts.append(f"{r.added:,} newly assigned" if parts else f"{counted(r.added, r.unit)} newly assigned")
     lost = max(r.revoked - r.moved, 0)
-    if lost and (not r.units or r.superseded_by is not None):
-        still = "not reassigned yet" if r.units else "unassigned now"
+    if lost and not r.units:
+        parts.append(f"{counted(lost, r.unit)} unassigned now")
+    elif lost and (r.superseded_by is not None or r.converged):
+        still = "not reassigned yet" if r.superseded_by is not None else "no longer assigned"
         parts.append(f"{counted(lost, r.unit)} {still}")
     for count, role in ((r.standby_moved, "standby"), (r.warmup_moved, "warm-up")):
         if count:
@@ -251,6 +253,7 @@ def _cost(r: Rebalance, cost: Cost | None) -> str:
         return ""
     if r.unavailable_ms == 0:
         stopped = (cost is not None and cost.stopped) or r.duration_ms is None or r.silent_units
+        stopped = stopped or r.added or r.revoked > r.moved  # They had no owner before, or have none now.
         return f"no {r.unit} was without an owner" if (r.kept or r.moved) and not stopped else ""
     parts = [f"{seconds(r.unavailable_ms)} {r.unit}-seconds"]
     if cost is not None and cost.lag_records is not None:

@@ -74,7 +74,7 @@ def apply_generation(
     if row is None:
         _apply_assignment(track, now, identities, at, put)
         if track.ended_as("streams"):
-            _switch_to_partitions(track, at)
+            _switch_to_partitions(track, at, put)
         return
     audit_row = audit.of(track.group_id, row.epoch, at.offset)
     rebalance = _rebalance(track, previous, now, row, audit_row)
@@ -86,23 +86,22 @@ def apply_generation(
     _emit_eager_gaps(track, rebalance, previous, owners_before, audit_row, at, put)
     track.set_silence(rebalance, [*track.held, *_held(previous, owners_before, at)])
     track.held.clear()
-    _forget_gaps(track, now)
     for identity in (*identities.values(), *rebalance.departed.values()):
         rebalance.progress(identity)
     _record_rejoins(rebalance, audit_row)
     track.close(
         End(row.state, at.ms, len(identities), converged=True, last_member_id=_last_to_rejoin(rebalance,
         audit_row)), at, put,
-        OBSERVED if audit_row is not None else INFERRED,
+        OBSERVED if audit_row is not None else INFERRED, awaited=_awaited(track, now),
     )  # fmt: skip
 
 
-def _switch_to_partitions(track: GroupTracker, at: Position) -> None:
+def _switch_to_partitions(track: GroupTracker, at: Position, put: Put) -> None:
     """Continue with partitions instead of tasks, after a streams group became a classic one.
 
     Partitions without an owner were last owned by the owner of the task."""
     left = list(track.released)
-    track.switch_units()
+    track.switch_units(put)
     for (name, partition, role), tenure in left:
         for topic in track.source_topics.get(name, ()):
             unit = (topic, partition, ACTIVE)
@@ -232,21 +231,19 @@ def _held(
         yield Held(tenure, at.ms, timeouts_ms.get(tenure.identity.member_id, NOT_KNOWN))
 
 
-def _forget_gaps(track: GroupTracker, now: GroupMetadataValue) -> None:
-    """Drop gaps of units that the new generation `now` does not assign, if it has members.
+def _awaited(track: GroupTracker, now: GroupMetadataValue) -> set[Unit]:
+    """Return the units that the generation after `now` is going to assign.
 
-    For an eager group these are all that are still open; for a cooperative one, those that the generation
-    after their revocation does not assign."""
-    if not now.members:
-        return
-    gaps = track.ownership.gaps
-    eager = now.protocol in EAGER
-    for unit in [
+    In a cooperative group these are the units that a member of this generation has just revoked."""
+    if now.protocol in EAGER:
+        return set()
+    return {
         unit
-        for unit, gap in gaps.items()
-        if eager or gap.rebalance is None or gap.rebalance.epoch != now.generation
-    ]:
-        del gaps[unit]
+        for unit, gap in track.ownership.gaps.items()
+        if gap.owner.member_key in track.present
+        and gap.rebalance is not None
+        and gap.rebalance.epoch == now.generation
+    }
 
 
 def _record_rejoins(rebalance: OpenRebalance, audit_row: AuditRow | None) -> None:

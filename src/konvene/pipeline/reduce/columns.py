@@ -30,7 +30,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "unavailability": (
         "cluster", "group_id", "group_type", "topic", "partition", "role", "from_ms", "to_ms", "gap_ms",
-        "from_member_id", "to_member_id", "epoch", "log_partition", "base_offset", "cause", "evidence",
+        "from_member_id", "to_member_id", "epoch", "log_partition", "base_offset", "cause", "left_open_by",
+        "evidence",
     ),
 }  # fmt: skip
 """The columns of each of the four tables."""

@@ -192,7 +192,7 @@ def apply_epoch(
     `row` is the rebalance that `groups.history` found in it, None if the record does not bump the epoch."""
     if row is None:
         if isinstance(group, StreamsGroup) and group.members and track.ended_as("classic"):
-            track.switch_units()
+            track.switch_units(put)
         if group.epoch != track.epoch:
             emit_skipped_epochs(track, group.epoch, audit, at, put)
             if not at.whole:
@@ -223,8 +223,6 @@ def apply_convergence(
     rebalance = track.open
     if rebalance is None or rebalance.epoch != row.epoch:
         return
-    if row.state == "Stable":
-        track.ownership.forget_gaps()
     end = End(row.state, at.ms, len(track.present), converged=True, last_member_id=member_id)
     track.close(end, at, put)
 

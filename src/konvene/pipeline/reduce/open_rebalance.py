@@ -11,8 +11,9 @@ The counts of a row, from what changed hands between start and end (`Ownership.c
     least_moves    the sum over members of what they own more at the end than at the start, less `added`,
                    and not below 0: the number of moves that these sizes require
     churn_ratio    moved / units at the start, including those that had been revoked by then
-    unavailable_ms the sum over units of the time between start and end without an owner, not counting units
-                   that have none when the group is stable: these are not assigned
+    unavailable_ms the sum over units of the time between start and end without an owner. A unit that has none
+                   when the group is stable counts from the start until it has an owner again, if its last
+                   owner departed; otherwise it is not assigned and does not count
     silent_units, silent_ms
                    bounds for the time before the start, see `konvene.pipeline.reduce.silence`
 
@@ -260,9 +261,11 @@ def member_row(
 
 
 def open_gap_ms(ownership: Ownership, start_ms: int | None, end_ms: int) -> int:
-    """Return the total time until `end_ms` for which units have had no owner, counted from `start_ms` on."""
+    """Return the total time until `end_ms` for which units have had no owner, counted from `start_ms` on.
+
+    Gaps that an earlier rebalance left open count for that one."""
     return sum(
         max(end_ms - max(gap.at.ms, start_ms if start_ms is not None else gap.at.ms), 0)
         for unit, gap in ownership.gaps.items()
-        if unit[2] in READING_ROLES
+        if unit[2] in READING_ROLES and gap.left_open_by < 0
     )

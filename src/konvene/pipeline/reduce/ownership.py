@@ -10,8 +10,10 @@ that changed back is not in it. For units without an owner at the reset that hav
 has the last owner before. `copied` has the copies and the holders of shared units that came or went.
 
 A gap begins when an active unit loses its owner, or a shared one its last holder, and is reported when it has
-an owner again at a later time. Gaps that are open when a group is stable are forgotten: their units are not
-assigned to any member.
+an owner again at a later time. If the group completes a rebalance without assigning the unit, it depends on
+the last owner: one that is still a member gave the unit up, for example because it unsubscribed, and the gap
+is forgotten; if it departed, the rebalance leaves the gap open (`left_open_by`) until a member reads the unit
+again.
 
 In a compacted log a record of an earlier owner may stand behind its successor's; the later record wins, and
 the resulting rows are marked missing.
@@ -19,7 +21,7 @@ the resulting rows are marked missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -77,6 +79,8 @@ class Gap:
     keeps_last_owner: bool = True
     """Whether the next owner takes the unit over from the last one: not if the group was at rest without
     it."""
+    left_open_by: int = NOT_KNOWN
+    """Epoch of the rebalance that completed without assigning the unit; `NOT_KNOWN` if none did."""
 
     def attribute_to(self, rebalance: RebalanceRef) -> None:
         if self.rebalance is None:
@@ -244,7 +248,8 @@ class Ownership:
             log.cluster, self.group_id, gap.group_type, *unit, gap.at.ms, None if end is None else end.ms,
             None if end is None else end.ms - gap.at.ms, gap.owner.member_id, to, rebalance.epoch,
             log.partition,
-            rebalance.base_offset, rebalance.cause, evidence if sure else MISSING,
+            rebalance.base_offset, rebalance.cause,
+            gap.left_open_by if gap.left_open_by >= 0 else None, evidence if sure else MISSING,
         )  # fmt: skip
 
     # --- gaps ---
@@ -269,10 +274,21 @@ class Ownership:
             if gap is not None:
                 gap.attribute_to(attribute_to)
 
-    def forget_gaps(self) -> None:
-        """Forget all gaps: every member has reached its target, so units without an owner are not
-        assigned."""
-        self.gaps.clear()
+    def leave_gaps_open(self, units: Iterable[Unit], epoch: int, present: Container[str]) -> int:
+        """Leave the gaps of these units open, because the rebalance to `epoch` completed without assigning
+        them.
+
+        Forget those whose last owner is among the keys of the members that are `present`. Return how many
+        this rebalance is the first to leave open."""
+        count = 0
+        for unit in units:
+            gap = self.gaps[unit]
+            if gap.owner.member_key in present:
+                del self.gaps[unit]
+            elif gap.left_open_by < 0:
+                gap.left_open_by, gap.keeps_last_owner = epoch, False
+                count += 1
+        return count
 
     def detach_gaps(self) -> None:
         """Detach all gaps from their last owners, because the group is empty or cannot run: their next owners

@@ -334,7 +334,8 @@ class PartitionReducer:
                 track.reset(is_settled=epochs.is_settled(group), is_new=is_new, epoch=epoch)
             elif not track.is_settled and epochs.is_settled(group):
                 track.is_settled = True
-                track.ownership.forget_gaps()
+                gaps = track.ownership.gaps
+                track.ownership.leave_gaps_open(list(gaps), track.epoch, track.present)
             track.era = self._era
         return track
 
@@ -352,7 +353,9 @@ class PartitionReducer:
         if self._ended:
             for group_id in sorted(self._ended):
                 if self._history.group(group_id) is None:
-                    self._tracks.pop(group_id, None)
+                    track = self._tracks.pop(group_id, None)
+                    if track is not None:
+                        track.drop_gaps(self._put)
             self._ended.clear()
         self._update_completeness()
 

@@ -9,10 +9,11 @@ to the departure, so these units count as lost in the new rebalance, not in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from konvene.pipeline.reduce.diagnosis import UNKNOWN_DIAGNOSIS, AuditRow, Diagnosis, observed
+from konvene.pipeline.reduce.left_open import LeftOpen
 from konvene.pipeline.reduce.open_rebalance import (
     End,
     OpenRebalance,
@@ -86,6 +87,8 @@ class GroupTracker:
     """The batch in which the group ended last, and its type until then."""
     source_topics: Mapping[str, Iterable[str]] = field(default_factory=dict)
     """For a streams group that ended: the source topics of each subtopology."""
+    left_open: LeftOpen = field(default_factory=LeftOpen)
+    """Rows of completed rebalances that wait for the gaps that they left open."""
     switched_in_batch: int = -1
     """The batch in which the group's units changed between partitions and tasks."""
 
@@ -157,11 +160,16 @@ class GroupTracker:
         if before is not None:
             self._emit_ownership(unit, before, at, put)
         gap = self.ownership.end_gap(unit) if unit[2] in READING_ROLES else None
-        if gap is None or at.ms <= gap.at.ms:
+        if gap is None:
             return
-        gap.attribute_to(self.last)
-        put("unavailability", self.ownership.gap_row(self.log, unit, gap, at, identity.member_id))
-        if self.open is not None:
+        if at.ms > gap.at.ms:
+            gap.attribute_to(self.last)
+            put("unavailability", self.ownership.gap_row(self.log, unit, gap, at, identity.member_id))
+        if gap.left_open_by >= 0:
+            complete = self.left_open.end_gap(gap, at.ms)
+            if complete is not None:
+                put("rebalance", complete)
+        elif self.open is not None:
             self.open.add_gap(gap, at.ms)
 
     def _emit_ownership(self, unit: Unit, tenure: Tenure, at: Position, put: Put) -> None:
@@ -171,14 +179,21 @@ class GroupTracker:
         """Return True if the group had this type and ended in the current batch."""
         return self.last_end == (self.batch, group_type)
 
-    def switch_units(self) -> None:
+    def switch_units(self, put: Put) -> None:
         """Forget changes and gaps, because the group's units become tasks instead of partitions or vice
         versa."""
         self.switched_in_batch = self.batch
         self.released.clear()
         self.held.clear()
-        self.ownership.gaps.clear()
+        self.drop_gaps(put)
         self.ownership.reset()
+
+    def drop_gaps(self, put: Put) -> None:
+        """Forget all gaps, because their units cannot get an owner any more, and emit the rows that wait for
+        them."""
+        self.ownership.gaps.clear()
+        for row in self.left_open.clear():
+            put("rebalance", row)
 
     # --- batches and gaps in the log ---
 
@@ -227,8 +242,11 @@ class GroupTracker:
                 ),
             )
         for unit, gap in self.ownership.gaps.items():
-            row = self.ownership.gap_row(self.log, unit, gap, None, None)
-            put("unavailability", (*row[:-1], MISSING))
+            if gap.left_open_by < 0:
+                row = self.ownership.gap_row(self.log, unit, gap, None, None)
+                put("unavailability", (*row[:-1], MISSING))
+        for row in self.left_open.clear(is_missing=True):
+            put("rebalance", row)
         self.ownership.gaps.clear()
         self.released.clear()
         self.reset(is_settled=False)
@@ -337,21 +355,40 @@ class GroupTracker:
         for unit, tenure in back:
             self.ownership.lose(unit, tenure.identity)
 
-    def close(self, end: End, at: Position, put: Put, evidence: str = OBSERVED) -> None:
+    def close(
+        self, end: End, at: Position, put: Put, evidence: str = OBSERVED, *, awaited: Container[Unit] = ()
+    ) -> None:
         """End the rebalance in progress and emit its rows, if its start is known.
 
-        `evidence` is that of its rows of `rebalance_member`."""
+        `evidence` is that of its rows of `rebalance_member`; `awaited` are the units that the next rebalance
+        is going to assign. If units of departed members remain without an owner, the row of `rebalance` is
+        emitted later (`left_open`)."""
         rebalance, self.open = self.open, None
         if rebalance is not None:
             rebalance.last_offset = at.offset
+            count = 0
+            if end.state == "Stable":
+                units = [unit for unit in self.ownership.gaps if unit not in awaited]
+                count = self.ownership.leave_gaps_open(units, rebalance.epoch, self.present)
             if rebalance.is_reported:
-                self.emit(rebalance, end, put, evidence)
+                self.emit(rebalance, end, self._waiting(rebalance, count, put) if count else put, evidence)
                 self.is_first = False
             self.ownership.reset()
             if end.state == "Stable":
                 self.is_settled = True
             elif end.converged:
                 self.ownership.detach_gaps()
+
+    def _waiting(self, rebalance: OpenRebalance, gaps: int, put: Put) -> Put:
+        """Return a `put` that lets the row of this rebalance wait for the gaps that it left open."""
+
+        def put_or_wait(table: str, row: Row) -> None:
+            if table == "rebalance":
+                self.left_open.add(rebalance.epoch, row, rebalance.start_ms, gaps)
+            else:
+                put(table, row)
+
+        return put_or_wait
 
     def emit(self, rebalance: OpenRebalance, end: End, put: Put, evidence: str = OBSERVED) -> None:
         """Emit the row of `rebalance` for a rebalance, and its rows of `rebalance_member`.
@@ -404,6 +441,8 @@ class GroupTracker:
 
     def finish(self, stretch: int, put: Put) -> None:
         """Emit the rows of what is open at the end of the log, without changing any state."""
+        for row in self.left_open.rows():
+            put("rebalance", row)
         rebalance = self.open
         if rebalance is not None and rebalance.is_reported:
             self.emit(
@@ -417,7 +456,8 @@ class GroupTracker:
             put("ownership", self.ownership.interval(self.log, unit, tenure, None, self.epoch, stretch))
         for unit in sorted(self.ownership.gaps):
             gap = self.ownership.gaps[unit]
-            put("unavailability", self.ownership.gap_row(self.log, unit, gap, None, None))
+            if gap.left_open_by < 0:
+                put("unavailability", self.ownership.gap_row(self.log, unit, gap, None, None))
 
 
 def _none_if_unknown(ms: int) -> int | None:

@@ -10,7 +10,7 @@ TABLE = Table(
     "gold",
     "A gap for each time that a partition (active task) of a group had no owner between two owners, or was "
     "not read while its classic group rebalanced. In a share group the last member that it was assigned to "
-    "counts as its owner.",
+    "counts as its owner. A partition that its owner gave up while it stayed in the group has no gap.",
     (
         CLUSTER,
         GROUP,
@@ -25,6 +25,14 @@ TABLE = Table(
         Column("log_partition", pa.int32(), "Log partition of that rebalance."),
         Column("base_offset", pa.int64(), "First record of that rebalance; -1 if it has no row."),
         Column("cause", pa.string(), "Cause of that rebalance."),
+        Column(
+            "left_open_by",
+            pa.int32(),
+            "Epoch (generation) of the rebalance that completed without "
+            "assigning it to any member; null if none did. The time from the start of that rebalance on "
+            "counts for it.",
+            nullable=True,
+        ),
         EVIDENCE,
     ),
     key=("cluster", "group_id", "topic", "partition", "role", "from_ms", "log_partition", "base_offset"),
