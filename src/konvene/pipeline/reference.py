@@ -54,7 +54,7 @@ POSITION_MEANINGS = {
     "log_partition": "The partition of the log.",
     "offset": "The offset of the record.",
     "timestamp_ms": "When the record was created; with log-append time, when it was appended.",
-    "batch_base_offset": "First offset of its batch: the records of one batch were written by one decision.",
+    "batch_base_offset": "First offset of its batch. A batch of Kafka may have several decisions.",
     "tombstone": "Whether the record deletes the entry of its key.",
 }
 

@@ -196,3 +196,21 @@ def test_rows_grow_linearly_with_the_group() -> None:
         assert (row["members"], row["added"], row["converged"]) == (count, count, True)
         sizes[count] = sum(len(some) for some in rows.values())
     assert sizes[500] - 1 == 10 * (sizes[50] - 1)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_topic_that_is_deleted_and_created_again_is_another_topic(again: bool) -> None:
+    """Its partitions are revoked and added, although the name and the numbers are the same."""
+    new = Uuid(b"n" * 16) if again else T
+    given = {new: dict.fromkeys((0, 1), 1)}
+    recreated = [
+        group_record("g", 3, 6), target_record("g", "a", {new: (0, 1)}), assignment_record("g", 3, 0),
+        current_record("g", "a", CurrentAssignment(MemberState.STABLE, 3, 2, given, {})),
+    ]  # fmt: skip
+    rows = reduced(log(FIRST, (30, recreated)), names={str(T): "t", str(new): "t"})
+    last = rows["rebalance"][-1]
+    expected = (2, 0, 2, 2, 0) if again else (2, 2, 0, 0, 0)
+    assert (last["units"], last["kept"], last["revoked"], last["added"], last["moved"]) == expected
+    assert {row["topic"] for row in rows["ownership"]} == {"t"}
+    assert len(rows["ownership"]) == (4 if again else 2)
+    assert rows["unavailability"] == []

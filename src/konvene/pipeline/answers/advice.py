@@ -117,7 +117,8 @@ def static_membership(group: str, facts: Facts) -> Advice | None:
     """Advise static membership if clients that restart within `BACK_WITHIN_MS` trigger rebalances."""
     found = find_restarts(facts.rebalances)
     spared = rebalances_of_restarts(facts.rebalances, found)
-    if len(spared) < AT_LEAST or facts.rebalances[-1].group_type in ("share", "streams"):
+    last = facts.rebalances[-1]
+    if len(spared) < AT_LEAST or last.group_type in ("share", "streams") or last.is_connect:
         return None
     clients = tuple(sorted({r.client_id for r in found}))
     longest = max(r.away_ms for r in found)
@@ -143,6 +144,7 @@ def protocol(group: str, facts: Facts) -> Advice | None:
         if gap["from_member_id"] is not None
         and gap["from_member_id"] == gap["to_member_id"]
         and gap["group_type"] == "classic"
+        and gap["role"] == "active"
     ]
     stopped = {(gap["log_partition"], gap["base_offset"], gap["epoch"]) for gap in idle}
     chosen = [r for r in facts.rebalances if (r.log_partition, r.base_offset, r.to_epoch) in stopped]

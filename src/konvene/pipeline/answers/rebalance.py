@@ -40,6 +40,7 @@ class Rebalance:
     cluster: str
     group_id: str
     group_type: str
+    protocol_type: str | None = None
     from_epoch: int
     to_epoch: int
     state: str
@@ -134,8 +135,14 @@ class Rebalance:
 
     @property
     def unit(self) -> str:
-        """Noun for what members are assigned: partition or task."""
-        return "task" if self.group_type == "streams" else "partition"
+        """Noun for what members are assigned: partition or task. A connector counts as a task, as in Kafka
+        Connect."""
+        return "task" if self.group_type == "streams" or self.is_connect else "partition"
+
+    @property
+    def is_connect(self) -> bool:
+        """Return True for the workers of Kafka Connect."""
+        return self.protocol_type == "connect"
 
 
 class Selection(NamedTuple):

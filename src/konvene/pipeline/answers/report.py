@@ -294,7 +294,7 @@ def _side_by_side(owned: Sequence[Row]) -> dict[tuple[str, int, str, int], list[
         unit = (row["topic"], row["partition"], row["role"])
         lanes = ends[unit]
         free = 0
-        if row["role"] != "active":  # Standbys too may be several.
+        if row["role"] not in ("active", "connector", "task"):  # Standbys too may be several.
             free = next((i for i, end in enumerate(lanes) if end <= row["from_ms"]), len(lanes))
         lanes[free : free + 1] = [float("inf") if row["to_ms"] is None else row["to_ms"]]
         found[(*unit, free)].append(row)
@@ -307,6 +307,10 @@ def _span(row: Row, high: int) -> tuple[int, int]:
 
 def _unit_name(unit: tuple[str, int, str, int], group_type: str) -> str:
     topic, partition, role, lane = unit
+    if role == "connector":
+        return f"connector {topic}"
+    if role == "task":
+        return f"{topic}-{partition}"
     if group_type != "streams":
         return f"{topic}:{partition}" + (f" ({lane + 1})" if lane else "")
     more = f" {lane + 1}" if lane else ""

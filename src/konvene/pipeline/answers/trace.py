@@ -269,15 +269,21 @@ def _unit(row: Row) -> tuple[str, int]:
 
 def units(rows: Iterable[Row]) -> str:
     """Format units as text: `orders:0,2-4, payments:1`; tasks as Kafka writes them: `0_1,0_2, standby
-    1_0`."""
+    1_0`; in Kafka Connect `connector jdbc, jdbc-0,2`."""
     by_topic: dict[tuple[str, str], list[int]] = defaultdict(list)
     tasks: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    listed: list[str] = []
     for row in rows:
         if row["group_type"] == "streams":
             tasks[row["role"]].append((row["topic"], row["partition"]))
+        elif row["role"] == "connector":
+            listed.append(f"connector {row['topic']}")
         else:
             by_topic[row["role"], row["topic"]].append(row["partition"])
-    listed = [f"{topic}:{_ranges(sorted(numbers))}" for (_, topic), numbers in sorted(by_topic.items())]
+    listed.sort()
+    for (role, topic), numbers in sorted(by_topic.items()):
+        found = _ranges(sorted(numbers))
+        listed.append(f"{topic}:{found}" if role != "task" else f"{topic}-{found}")
     for role, ids in sorted(tasks.items()):
         task_ids = ",".join(f"{subtopology}_{n}" for subtopology, n in sorted(ids))
         listed.append(task_ids if role == "active" else f"{ROLES[role]} {task_ids}")

@@ -49,7 +49,7 @@ _BUSY = {
 }
 """The state of a group before its target assignment is computed, and after it."""
 
-_READ = ("active", "shared")
+_READ = ("active", "shared", "connector", "task")
 """Roles in which a partition or task is read."""
 
 _REBALANCE = (

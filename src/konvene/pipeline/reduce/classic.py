@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from konvene.pipeline.reduce.connect import CONNECT
 from konvene.pipeline.reduce.diagnosis import (
     Audit,
     AuditRow,
@@ -49,6 +50,8 @@ COOPERATIVE = ("cooperative-sticky",)
 """Assignors of Kafka's clients by what members revoke before they rejoin. For other assignors it is not
 known.
 """
+CONNECT_EAGER, CONNECT_COOPERATIVE = ("default",), ("compatible", "sessioned")
+"""Protocols of Kafka Connect by what workers stop before they rejoin."""
 
 
 def apply_generation(
@@ -165,6 +168,7 @@ def _rebalance(
         start_ms,
         known,
         None,
+        protocol_type=now.protocol_type,
     )
 
 
@@ -199,10 +203,9 @@ def _emit_eager_gaps(
     audit_row: AuditRow | None, at: Position, put: Put,
 ) -> None:  # fmt: skip
     """Emit a gap for each partition that an eager group revoked and assigned again in a rebalance."""
-    protocol = previous.protocol if previous is not None else ""
-    if previous is None or protocol in COOPERATIVE or not owners_before:
+    if previous is None or _is_cooperative(previous) or not owners_before:
         return
-    if protocol not in EAGER or rebalance.start_ms is None or audit_row is None:
+    if not _is_eager(previous) or rebalance.start_ms is None or audit_row is None:
         rebalance.unavailable_ms = None
         return
     rejoined_ms = {m["member_id"]: m["joined_ms"] for m in audit_row["members"]}
@@ -231,11 +234,19 @@ def _held(
         yield Held(tenure, at.ms, timeouts_ms.get(tenure.identity.member_id, NOT_KNOWN))
 
 
+def _is_eager(group: GroupMetadataValue) -> bool:
+    return group.protocol in (CONNECT_EAGER if group.protocol_type == CONNECT else EAGER)
+
+
+def _is_cooperative(group: GroupMetadataValue) -> bool:
+    return group.protocol in (CONNECT_COOPERATIVE if group.protocol_type == CONNECT else COOPERATIVE)
+
+
 def _awaited(track: GroupTracker, now: GroupMetadataValue) -> set[Unit]:
     """Return the units that the generation after `now` is going to assign.
 
     In a cooperative group these are the units that a member of this generation has just revoked."""
-    if now.protocol in EAGER:
+    if _is_eager(now):
         return set()
     return {
         unit

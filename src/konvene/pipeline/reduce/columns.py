@@ -11,7 +11,8 @@ __all__ = ["COLUMNS"]
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "rebalance": (
-        "cluster", "group_id", "group_type", "from_epoch", "to_epoch", "state", "cause", "member_id",
+        "cluster", "group_id", "group_type", "protocol_type", "from_epoch", "to_epoch", "state",
+        "cause", "member_id",
         "instance_id", "client_id", "client_host", "reason", "cause_topic", "causes", "causes_left_out",
         "evidence", "start_ms", "target_ms", "end_ms", "duration_ms", "converged", "superseded_by", "members",
         "joined", "gone", "units", "kept", "moved", "revoked", "added", "standby_moved", "warmup_moved",

@@ -75,6 +75,8 @@ class OpenRebalance:
     target_ms: int | None = None
     unavailable_ms: int | None = 0
     """Total time without an owner, of the gaps that have ended; None if unknown."""
+    protocol_type: str | None = None
+    """The protocol type of a classic group."""
     is_reported: bool = True
     """Whether it yields a row: not if the log has lost its start."""
     silence: Silence = NO_SILENCE
@@ -204,7 +206,8 @@ def rebalance_row(
     first = rebalance.diagnosis.causes[0] if rebalance.diagnosis.causes else _NO_CAUSE
     duration_ms = None if rebalance.start_ms is None or end.ms is None else end.ms - rebalance.start_ms
     return (
-        log.cluster, group_id, rebalance.group_type, rebalance.from_epoch, rebalance.epoch, end.state,
+        log.cluster, group_id, rebalance.group_type, rebalance.protocol_type,
+        rebalance.from_epoch, rebalance.epoch, end.state,
         rebalance.diagnosis.kind,
         first["member_id"], first["instance_id"], first["client_id"], first["client_host"],
         first["reason"], first["topic"], list(rebalance.diagnosis.causes),

@@ -1,6 +1,7 @@
 """Ownership of units in a group: intervals of ownership, and the gaps between them.
 
-A unit is a partition of a topic or a task, in a role. An active unit has one owner at a time; copies (standby
+A unit is a partition of a topic or a task, in a role. An active unit has one owner at a time, as has a
+connector or task of Kafka Connect; copies (standby
 and warm-up tasks) and shared units (partitions of a share group) may have several. A unit that a member has
 to revoke is still its own until the log records the revocation.
 
@@ -35,14 +36,19 @@ from konvene.pipeline.reduce.position import (
     Position,
 )
 
-__all__ = ["ACTIVE", "READING_ROLES", "SHARED", "Gap", "Ownership", "RebalanceRef", "Row", "Unit"]
+__all__ = [
+    "ACTIVE", "CONNECTOR", "READING_ROLES", "SHARED", "TASK", "Gap", "Ownership", "RebalanceRef", "Row",
+    "Unit", "marked_topic", "topic_name",
+]  # fmt: skip
 
-ACTIVE, SHARED = "active", "shared"
-READING_ROLES = (ACTIVE, SHARED)
+ACTIVE, SHARED, CONNECTOR, TASK = "active", "shared", "connector", "task"
+EXCLUSIVE_ROLES = (ACTIVE, CONNECTOR, TASK)
+"""Roles in which a unit has one owner at a time."""
+READING_ROLES = (*EXCLUSIVE_ROLES, SHARED)
 """Roles whose owner reads the unit."""
 
 Unit = tuple[str, int, str]
-"""The topic (for a task its subtopology), the partition, the role."""
+"""The topic (for a task its subtopology or connector), the partition (or number of the task), the role."""
 Row = tuple[object, ...]
 """A row of a table, in the order of its columns."""
 _K = TypeVar("_K")
@@ -64,6 +70,16 @@ class RebalanceRef(NamedTuple):
     base_offset: int = NOT_KNOWN
     cause: str = ""
     is_sure: bool = False
+
+
+def marked_topic(name: str, topic_id: str) -> str:
+    """Return the name of a topic, marked with its id, because another topic had that name before."""
+    return f"{name}\0{topic_id}"
+
+
+def topic_name(name: str) -> str:
+    """Return a topic's name without its mark."""
+    return name.partition("\0")[0]
 
 
 @dataclass(slots=True)
@@ -121,7 +137,7 @@ class Ownership:
     ) -> Tenure | None:
         """Assign a unit to a member; return the tenure that this replaces, if there was one."""
         tenure = Tenure(identity, group_type, epoch, at)
-        if unit[2] != ACTIVE:
+        if unit[2] not in EXCLUSIVE_ROLES:
             key = (unit, identity.member_key)
             before = self.copies.get(key)
             self.copies[key] = tenure
@@ -141,7 +157,7 @@ class Ownership:
 
     def lose(self, unit: Unit, identity: MemberIdentity) -> Tenure | None:
         """Take a unit from a member and return its tenure; None if that member does not own it."""
-        if unit[2] != ACTIVE:
+        if unit[2] not in EXCLUSIVE_ROLES:
             key = (unit, identity.member_key)
             copy = self.copies.get(key)
             if copy is None or copy.identity.member_id != identity.member_id:
@@ -160,7 +176,9 @@ class Ownership:
 
     def has(self, unit: Unit, tenure: Tenure) -> bool:
         """Return True if the unit has an owner; for a copy or shared unit, if the tenure's member has it."""
-        return unit in self.owners if unit[2] == ACTIVE else (unit, tenure.identity.member_key) in self.copies
+        if unit[2] in EXCLUSIVE_ROLES:
+            return unit in self.owners
+        return (unit, tenure.identity.member_key) in self.copies
 
     def units_of(self, identity: MemberIdentity) -> list[Unit]:
         """Return all units of a member, sorted. Scans the whole group, so call it rarely."""
@@ -230,8 +248,9 @@ class Ownership:
         identity = tenure.identity
         sure = tenure.at.whole and (stretch if end is None else end.stretch) == tenure.at.stretch
         return (
-            log.cluster, self.group_id, tenure.group_type, *unit, identity.member_id, identity.instance_id,
-            identity.client_id, tenure.at.ms, None if end is None else end.ms, tenure.epoch,
+            log.cluster, self.group_id, tenure.group_type, topic_name(unit[0]), *unit[1:],
+            identity.member_id, identity.instance_id, identity.client_id, tenure.at.ms,
+            None if end is None else end.ms, tenure.epoch,
             None if end is None else epoch, log.partition, tenure.at.offset,
             None if end is None else end.offset, OBSERVED if sure else MISSING,
         )  # fmt: skip
@@ -245,7 +264,8 @@ class Ownership:
         sure = sure and rebalance.is_sure
         evidence = INFERRED if gap.group_type == "classic" else OBSERVED
         return (
-            log.cluster, self.group_id, gap.group_type, *unit, gap.at.ms, None if end is None else end.ms,
+            log.cluster, self.group_id, gap.group_type, topic_name(unit[0]), *unit[1:],
+            gap.at.ms, None if end is None else end.ms,
             None if end is None else end.ms - gap.at.ms, gap.owner.member_id, to, rebalance.epoch,
             log.partition,
             rebalance.base_offset, rebalance.cause,

@@ -292,9 +292,12 @@ class PartitionReducer:
         """Emit rows for rebalances, intervals and gaps that are open at the end of the log. More records may
         follow."""
         for group_id in sorted(self._tracks):
-            if group_id in self._ended and self._history.group(group_id) is None:
-                continue  # As if a batch followed.
-            self._tracks[group_id].finish(self._stretch, self._put)
+            track = self._tracks[group_id]
+            if group_id in self._ended and self._history.group(group_id) is None:  # As if a batch followed.
+                for row in track.left_open.rows():
+                    self._put("rebalance", row)
+            else:
+                track.finish(self._stretch, self._put)
 
     def open_rows(self, group_id: str) -> dict[str, list[Row]]:
         """Return the rows, by table, that `finish` emits for one group, without changing any state."""

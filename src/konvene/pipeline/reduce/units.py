@@ -2,8 +2,8 @@
 
 A unit is, for a consumer group, a partition by topic id, with the topic's name if that is known; for a
 streams group, a task by subtopology, in one of three roles; for a classic group, a partition that the leader
-assigned, if the group uses the consumer protocol type (assignments of other types such as Connect have no
-units); for a share group, a partition, which several members may have.
+assigned, or a connector or task of Kafka Connect, depending on the group's protocol type (assignments of
+other types have no units); for a share group, a partition, which several members may have.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from konvene.groups.consumer.group import ConsumerGroup
 from konvene.groups.share.current_assignment import CurrentAssignment as ShareCurrent
 from konvene.groups.streams.current_assignment import CurrentAssignment as StreamsCurrent
 from konvene.groups.streams.group import StreamsGroup
-from konvene.pipeline.reduce.ownership import ACTIVE, SHARED, Unit
+from konvene.pipeline.reduce.connect import CONNECT, worker_units
+from konvene.pipeline.reduce.ownership import ACTIVE, SHARED, Unit, marked_topic, topic_name
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
 
 __all__ = ["CurrentAssignment", "Names", "changes", "classic_units", "owners_of_missing"]
@@ -28,11 +29,16 @@ _ROLES = (ACTIVE, "standby", "warmup")
 
 
 class Names:
-    """Topic names by id. A topic whose name is unknown is named by its id."""
+    """Topic names by id. A topic whose name is unknown is named by its id.
+
+    A topic that was deleted and created again is another topic: the name of the later one is marked
+    (`ownership.topic_name` removes the mark)."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = dict(names)
         self._seen: dict[Uuid, str] = {}
+        self._first: dict[str, Uuid] = {}
+        """The first topic with each name."""
 
     def __repr__(self) -> str:
         return f"<names of {len(self._names)} topics>"
@@ -41,14 +47,18 @@ class Names:
         """Replace the names; return True if all topics named so far keep their names."""
         self._names = dict(names)
         return all(
-            names.get(text := str(Uuid(topic_id)), text) == name for topic_id, name in self._seen.items()
+            names.get(text := str(Uuid(topic_id)), text) == topic_name(name)
+            for topic_id, name in self._seen.items()
         )
 
     def __getitem__(self, topic_id: Uuid) -> str:
         name = self._seen.get(topic_id)
         if name is None:
             text = str(Uuid(topic_id))
-            name = self._seen[topic_id] = self._names.get(text, text)
+            name = self._names.get(text, text)
+            if self._first.setdefault(name, topic_id) != topic_id:
+                name = marked_topic(name, text)
+            self._seen[topic_id] = name
         return name
 
 
@@ -106,6 +116,8 @@ def _tasks(current: CurrentAssignment | None) -> set[Unit]:
 
 def classic_units(group: GroupMetadataValue, member: MemberMetadata) -> set[Unit]:
     """Return the units assigned to a member of a classic group."""
+    if group.protocol_type == CONNECT:
+        return worker_units(member)
     if group.protocol_type != CONSUMER:
         return set()
     assignment = read_assignment(member.assignment)

@@ -13,8 +13,12 @@ strings = pa.list_(pa.field("element", pa.string(), nullable=False))
 CLUSTER = Column("cluster", pa.string(), "The cluster id, or the name that was given to the input.")
 WHERE = (
     CLUSTER,
-    Column("topic", pa.string(), "The topic (its id if the name is not known); for a task, its subtopology."),
-    Column("partition", pa.int32(), "The partition; for a task, its number."),
+    Column(
+        "topic",
+        pa.string(),
+        "The topic (its id if the name is not known); for a task, its subtopology or connector.",
+    ),
+    Column("partition", pa.int32(), "The partition; for a task, its number; -1 for a connector."),
 )
 GROUP = Column("group_id", pa.string(), "The group id.")
 GROUP_TYPE = Column("group_type", pa.string(), "`classic`, `consumer`, `share` or `streams`.")
@@ -25,13 +29,17 @@ EVIDENCE = Column(
     "from the records of the log; `missing`: the log no longer contains the records that this needs.",
 )
 UNIT = (
-    Column("topic", pa.string(), "The topic (its id if the name is not known); for a task, its subtopology."),
-    Column("partition", pa.int32(), "The partition; for a task, its number."),
+    Column(
+        "topic",
+        pa.string(),
+        "The topic (its id if the name is not known); for a task, its subtopology or connector.",
+    ),
+    Column("partition", pa.int32(), "The partition; for a task, its number; -1 for a connector."),
     Column(
         "role",
         pa.string(),
         "`active`; for a task also `standby` or `warmup`; `shared` for a partition of a share group, which "
-        "several members may be assigned at the same time.",
+        "several members may be assigned at the same time; `connector` or `task` in Kafka Connect.",
     ),
 )
 """What a member is assigned: a partition of a topic, or a task of a subtopology."""

@@ -15,6 +15,8 @@ TABLE = Table(
         CLUSTER,
         GROUP,
         GROUP_TYPE,
+        Column("protocol_type", pa.string(), "The protocol type of a classic group, such as `consumer` or "
+               "`connect`; null for other groups.", nullable=True),
         Column("from_epoch", pa.int32(), "The epoch (generation) before; -1 if unknown."),
         Column("to_epoch", pa.int32(), "The resulting epoch (generation)."),
         Column("state", pa.string(), "The resulting state: `Stable`, `Empty`, `NotReady`; `Assigning` or "
@@ -45,8 +47,9 @@ TABLE = Table(
                "like all counts: they are unknown."),
         Column("joined", pa.int32(), "Members that joined."),
         Column("gone", pa.int32(), "Members that departed."),
-        Column("units", pa.int32(), "Partitions (active tasks) that members own at the end. In a share "
-               "group a partition counts once for each member that it is assigned to, here and below."),
+        Column("units", pa.int32(), "Partitions (active tasks; connectors and tasks) that members own at "
+               "the end. In a share group a partition counts once for each member that it is assigned to, "
+               "here and below."),
         Column("kept", pa.int32(), "Units with the same owner as before."),
         Column("moved", pa.int32(), "Units that another member owned before, or owned last; in a share "
                "group at most as many as others lost."),
