@@ -71,8 +71,8 @@ class _Memory(Memory[Member]):
         self.held.discard(member_id)
         self.doubtful.discard(member_id)
 
-    def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
-        Memory.forget_batch(self, batch, offset)
+    def forget_batch(self, batch: int = -1) -> None:
+        Memory.forget_batch(self, batch)
         self.regexes.clear()
         self.held.clear()
         for member_id in self.doubtful:

@@ -5,7 +5,9 @@ type infers its causes from the rest of the batch (`consumer`, `share`, `streams
 the reconciliation of all members gives one in the state that the group has then, with the causes of all
 epochs since the last such row.
 
-Assumption: all records of a batch before an epoch belong to it.
+A batch of Kafka may have several decisions, one after the other (`group.coordinator.append.linger.ms`). A
+decision writes its changes of members first, then the epoch, then targets and current assignments.
+Assumption: all changes of a batch before an epoch, and after the epoch before it, belong to it.
 
 There are rows only where no record can be missing before them (`reader`); a row of the second kind requires
 this for its epochs, too.
@@ -71,6 +73,7 @@ class Memory(Generic[MemberT]):
     batch: int = -1
     """Serial number of the batch that the fields below refer to."""
     first_offset: int = -1
+    """Offset of the first change that may belong to the next epoch; -1 if there is none."""
     assignment_epoch: int = -1
     """The assignment epoch before the batch."""
     members: dict[str, MemberT | None] = field(default_factory=dict)
@@ -85,8 +88,8 @@ class Memory(Generic[MemberT]):
     reached_ms: dict[str, int] = field(default_factory=dict)
     """When each member reached the target, by member id."""
 
-    def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
-        self.batch, self.first_offset = batch, offset
+    def forget_batch(self, batch: int = -1) -> None:
+        self.batch, self.first_offset = batch, -1
         self.members.clear()
         self.latest = ""
 
@@ -105,6 +108,8 @@ class EpochHistory(ABC, Generic[G, M]):
 
     records: ClassVar[RecordTypes[Any]]
     new_memory: ClassVar[Callable[[], Memory[Any]]] = Memory
+    separate_keys: ClassVar[tuple[type, ...]] = ()
+    """Keys of records that are decisions of their own."""
     handlers: ClassVar[Mapping[type, RecordHandler]]
     """The handlers of records by the type of their key."""
 
@@ -114,6 +119,9 @@ class EpochHistory(ABC, Generic[G, M]):
         self._groups: dict[str, G] = {}
         self._memories: dict[str, M] = {}
         self._batch = 0
+        types = self.records
+        self._written_last = (types.target_key, types.assignment_key, types.current_key, *self.separate_keys)
+        """Keys of records that a decision does not write before its epoch."""
 
     def __repr__(self) -> str:
         return f"<history of {len(self._groups)} {self.records.group_class.group_type} groups>"
@@ -188,8 +196,10 @@ class EpochHistory(ABC, Generic[G, M]):
             self._groups[key.group_id], self._memories[key.group_id] = group, memory
         memory = self._memories[key.group_id]
         if memory.batch != self._batch:
-            memory.forget_batch(self._batch, position.offset)
+            memory.forget_batch(self._batch)
             memory.assignment_epoch = group.assignment_epoch
+        if memory.first_offset < 0 and (record.value is None or not isinstance(key, self._written_last)):
+            memory.first_offset = position.offset
         return self.handlers[type(key)](self, group, memory, record, position)
 
     # --- record handlers ---
@@ -263,7 +273,7 @@ class EpochHistory(ABC, Generic[G, M]):
         if self._is_conversion(group, first):
             self._replay(record)
             memory.settled = True
-            memory.forget_batch(self._batch, position.offset + 1)
+            memory.forget_batch(self._batch)
             return None
         if increase == 0 and not first:
             self._replay(record)
@@ -271,7 +281,7 @@ class EpochHistory(ABC, Generic[G, M]):
         if not position.complete:
             self._replay(record)
             memory.settled, memory.rebalance = False, None
-            memory.forget_batch(self._batch, position.offset + 1)
+            memory.forget_batch(self._batch)
             return None
         found = self._infer_causes(group, memory, value, position) if increase == 1 or first else []
         return self._bumped(group, memory, record, found or [Cause(kind=causes.UNKNOWN)], position)
@@ -294,7 +304,7 @@ class EpochHistory(ABC, Generic[G, M]):
                 memory.rebalance = PendingRebalance(position.timestamp_ms if was_stable else -1)
             memory.rebalance.add(found)
         base_offset = memory.first_offset
-        memory.forget_batch(self._batch, position.offset + 1)
+        memory.forget_batch(self._batch)
         return RebalanceValue(
             group_type=group.group_type,
             epoch=group.epoch,

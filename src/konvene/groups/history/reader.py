@@ -182,7 +182,9 @@ class History:
         value: Any = record.value
         group_id: str = key.group
         previous = self._classic.pop(group_id, None)
-        ended = next(filter(None, (each.ended(group_id) for each in self._converts)), None)
+        ended = None
+        if previous is None:  # Otherwise the batch has more than the conversion.
+            ended = next(filter(None, (each.ended(group_id) for each in self._converts)), None)
         for each in self._epochs:
             each.forget(group_id)
         if value is None:

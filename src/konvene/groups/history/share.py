@@ -58,6 +58,7 @@ class ShareHistory(EpochHistory[ShareGroup, Memory[Member]]):
     """A reader that infers the rebalances of a partition's share groups from their records."""
 
     records = RECORDS
+    separate_keys = (ShareGroupStatePartitionMetadataKey,)
 
     def _without_units(
         self, value: ShareGroupCurrentMemberAssignmentValue

@@ -88,8 +88,8 @@ class _Memory(Memory[Member]):
 
     A member that replaces a static one while the group is downgraded does so."""
 
-    def forget_batch(self, batch: int = -1, offset: int = -1) -> None:
-        Memory.forget_batch(self, batch, offset)
+    def forget_batch(self, batch: int = -1) -> None:
+        Memory.forget_batch(self, batch)
         self.topology, self.topology_changes = "", None
         self.targets.clear()
         self.passing.clear()
