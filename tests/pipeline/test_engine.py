@@ -6,12 +6,13 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from konvene.pipeline.engine import Engine, Local, Processes
+from konvene.pipeline.engine import Engine, Local, Processes, Spark
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,3 +100,51 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+class Jobs:
+    """Stands for a Spark session, its context and a job: the second job is submitted after the first attempt
+    to cancel jobs, and runs until the next one."""
+
+    master, defaultParallelism = "local[1]", 1
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+        self.started, self.attempted, self.submitted, self.cancelled = (threading.Event() for _ in range(4))
+
+    def addJobTag(self, tag: str) -> None:
+        pass
+
+    def parallelize(self, tasks: list[int], slices: int) -> Job:
+        return Job(self, tasks[0])
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        if self.submitted.is_set():
+            self.cancelled.set()
+        self.attempted.set()
+
+
+class Job:
+    def __init__(self, jobs: Jobs, task: int) -> None:
+        self.jobs, self.task = jobs, task
+
+    def map(self, work: object) -> Job:
+        return self
+
+    def collect(self) -> list[int]:
+        if self.task == 0:
+            assert self.jobs.started.wait(60)
+        else:
+            self.jobs.started.set()
+            assert self.jobs.attempted.wait(60)
+            self.jobs.submitted.set()
+            assert self.jobs.cancelled.wait(60)
+        return [self.task]
+
+
+def test_a_job_that_is_submitted_while_jobs_are_cancelled_is_cancelled_too() -> None:
+    jobs = Jobs()
+    running = Spark(jobs).run(doubled, [0, 1])  # type: ignore[arg-type]
+    assert next(running) == 0
+    running.close()
+    assert jobs.submitted.is_set() and jobs.cancelled.is_set()

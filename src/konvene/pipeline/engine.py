@@ -11,7 +11,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "Local", "Processes", "Spark"]
 
+CANCEL_EVERY_S = 0.2
+"""Time between two attempts to cancel jobs."""
 MIN_JOBS = 8
 """At least this many jobs are submitted to Spark at a time, since it may not know its number of slots yet."""
 
@@ -134,7 +136,9 @@ class Spark:
             except (KeyboardInterrupt, GeneratorExit):
                 pool.shutdown(wait=False, cancel_futures=True)
                 with contextlib.suppress(Exception):  # The JVM may be dead.
-                    context.cancelJobsWithTag(tag)
+                    while running := [each for each in futures if not each.done()]:
+                        context.cancelJobsWithTag(tag)  # Again, as a thread may submit a job after it.
+                        wait(running, CANCEL_EVERY_S)
                 raise
             except BaseException:
                 pool.shutdown(cancel_futures=True)
