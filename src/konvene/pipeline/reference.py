@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from konvene.pipeline.codec.typed import POSITION_COLUMNS, TYPED, SilverTable
 from konvene.pipeline.tables import TABLES, Table
+from konvene.pipeline.tables.record import RECORD
 from konvene.pipeline.tables.sweeps import SIM_METRIC, SIM_REBALANCE, SIM_RUN
 
 __all__ = ["SILVER", "ddl", "render_reference", "sql_type"]
@@ -126,6 +127,7 @@ def _page() -> Iterator[str]:
     yield "## Bronze\n"
     yield LAYERS["bronze"] + "\n"
     yield from _tables(table for table in TABLES.values() if table.layer == "bronze")
+    yield from _tables((RECORD,))
     yield "## Silver\n"
     yield SILVER_HEAD
     yield from _columns((field, POSITION_MEANINGS[field.name]) for field in POSITION_COLUMNS)

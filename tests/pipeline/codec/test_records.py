@@ -245,5 +245,5 @@ def test_varints() -> None:
         starts.append(at)
         at = read_varint(data, at)[1]
     positions = np.array(starts)
-    assert parsing._zigzag(np.frombuffer(data, np.uint8), positions, 5).tolist() == numbers
+    assert parsing.zigzag(np.frombuffer(data, np.uint8), positions, 5).tolist() == numbers
     assert positions.tolist() == [*starts[1:], len(data)]

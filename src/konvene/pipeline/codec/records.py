@@ -24,7 +24,7 @@ from konvene.codec.varint import write_varint
 from konvene.pipeline.arrays import Bools, Ints
 from konvene.pipeline.codec.batches import MAX_RECORDS, Block, Bytes, Source, bad_batch
 
-__all__ = ["Records", "parse", "unsigned"]
+__all__ = ["Records", "parse", "unsigned", "zigzag"]
 
 _MIN_PARALLEL_BATCHES = 96
 """With fewer batches than this, following each batch is cheaper than a step for all of them."""
@@ -155,7 +155,7 @@ def _boundaries(block: Block) -> tuple[Ints, Ints, Bools]:
     lanes = np.searchsorted(-most, -np.arange(steps), side="left").tolist()
     for step, live in enumerate(lanes):
         here, at = pos[:live], index[:live] + step
-        size = _zigzag(block.data, here, 5)
+        size = zigzag(block.data, here, 5)
         begin[at] = here
         here += size
         end[at] = here
@@ -213,12 +213,12 @@ def _fields(block: Block, batch: Ints, begin: Ints, end: Ints, carry: int) -> tu
     data = block.data
     pos = begin + 1  # attributes: none are defined for a record
     wrong = np.zeros(len(pos), bool)
-    time_delta = _zigzag(data, pos, 10, wrong)
-    delta = _zigzag(data, pos, 5, wrong)
-    key_length = _zigzag(data, pos, 5, wrong)
+    time_delta = zigzag(data, pos, 10, wrong)
+    delta = zigzag(data, pos, 5, wrong)
+    key_length = zigzag(data, pos, 5, wrong)
     key = pos.copy()
     pos += np.maximum(key_length, 0)
-    value_length = _zigzag(data, pos, 5, wrong)
+    value_length = zigzag(data, pos, 5, wrong)
     value = pos.copy()
     pos += np.maximum(value_length, 0)
     wrong |= (key_length < -1) | (value_length < -1) | (pos >= end)
@@ -257,7 +257,7 @@ def _headers_hold(data: Bytes, begin: int, end: int) -> bool:
 # variable-length numbers --------------------------------------------------------------------------
 
 
-def _zigzag(data: Bytes, pos: Ints, most: int, wrong: Bools | None = None) -> Ints:
+def zigzag(data: Bytes, pos: Ints, most: int, wrong: Bools | None = None) -> Ints:
     """Decode zigzag varints of at most `most` bytes at `pos`, and advance `pos`.
 
     Invalid ones become -1 and are marked in `wrong`. Positions out of bounds read the first or last byte of

@@ -20,7 +20,7 @@ from konvene.log.index import BadIndex, OffsetIndex
 from konvene.log.recovery import batch_fault, find_batch_after
 from konvene.pipeline.sources.files import Segment
 
-__all__ = ["TASK_BYTES", "Cut", "Extent", "Replaced", "Split", "cut", "extent", "read_bytes"]
+__all__ = ["TASK_BYTES", "Cut", "Extent", "Replaced", "Split", "cut", "extent", "read_bytes", "walk_headers"]
 
 TASK_BYTES = 64 << 20
 """Approximate size of a part: seconds of work, so little is lost with a failed task."""
@@ -103,7 +103,7 @@ def extent(segment: Segment, behind: int | None = None) -> Extent | None:
         last = cuts[-1]
         thinned = [c for i, c in enumerate(cuts) if i == 0 or c.position - start.position >= _AHEAD]
         before = end = last
-        for header, position in _walk(file, size, last.position, last.offset):
+        for header, position in walk_headers(file, size, last.position, last.offset):
             before, end = end, Cut(position + header.size, header.next_offset)
             if position - thinned[-1].position >= _AHEAD:
                 thinned.append(Cut(position, header.base_offset))
@@ -222,7 +222,9 @@ def _any_nonzero(file: ReadOnlyFile, size: int, position: int) -> bool:
     return False
 
 
-def _walk(file: ReadOnlyFile, size: int, position: int, expected: int) -> Iterator[tuple[BatchHeader, int]]:
+def walk_headers(
+    file: ReadOnlyFile, size: int, position: int, expected: int
+) -> Iterator[tuple[BatchHeader, int]]:
     """Yield headers of complete batches with their positions, up to the end or to a torn batch.
 
     Invalid bytes before a valid batch are skipped. The first base offset must be at least `expected`. A batch

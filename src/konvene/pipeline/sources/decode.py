@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,15 +19,18 @@ from konvene.internal_topics import AUDIT_TOPIC, COORDINATOR_TOPICS
 from konvene.pipeline.codec.bronze import Decoded, LogRecords, blocks, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
+from konvene.pipeline.codec.user_records import is_transactional, user_records, without_control
 from konvene.pipeline.gold.audits import audit_rows
 from konvene.pipeline.ingest.splits import Split, read_bytes
 from konvene.pipeline.sources.client_config import NO_CONFIG, ClientConfig
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.live import in_turn, read_range
 from konvene.pipeline.sources.plan import Slice, Wanted
+from konvene.pipeline.sources.transactions import outcomes
 from konvene.pipeline.tables import TABLES
+from konvene.pipeline.tables.record import RECORD
 
-__all__ = ["PARTS", "TABLES_OF_LOGS", "Reading", "fetched", "part_of", "reading"]
+__all__ = ["PARTS", "TABLES_OF_LOGS", "Reading", "fetched", "part_of", "reading", "table_of"]
 
 _USERS = re.compile(r"(?!__).*")
 Names = Sequence[str] | None
@@ -43,8 +46,7 @@ class Reading:
     table: str
     schema: pa.Schema
     topics: tuple[str, ...]
-    """Topics whose logs contain the table; empty for tables of user topics, which are read from files
-    only."""
+    """Topics whose logs contain the table; empty for tables of user topics."""
     rows: Rows
     everything: bool = False
     """True to read the files of all topics."""
@@ -62,17 +64,27 @@ class Reading:
     def batches(self, part: Slice, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, some ten thousand at a time; with at least the columns `names`, if they
         are given."""
-        if not self.topics:
-            return _end_rows(part)
         return (batch for batch in self.rows(part, _decoded(part), names) if batch.num_rows)
 
 
-def reading(table: str) -> Reading:
-    """Return how a table is read from logs. Raises ValueError for a table that does not follow from one
+def reading(table: str, *, committed: bool = False) -> Reading:
+    """Return how a table is read from logs; with `committed` without the records of aborted and unfinished
+    transactions, which only the table `record` can leave out.
+
+    Raises ValueError if the table cannot leave them out, KeyError for a table that does not follow from one
     log."""
-    if table in TABLES_OF_LOGS:
+    if not committed:
         return TABLES_OF_LOGS[table]
-    raise ValueError(f"konvene-log has no table {table}; it has {', '.join(sorted(TABLES_OF_LOGS))}")
+    if table != RECORD.name:
+        raise ValueError(f"read_committed is an isolation level of the table {RECORD.name}, not of {table}")
+    return replace(TABLES_OF_LOGS[table], rows=_committed_records)
+
+
+def table_of(topic: str) -> str:
+    """Return the table that has the records of a topic."""
+    if topic in COORDINATOR_TOPICS:
+        return "coordinator_record"
+    return "audit_event" if topic == AUDIT_TOPIC else RECORD.name
 
 
 def _bronze(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
@@ -106,6 +118,27 @@ def _audits(part: Slice, found: Iterable[Decoded], names: Names = None) -> Itera
         yield from audit_rows(_records(part, each))
 
 
+def _user_records(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
+    for each in found:
+        yield user_records(without_control(_records(part, each)), names)
+
+
+def _committed_records(
+    part: Slice, found: Iterable[Decoded], names: Names = None
+) -> Iterator[pa.RecordBatch]:
+    if part.split is None:
+        raise ValueError("read_committed reads files; of a live cluster records are read_uncommitted")
+    of_part = outcomes(part.split)
+    for each in found:
+        records = without_control(_records(part, each))
+        in_doubt = is_transactional(records)
+        rows = records.filter(in_doubt)
+        kept = ~in_doubt
+        producers = rows.column("producer_id").to_numpy()
+        kept[in_doubt] = of_part.committed(producers, rows.offsets)
+        yield user_records(records.filter(kept), names)
+
+
 def _parts(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
     """Return the row of `log_part` that describes the part, without reading it."""
     split = part.split or Split("", -1, 0, 0, part.first, part.last)
@@ -125,8 +158,9 @@ def part_of(row: Sequence[Any], client: ClientConfig = NO_CONFIG) -> Slice:
     return Slice(of, first, last, None if servers else Split(*split), servers, client)
 
 
-def _end_rows(part: Slice) -> Iterator[pa.RecordBatch]:
-    assert part.split is not None
+def _end_rows(part: Slice, found: Iterable[Decoded], names: Names = None) -> Iterator[pa.RecordBatch]:
+    if part.split is None:
+        raise ValueError("the table log_end is read from files, not from a live cluster")
     for rows in log_ends(read_bytes(part.split), position=0, end=part.split.size):
         yield located(rows, *_where(part.of))
 
@@ -149,7 +183,8 @@ def _tables() -> Iterator[Reading]:
     yield Reading("coordinator_record", bronze, COORDINATOR_TOPICS, _bronze)
     yield Reading("quarantine", TABLES["quarantine"].schema, COORDINATOR_TOPICS, _quarantine)
     yield Reading("audit_event", TABLES["audit_event"].schema, (AUDIT_TOPIC,), _audits)
-    yield Reading("log_end", TABLES["log_end"].schema, (), _bronze)
+    yield Reading("log_end", TABLES["log_end"].schema, (), _end_rows)
+    yield Reading(RECORD.name, RECORD.schema, (), _user_records)
     for (topic, kind), table in TYPED.items():
         yield Reading(table.name, table.schema, (topic,), _silver(kind))
 

@@ -30,7 +30,7 @@ from konvene.codec.errors import Malformed
 from konvene.log.directory import META_NAME, TOPIC_ID_NAME, Identity
 from konvene.log.inspect.dump import NotALog
 
-__all__ = ["Copy", "Found", "NotALog", "Partition", "Segment", "find"]
+__all__ = ["Copy", "Found", "NotALog", "Partition", "Segment", "find", "topic_of"]
 
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\Z")
 _LEAVING = re.compile(r".*\.[0-9a-zA-Z]+-(delete|future|stray)\Z")
@@ -134,12 +134,29 @@ def find(paths: Iterable[str | Path], cluster: str = "") -> Found:
     return Found(sorted(copies, key=lambda copy: (copy.of, not copy.kept, copy.path)))
 
 
+def topic_of(path: str) -> str | None:
+    """Return the topic of a segment or of a partition directory; None for other paths.
+
+    A directory is that of a partition by its name and contents: data directories may be called `kafka-0`."""
+    path = os.path.abspath(path)
+    folder, name = os.path.split(path)
+    if _SEGMENT.match(name):
+        match = _PARTITION.match(os.path.basename(folder))
+    else:
+        match = _PARTITION.match(name) if os.path.isdir(path) and _is_partition(path) else None
+    return match[1] if match is not None else None
+
+
+def _is_partition(path: str) -> bool:
+    return bool(_names(path)) or os.path.exists(f"{path}/{TOPIC_ID_NAME}")
+
+
 def _folders(path: str, deep: int) -> Iterator[str]:
     """Yield the partition directories at `path`, and at most `deep` levels below."""
     name = os.path.basename(path)
     if _LEAVING.match(name):
         return
-    if _PARTITION.match(name) and (_names(path) or os.path.exists(f"{path}/{TOPIC_ID_NAME}")):
+    if _PARTITION.match(name) and _is_partition(path):
         yield path
         return
     if _names(path):

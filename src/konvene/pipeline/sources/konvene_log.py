@@ -6,9 +6,10 @@
 A secured cluster takes `command.config`, a properties file, and the other `kafka.` settings of clients;
 secrets are accepted in the file only (`client_config`).
 
-`table` is a bronze or silver table that follows from the log alone (`TABLES_OF_LOGS`). Tasks decode the
-records, by columns; the driver plans them from file names and a few headers. With an explicit schema
-(`.schema("offset bigint, key binary")`) all other columns are dropped before they reach Spark.
+`table` is `record` for users' topics, a bronze or silver table of coordinators' logs (`TABLES_OF_LOGS`), or a
+gold table, which tasks compute (`gold_rows`). Tasks decode the records, by columns; the driver plans them
+from file names and a few headers. With an explicit schema (`.schema("offset bigint, key binary")`) all other
+columns are dropped before they reach Spark. A path that does not have the table is rejected.
 
 Options select partitions and offsets. Filters do not: Spark 4.3 caches the plan that a filter made for a
 Python source and reuses it for other queries of the same frame, with wrong results.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -46,11 +47,14 @@ from pyspark.sql.types import StructType
 
 from konvene.pipeline.ingest.splits import TASK_BYTES
 from konvene.pipeline.sources.client_config import CONFIG_OPTION, PREFIX, client_config
-from konvene.pipeline.sources.decode import Reading, reading
-from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.sources.decode import TABLES_OF_LOGS, Reading, reading, table_of
+from konvene.pipeline.sources.files import Partition, find, topic_of
+from konvene.pipeline.sources.gold_rows import GOLD, GoldTask, gold_rows, gold_tasks
 from konvene.pipeline.sources.limits import Limit
 from konvene.pipeline.sources.plan import Files, Live, Slice, Source, Wanted
 from konvene.pipeline.sources.types import conversion, spark_schema
+from konvene.pipeline.tables.record import RECORD
+from konvene.pipeline.warehouse.read import schema_of
 
 __all__ = ["KonveneLog"]
 
@@ -62,7 +66,10 @@ OPTIONS = {
     "`addFile` [`KONVENE_COMMAND_CONFIG`].",
     "kafka.*": "Client settings that are no secrets, such as `kafka.security.protocol`; they override the "
     "file.",
-    "table": "The table to read [coordinator_record].",
+    "table": "The table to read [coordinator_record; record for paths of users' topics].",
+    "topics": "Only these topics, such as `orders,payments`; `record` of a live cluster needs them.",
+    "isolationLevel": "For `record`: `read_uncommitted` [read_uncommitted], or `read_committed` for batch "
+    "reads of files.",
     "cluster": "The name of the cluster, if the files do not contain it.",
     "partitions": "Only these partitions of the logs, such as `0,7`.",
     "offsets": "Only this range of offsets, such as `1000-1999` or `1000-`.",
@@ -79,6 +86,8 @@ LIMITS: dict[str, Callable[[int], ReadLimit]] = {
     "maxBytesPerTrigger": ReadMaxBytes,
     "maxFilesPerTrigger": ReadMaxFiles,
 }
+_OF_ANY_TOPIC = ("record", "quarantine")
+"""Tables that are read from the logs of any topic that is named."""
 _KNOWN = {name.lower() for name in OPTIONS} | {"paths"}
 
 
@@ -92,38 +101,96 @@ class KonveneLog(DataSource):
         if unknown:
             raise ValueError(f"konvene-log has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}")
         self._client = client_config(options)
-        self._reading = reading(options.get("table", "coordinator_record"))
+        self._paths = _paths(options)
+        self._topics = _topics(options)
+        of_paths = [topic_of(path) for path in self._paths]
+        self._named = self._topics or (frozenset() if None in of_paths else frozenset(map(str, of_paths)))
+        tables = {table_of(topic) for topic in self._named}
+        self._table = options.get("table", tables.pop() if len(tables) == 1 else "coordinator_record")
+        isolation = options.get("isolationLevel", "read_uncommitted")
+        if isolation not in ("read_uncommitted", "read_committed"):
+            raise ValueError("isolationLevel is read_uncommitted or read_committed")
+        self._is_committed = isolation == "read_committed"
+        tables_known = sorted(GOLD | TABLES_OF_LOGS.keys())
+        if self._table not in tables_known:
+            raise ValueError(f"konvene-log has no table {self._table}; it has {', '.join(tables_known)}")
+        self._reading = None
+        if self._table in TABLES_OF_LOGS or self._is_committed:
+            self._reading = reading(self._table, committed=self._is_committed)
 
     @classmethod
     def name(cls) -> str:
         return "konvene-log"
 
     def schema(self) -> StructType:
-        return spark_schema(self._reading.schema)
+        return spark_schema(schema_of(self._table) if self._reading is None else self._reading.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(self._reading, self._wanted(), self._source(), schema)
+        if self._reading is None:
+            if "offsets" in self.options or self._topics:
+                raise ValueError(
+                    f"the table {self._table} follows from whole logs: give no offsets or topics"
+                )
+            wanted = chosen(Wanted(re.compile(".*")), self.options)
+            return GoldReader(self._table, wanted, self._source(), schema)
+        return BatchReader(self._reading, self._wanted(self._reading), self._source(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(self._reading, self._wanted(), self._source(), schema, dict(self.options))
+        if self._reading is None:
+            raise ValueError(
+                f"a stream cannot read the table {self._table} from logs: konvene.pipeline.spark.stream.gold "
+                "keeps it up to date in a warehouse"
+            )
+        if self._is_committed:
+            raise ValueError("a stream reads records as they are written: it is read_uncommitted")
+        options = dict(self.options)
+        return StreamReader(self._reading, self._wanted(self._reading), self._source(), schema, options)
 
-    def _wanted(self) -> Wanted:
-        return chosen(self._reading.wanted, self.options)
+    def _wanted(self, how: Reading) -> Wanted:
+        wanted = how.wanted
+        if how.table in _OF_ANY_TOPIC and self._named:
+            wanted = Wanted(_pattern(self._named))
+        unfit = [topic for topic in sorted(self._named) if wanted.topics.fullmatch(topic) is None]
+        if unfit and (self._topics or len(unfit) == len(self._named)):
+            raise WrongTable(how.table, *unfit)
+        if self._topics:
+            wanted = Wanted(_pattern(self._topics))
+        return chosen(wanted, self.options)
 
     def _source(self) -> Source:
         options = self.options
-        paths = json.loads(options["paths"]) if "paths" in options else []
-        paths += [options["path"]] if "path" in options else []
         cluster = options.get("cluster", "")
-        if (SERVERS in options) == bool(paths):
+        if (SERVERS in options) == bool(self._paths):
             raise ValueError(f"konvene-log reads paths (load) or {SERVERS}: give one of them")
-        if not paths:
-            return Live(options[SERVERS], cluster, self._reading.topics, self._client)
-        return Files(
-            tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths),
-            cluster,
-            int(options.get("taskBytes", TASK_BYTES)),
-        )
+        if not self._paths:
+            topics = tuple(sorted(self._topics)) or (self._reading.topics if self._reading else ())
+            if self._reading is not None and not topics:
+                raise ValueError(f"name the topics of which the table {self._table} is to be read: topics")
+            return Live(options[SERVERS], cluster, topics, self._client)
+        return Files(self._paths, cluster, int(options.get("taskBytes", TASK_BYTES)))
+
+
+def _pattern(topics: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(topics))))
+
+
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    paths = json.loads(options["paths"]) if "paths" in options else []
+    paths += [options["path"]] if "path" in options else []
+    return tuple(re.sub(r"^file:(//)?(?=/)", "", path) for path in paths)
+
+
+def _topics(options: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(filter(None, options.get("topics", "").replace(" ", "").split(",")))
+
+
+class WrongTable(ValueError):
+    """The logs do not have the table; the message names the one that they have."""
+
+    def __init__(self, table: str, *topics: str) -> None:
+        tables = " or ".join(sorted({table_of(topic) for topic in topics}))
+        names = ", ".join(topics[:5]) + (" …" if len(topics) > 5 else "")
+        super().__init__(f"logs of {names} do not have the table {table}: ask for the table {tables}")
 
 
 class Part(InputPartition):
@@ -144,12 +211,43 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         places = self._source.places(self._wanted)
+        if not places and isinstance(self._source, Files):
+            self._check_topics(self._source)
         start = {of: place.first for of, place in places.items()}
         end = {of: place.next for of, place in places.items()}
         return [Part(each) for each in self._source.slices(self._wanted, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(self._reading, self._schema, partition)
+
+    def _check_topics(self, source: Files) -> None:
+        """Raise `WrongTable` if the paths have no log that could have the table, but others."""
+        there = {of.topic for of in find(source.paths, source.cluster).partitions()}
+        is_of_users = not self._reading.topics
+        if there and all((table_of(topic) == RECORD.name) != is_of_users for topic in there):
+            raise WrongTable(self._reading.table, *sorted(there))
+
+
+class GoldReader(DataSourceReader):
+    """Reader of a gold table, which its tasks compute."""
+
+    def __init__(self, table: str, wanted: Wanted, source: Source, schema: StructType) -> None:
+        self._table = table
+        self._wanted = wanted
+        self._source = source
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        tasks = gold_tasks(self._table, self._source, self._wanted)
+        if not tasks and isinstance(self._source, Files) and self._wanted.partitions is None:
+            found = find(self._source.paths, self._source.cluster)
+            raise WrongTable(self._table, *sorted({of.topic for of in found.partitions()}))
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        task: GoldTask | None = partition.value
+        rows = () if task is None else gold_rows(task, self._schema.names)
+        return map(conversion(self._schema), rows)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
