@@ -18,7 +18,7 @@ def add(
     warehouse: Warehouse, *names: str, removed: tuple[DataFile, ...] = (), table: str = TABLE
 ) -> DataFile:
     """Commit a step that writes a file with one row per name."""
-    folder = f"{table}/~c/in-0"
+    folder = f"{table}/@c/in-0"
     sink = Sink(warehouse.path / folder, TABLES[table].schema)
     rows = [{"cluster": "c", "topic_id": f"id of {name}", "topic": name, "partitions": 3} for name in names]
     sink.write(pa.RecordBatch.from_pylist(rows, schema=TABLES[table].schema))

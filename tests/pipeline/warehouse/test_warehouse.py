@@ -56,7 +56,7 @@ def test_file_is_visible_once_its_step_is_committed(tmp_path: Path) -> None:
     assert reader.refresh().files == {file.path: file}
     assert reader.snapshot.ledger == {"a": 1}
     assert sums_of(reader) == {file.path: file.sha256}
-    assert file.path.startswith("coordinator_record/__consumer_offsets-3/0-2-v1-")
+    assert file.path.startswith("coordinator_record/@/__consumer_offsets-3/0-2-v1-")
 
 
 def test_files_are_found_by_table_partition_and_cluster(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_files_are_found_by_table_partition_and_cluster(tmp_path: Path) -> None:
     assert warehouse.files("coordinator_record") == [files[1], files[0], files[2], files[3]]
     assert warehouse.files("coordinator_record", OF.topic, 3, cluster="") == [files[1], files[0]]
     assert warehouse.files("coordinator_record", cluster="c/1") == [files[3]]
-    assert "/~c~2F1/" in files[3].path
+    assert "/@c@2F1/" in files[3].path
     assert warehouse.files("rebalance") == []
     assert warehouse.tables() == ["coordinator_record"]
 

@@ -2,8 +2,9 @@
 
 A first argument that is no subcommand is a log: `konvene explain /var/kafka --group orders-app`. Every
 command reads what is new in the logs into tables, builds the gold tables, and answers from them. `follow`
-repeats that, `report` writes a page, `tables` lists the tables, `transactions` shows transactional offset
-commits, `deliveries` shows deliveries of share groups, `damage` shows what could not be read.
+repeats that, `report` writes a page, `tables` lists the tables, `optimize` and `vacuum` maintain them,
+`transactions` shows transactional offset commits, `deliveries` shows deliveries of share groups, `damage` shows
+what could not be read.
 
 The pipeline is imported when a command runs; it needs pyarrow (`pip install 'konvene[explain]'`).
 """
@@ -22,6 +23,7 @@ import click
 from konvene.cli.explain.damage import damage, note_damage
 from konvene.cli.explain.deliveries import deliveries
 from konvene.cli.explain.follow import follow
+from konvene.cli.explain.maintenance import optimize, vacuum
 from konvene.cli.explain.report import report
 from konvene.cli.explain.show import (
     print_documents,
@@ -110,7 +112,7 @@ def explain() -> None:
     """
 
 
-for _command in (damage, deliveries, follow, report, tables, transactions):
+for _command in (damage, deliveries, follow, optimize, report, tables, transactions, vacuum):
     explain.add_command(_command)
 
 

@@ -114,13 +114,20 @@ def _follow(
     warehouse: Warehouse, paths: Sequence[str], readers: Sequence[_Live], groups: tuple[str, ...],
     work: Work, stop: threading.Event, interval: float, as_json: bool,
 ) -> None:  # fmt: skip
+    from konvene.pipeline.warehouse.warehouse import Conflict
+
     printer = _Printer(warehouse, groups, as_json, work.cluster)
     while True:
         for reader in readers:
             reader.catch_up()
         found = [*paths, *(str(reader.directory) for reader in readers if has_logs(reader.directory))]
         if found:
-            ingest_and_build(warehouse, found, work, quiet=printer.began)
+            try:
+                ingest_and_build(warehouse, found, work, quiet=printer.began)
+            except Conflict as error:
+                if not printer.began:
+                    raise
+                note(f"{error}; retrying.")
         printer.poll()
         if stop.wait(interval):
             return

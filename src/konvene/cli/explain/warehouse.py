@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_GROUPS",
+    "PATIENCE_S",
+    "PROCESSES_FROM_BYTES",
     "Work",
     "answers_of",
     "brokers_and_paths",
@@ -44,9 +46,11 @@ __all__ = [
     "ingest_and_build",
     "logs_argument",
     "open_warehouse",
+    "progress_bar",
     "reporting_failures",
     "require_groups",
     "spool_of",
+    "warehouse_option",
     "work_options",
 ]  # fmt: skip
 
@@ -55,6 +59,8 @@ F = TypeVar("F", bound=Callable[..., object])
 SPARK_FROM_BYTES = 512 << 20
 """Size of the logs from which `--engine auto` uses Spark: below it, starting Spark takes longer than the
 work."""
+PATIENCE_S = 3600
+"""How long `optimize` and `vacuum` wait for another writer of the warehouse."""
 MAX_CLUSTERS = 10
 """At most so many clusters are listed in a message."""
 PROCESSES_FROM_BYTES = 64 << 20
@@ -86,12 +92,21 @@ def logs_argument(required: bool = False) -> Callable[[F], F]:
     return click.argument("logs", nargs=-1, required=required, metavar="LOGS...")
 
 
+def warehouse_option(command: F) -> F:
+    """Add --warehouse to a command."""
+    return click.option(
+        "--warehouse",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Directory that keeps the tables; a second run reads only new records.",
+    )(command)
+
+
 def work_options(command: F) -> F:
     """Add --warehouse, --engine, --master, --cluster, --no-audit and --command-config, passed as the
     parameter `work`."""
 
-    @click.option("--warehouse", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-                  help="Keep the tables here; a second run reads only what is new.")  # fmt: skip
+    @warehouse_option
     @click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto",
                   show_default=True,
                   help="Engine that processes the logs; auto uses Spark above 512 MiB.")  # fmt: skip
@@ -295,11 +310,11 @@ def ingest_and_build(warehouse: Warehouse, paths: Sequence[str], work: Work, *, 
 
     engine = engine_of(work, paths)
     tables = None if work.audit else all_but("audit_event")
-    with _bar("reading", quiet) as on_progress:
+    with progress_bar("reading", quiet) as on_progress:
         report = ingest(warehouse, paths, engine, cluster=work.cluster, tables=tables, progress=on_progress)
     for each in report.left:
         note(each)
-    with _bar("explaining", quiet) as on_progress:
+    with progress_bar("explaining", quiet) as on_progress:
         build(warehouse, engine, progress=on_progress)
 
 
@@ -312,7 +327,8 @@ def all_but(name: str) -> list[str]:
 
 
 @contextmanager
-def _bar(name: str, quiet: bool) -> Iterator[Callable[[Step], None] | None]:
+def progress_bar(name: str, quiet: bool = False) -> Iterator[Callable[[Step], None] | None]:
+    """Yield a function that shows the progress of a step on a terminal; None with `quiet`."""
     bar = Progress(0, beside_output=True)
 
     def show(now: Step) -> None:

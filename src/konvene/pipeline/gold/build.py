@@ -36,7 +36,7 @@ from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.warehouse.parquet import VERSION
 from konvene.pipeline.warehouse.warehouse import DataFile, Warehouse
 
-__all__ = ["build"]
+__all__ = ["build", "digests"]
 
 _OVERLAPS = "coordinator_record"
 _COSTS = {"groups": 8.0}
@@ -85,6 +85,11 @@ def build(
         rows, size = sum(file.rows for file in added), sum(file.bytes for file in added)
         read = sum(task.size for task in tasks)
         return Report("build", number, len(tasks), len(added), rows, size, read)
+
+
+def digests(warehouse: Warehouse) -> dict[str, str]:
+    """Return the digest of the inputs of each task, by the key of its entry in the ledger."""
+    return {_key(task): _digest(task) for task in _tasks(warehouse)}
 
 
 def _tasks(warehouse: Warehouse) -> Iterator[Task]:

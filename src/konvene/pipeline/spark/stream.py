@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["gold", "save", "step"]
 
+PATIENCE_S = 3600
+"""How long a batch waits for another writer of the warehouse, such as `konvene explain optimize`."""
+
 
 def save(
     rows: DataFrame, folder: str, *, checkpoint: str, every: str = "10 seconds", once: bool = False
@@ -72,7 +75,7 @@ def gold(
         reader = reader.option("paths", json.dumps(paths))
     cluster = str(options.get("cluster", ""))
     client = client_config({name: str(value) for name, value in options.items()})
-    home = Warehouse(warehouse)
+    home = Warehouse(warehouse, patience_s=PATIENCE_S)
 
     def work(batch: DataFrame, _: int) -> None:
         from konvene.pipeline.sources.decode import part_of

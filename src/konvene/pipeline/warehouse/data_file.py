@@ -1,10 +1,11 @@
 """The Parquet files of a warehouse: where they are, and what their names state.
 
-    <table>/[~<cluster>/][<topic>-<partition>/][<first>-][<last>-]v1[-<family>]-<checksum>.parquet
+    <table>/[@<cluster>/[<topic>-<partition>/]][<first>-][<last>-]v1[-<family>]-<checksum>.parquet
 
 Everything but the size and the number of rows is in the path, so the add action of a Delta table, which has
-these two, describes a file completely. A cluster's name is quoted with `~` instead of `%`, since paths in
-Delta logs are URLs; no topic's name contains `~`.
+these two, describes a file completely. A cluster's name is quoted with `@` instead of `%`, since paths in
+Delta logs are URLs. Without a cluster's name its folder is `@`: programs that vacuum Delta tables skip paths
+that begin with `_`, as `__consumer_offsets-0` does.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class DataFile(NamedTuple):
         """Build the entry of a file from its path. Raises ValueError if konvene does not name files so."""
         table, *folders, name = path.split("/")
         match = _FILE.fullmatch(name)
-        cluster = _unquoted(folders.pop(0)) if folders and folders[0].startswith("~") else ""
+        cluster = _unquoted(folders.pop(0)) if folders and folders[0].startswith("@") else ""
         log = _LOG.fullmatch(folders[0]) if len(folders) == 1 else None
         if match is None or (folders and log is None):
             raise ValueError(f"{path} is not named as konvene names its files")
@@ -76,14 +77,14 @@ class DataFile(NamedTuple):
 
 def folder_of(table: str, of: Partition) -> str:
     """Return the folder of a table's files for a log, relative to the warehouse's directory."""
-    cluster = _quoted(of.cluster) if of.cluster else ""
+    cluster = _quoted(of.cluster) if of.cluster or of.topic else ""
     log = f"{of.topic}-{of.partition}" if of.topic else ""
     return "/".join(part for part in (table, cluster, log) if part)
 
 
 def _quoted(cluster: str) -> str:
-    return "~" + quote(cluster, safe="").replace("~", "%7E").replace("%", "~")
+    return "@" + quote(cluster, safe="").replace("%", "@")
 
 
 def _unquoted(folder: str) -> str:
-    return unquote(folder[1:].replace("~", "%"))
+    return unquote(folder[1:].replace("@", "%"))

@@ -29,7 +29,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from konvene.log.disk.files import RealDisk
+from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse import read
 from konvene.pipeline.warehouse.data_file import DataFile
 from konvene.pipeline.warehouse.delta_log import Action, DeltaLog, statistics
@@ -48,6 +50,7 @@ _SCHEMA = pa.schema([
 ])  # fmt: skip
 _PENDING, _LEDGER, _TABLE = "pending", "ledger/", "table/"
 _ATTEMPTS = 50
+_POLL_S = 0.05
 
 
 class DeltaTables:
@@ -63,6 +66,7 @@ class DeltaTables:
         self._number = 0
         self._tables: dict[str, DeltaLog] = {}
         self._snapshot = Snapshot()
+        self._is_locked = False
 
     def __repr__(self) -> str:
         return f"<Delta tables in {self._path}, {self._snapshot!r}>"
@@ -70,6 +74,14 @@ class DeltaTables:
     # reading --------------------------------------------------------------------------------------
 
     def load(self) -> Snapshot:
+        try:
+            return self._load()
+        except DamagedWarehouse:
+            if not self._drop_torn_entries():
+                raise
+            return self._load()
+
+    def _load(self) -> Snapshot:
         for _ in range(_ATTEMPTS):
             self._read_steps()
             if self._number == self._snapshot.number:
@@ -148,31 +160,47 @@ class DeltaTables:
             log = self._tables[name] = DeltaLog(self._path / name, schema, read.meaning(name))
         return log
 
+    def logs(self) -> list[DeltaLog]:
+        """Return the logs of all tables in the directory, also of those that no step has committed yet."""
+        names = {*TABLES, *(table.name for table in TYPED.values())}
+        found = [self._table(name) for name in sorted(names) if (self._path / name).is_dir()]
+        return [self._log, *found]
+
     # writing --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, patience_s: float) -> Iterator[None]:
         self._path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Conflict(f"{self._path}: another process is writing to this warehouse") from None
-            self._repair()
+            deadline = time.monotonic() + patience_s
+            while not _try_lock(handle):
+                if time.monotonic() >= deadline:
+                    raise Conflict(f"{self._path}: another process is writing to this warehouse")
+                time.sleep(_POLL_S)
+            self._is_locked = True
+            self.load()
             self._complete()
             yield
         finally:
+            self._is_locked = False
             os.close(handle)
 
-    def _repair(self) -> None:
-        """Load the state; delete entries of logs that a power failure has left incomplete."""
-        try:
-            self.load()
-        except DamagedWarehouse:
-            for log in (self._log, *self._tables.values()):
-                log.drop_torn_entry()
-            self.load()
+    def _drop_torn_entries(self) -> bool:
+        """Delete entries of logs that a power failure has left incomplete; return True if there were any.
+
+        Returns False as well if another process is writing, which does it."""
+        logs = (self._log, *self._tables.values())
+        if self._is_locked:
+            return sum(log.drop_torn_entry() for log in logs) > 0
+        with contextlib.suppress(OSError):
+            handle = os.open(self._path / ".lock", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if _try_lock(handle):
+                    return sum(log.drop_torn_entry() for log in logs) > 0
+            finally:
+                os.close(handle)
+        return False
 
     def commit(self, change: Change) -> Snapshot:
         self._complete()
@@ -251,6 +279,14 @@ class DeltaTables:
 
 def _action(file: DataFile, time_ms: int, changes_rows: bool = True, statistics: str = "") -> Action:
     return Action(file.path.partition("/")[2], file.bytes, file.rows, time_ms, changes_rows, statistics)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _now_ms() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,6 +190,37 @@ class DeltaLog:
     def _delta_schema(self) -> Any:
         return self._library.Schema.from_arrow(self._schema)
 
+    # upkeep ---------------------------------------------------------------------------------------
+
+    def unused(self, hours: int) -> list[str]:
+        """Return the files that no version of the last hours needs, by their paths relative to the table:
+        those that were removed before, and those that no version has and that are older."""
+        self.refresh()
+        if self._table is not None:
+            found: list[str] = self._table.vacuum(
+                hours, dry_run=True, enforce_retention_duration=False, full=True
+            )
+            return sorted(found)
+        before = time.time() - hours * 3600
+        paths = (path for path in self.home.rglob("*") if path.is_file() and path.stat().st_mtime <= before)
+        return sorted(path.relative_to(self.home).as_posix() for path in paths)
+
+    def shorten(self, hours: int) -> None:
+        """Write a checkpoint, and delete older entries of the log that are older than these hours."""
+        self.refresh()
+        if self._table is None:
+            return
+        folder, newest = self.home / "_delta_log", f"{self._version:020}.checkpoint.parquet"
+        if not (folder / newest).exists():
+            self._table.create_checkpoint()
+        before = time.time() - hours * 3600
+        entries = sorted(path for path in folder.iterdir() if _ENTRY.fullmatch(path.name))
+        old = [path for path in entries if path.stat().st_mtime <= before]
+        last = max((path.name[:20] for path in old if path.suffix == ".parquet"), default="")
+        for path in old:
+            if path.name[:20] < last:
+                path.unlink()
+
     # after a power failure ------------------------------------------------------------------------
 
     @property
@@ -196,19 +228,21 @@ class DeltaLog:
         """The file of the newest known version."""
         return self.home / "_delta_log" / f"{self._version:020}.json"
 
-    def drop_torn_entry(self) -> None:
-        """Delete the newest entry or checkpoint of the log if a power failure has left it incomplete.
+    def drop_torn_entry(self) -> bool:
+        """Delete the newest entry or checkpoint of the log if a power failure has left it incomplete; return
+        True if it was.
 
         What was acknowledged was synced, so an incomplete file is of a step that was not."""
         folder = self.home / "_delta_log"
         names = (path for path in folder.glob("*") if _ENTRY.fullmatch(path.name))
         newest = sorted(names, key=lambda path: path.name)[-2:]
-        for path in newest:
-            if _is_torn(path):
-                path.unlink()
-                if path.suffix == ".parquet":
-                    (folder / "_last_checkpoint").unlink(missing_ok=True)
-                self._table, self._version = None, -1
+        torn = [path for path in newest if _is_torn(path)]
+        for path in torn:
+            path.unlink()
+            if path.suffix == ".parquet":
+                (folder / "_last_checkpoint").unlink(missing_ok=True)
+            self._table, self._version = None, -1
+        return bool(torn)
 
 
 def _is_torn(path: Path) -> bool:

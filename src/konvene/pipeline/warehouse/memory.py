@@ -30,7 +30,7 @@ class InMemory:
         return self._snapshot
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, patience_s: float) -> Iterator[None]:
         if self._is_locked:
             raise Conflict(f"{self._path}: a step is running")
         self._is_locked = True

@@ -87,8 +87,8 @@ class Store(Protocol):
     def load(self) -> Snapshot:
         """Return the newest state."""
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Exclude other writers within the block. Raises `Conflict` if there is one."""
+    def locked(self, patience_s: float) -> contextlib.AbstractContextManager[None]:
+        """Exclude other writers within the block. Raises `Conflict` if there still is one after that time."""
 
     def commit(self, change: Change) -> Snapshot:
         """Commit a step durably and return the new state. Raises `Conflict` if another one came first."""
@@ -98,16 +98,17 @@ class Warehouse:
     """A directory of tables, as its newest step left them at creation or the last `refresh`.
 
     The state is kept in Delta tables, unless another store is given. Raises `OldFormat` for the tables of an
-    older konvene, and `MissingDelta` without `deltalake`."""
+    older konvene, and `MissingDelta` without `deltalake`. A step waits `patience_s` for another writer."""
 
-    def __init__(self, path: str | Path, store: Store | None = None) -> None:
+    def __init__(self, path: str | Path, store: Store | None = None, *, patience_s: float = 0) -> None:
         self.path = Path(path).absolute()
         if store is None:
             from konvene.pipeline.warehouse.delta import DeltaTables
 
             store = DeltaTables(self.path)
-        self._store = store
-        self.snapshot = self._store.load()
+        self.store = store
+        self._patience_s = patience_s
+        self.snapshot = store.load()
 
     def __repr__(self) -> str:
         return f"<warehouse {self.path}, {self.snapshot!r}>"
@@ -116,7 +117,7 @@ class Warehouse:
 
     def refresh(self) -> Snapshot:
         """Load the newest state. Raises `DamagedWarehouse` if a part of it is missing or unreadable."""
-        self.snapshot = self._store.load()
+        self.snapshot = self.store.load()
         return self.snapshot
 
     def files(
@@ -153,7 +154,7 @@ class Warehouse:
     @contextlib.contextmanager
     def writing(self) -> Iterator[Snapshot]:
         """Hold the write lock within the block, and refresh. Raises `Conflict` if another process has it."""
-        with self._store.locked():
+        with self.store.locked(self._patience_s):
             yield self.refresh()
 
     def commit(
@@ -181,7 +182,7 @@ class Warehouse:
             new[row.path] = row
         ordered = tuple(new[path] for path in sorted(new) if path not in self.snapshot.files)
         change = Change(number, step, ordered, deleted, ledger or {}, rewritten)
-        self.snapshot = self._store.commit(change)
+        self.snapshot = self.store.commit(change)
         return number
 
     def _check(self, files: Iterable[DataFile]) -> None:
