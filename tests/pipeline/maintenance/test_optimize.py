@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from tests.pipeline import streaming
 from tests.pipeline.segments import all_files, log, records_of, rows_of, write
 
-from konvene.pipeline.engine import Local, Processes
+from konvene.pipeline.engine import Local
 from konvene.pipeline.gold.build import build
 from konvene.pipeline.maintenance.optimize import optimize, plan
 from konvene.pipeline.progress import Progress
@@ -64,8 +64,8 @@ def test_stream_goes_on_after_its_files_were_merged(tmp_path: Path, logs: Path) 
     assert streaming.sums(warehouse) == streaming.sums(once)
 
 
-def test_files_are_merged_up_to_the_target_in_any_engine(tmp_path: Path, logs: Path) -> None:
-    warehouse = streaming.built_in_steps(tmp_path / "w", logs, 20)
+def test_files_are_merged_up_to_the_target(tmp_path: Path, logs: Path) -> None:
+    warehouse = streaming.built_in_steps(tmp_path / "w", logs, 30)
     sizes = [file.bytes for file in warehouse.files("offset_commit")]
     target = 3 * max(sizes)
     tasks = [task for task in plan(warehouse, target) if task.files[0].table == "offset_commit"]
@@ -73,7 +73,7 @@ def test_files_are_merged_up_to_the_target_in_any_engine(tmp_path: Path, logs: P
     offsets = [file.first_offset for task in tasks for file in task.files]
     assert offsets == sorted(offsets)
     rows = ordered_rows(warehouse)
-    optimize(warehouse, Processes(2), target_bytes=target)
+    optimize(warehouse, Local(), target_bytes=target)
     assert ordered_rows(warehouse) == rows
     assert len(warehouse.files("offset_commit")) < len(sizes)
 

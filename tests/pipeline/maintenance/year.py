@@ -1,7 +1,7 @@
 """A stream of many micro-batches, with optimize and vacuum in between, beside one batch of the same logs.
 
-`python -m tests.pipeline.maintenance.year 2190` simulates a year of batches every four hours, and prints what a
-batch and opening the warehouse take meanwhile."""
+`python -m tests.pipeline.maintenance.year 2190` simulates a year of batches every four hours, and prints what
+a batch and opening the warehouse take meanwhile."""
 
 from __future__ import annotations
 

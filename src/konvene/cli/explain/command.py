@@ -3,8 +3,8 @@
 A first argument that is no subcommand is a log: `konvene explain /var/kafka --group orders-app`. Every
 command reads what is new in the logs into tables, builds the gold tables, and answers from them. `follow`
 repeats that, `report` writes a page, `tables` lists the tables, `optimize` and `vacuum` maintain them,
-`transactions` shows transactional offset commits, `deliveries` shows deliveries of share groups, `damage` shows
-what could not be read.
+`transactions` shows transactional offset commits, `deliveries` shows deliveries of share groups, `damage`
+shows what could not be read.
 
 The pipeline is imported when a command runs; it needs pyarrow (`pip install 'konvene[explain]'`).
 """
