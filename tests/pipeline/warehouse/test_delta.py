@@ -12,6 +12,7 @@ import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.docs.pages import blocks
 from tests.pipeline import streaming
 from tests.pipeline.segments import log, write
 from tests.pipeline.warehouse.test_warehouse import run_of, write_file
@@ -292,3 +293,15 @@ def test_engines_skip_files_by_statistics(tmp_path: Path) -> None:
     counted = polars.DataFrame(table.get_add_actions(flatten=True)).to_dict(as_series=False)
     assert None not in [*counted["min.offset"], *counted["max.timestamp_ms"]]
     assert set(counted["max.key_type"]) == {None}
+
+
+def test_readers_on_the_page_read_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of docs/explain.md."""
+    write(tmp_path / "logs", log(7, 20))
+    warehouse = streaming.built_at_once(tmp_path / "tables", tmp_path / "logs")
+    (block,) = (each for each in blocks() if "read_delta" in each.text)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(compile(block.text, str(block.page), "exec"), found)
+    rows = sum(file.rows for file in warehouse.files("rebalance"))
+    assert found["rebalances"].height == sum(count for _, count in found["by_cause"]) == rows > 0
