@@ -145,8 +145,8 @@ class Reader:
         name = record.get("key_name") or ""
         if record["batch_base_offset"] != self._batch:
             self._batch = record["batch_base_offset"]
-            gone = [each for each, group in self._groups.items() if not group.kind and group.ended_batch >= 0]
-            for each in gone:
+            ended = [each for each, group in self._groups.items() if not group.kind and group.ended_batch >= 0]
+            for each in ended:
                 del self._groups[each]
         key, value = record.get("key"), record.get("value")
         kind, _, what = name.partition("_GROUP_")
@@ -217,6 +217,7 @@ class Reader:
             group.at.pop(member, None)
             return
         owner = group.members.setdefault(member, member)
+        group.size = len(group.keys)
         had, has = group.has.get(member, set()), self._units(group.kind, value)
         group.has[member] = has
         for unit in sorted(had - has):
@@ -382,8 +383,11 @@ class Reader:
         group.topology = None
 
 
-def assigned_units(assignment: str) -> set[Unit]:
-    """Decode a ConsumerProtocolAssignment: version, then topics with their partitions."""
+def assigned_units(assignment: str | Mapping[str, Any]) -> set[Unit]:
+    """Return the units of a ConsumerProtocolAssignment: bytes in base64 (a version, then topics with their
+    partitions), or decoded by Kafka's tool."""
+    if not isinstance(assignment, str):
+        return {(t["topic"], p, "active") for t in assignment["assignedPartitions"] for p in t["partitions"]}
     data = base64.b64decode(assignment)
     if len(data) < 6:
         return set()

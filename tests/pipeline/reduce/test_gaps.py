@@ -49,7 +49,7 @@ def test_gap_outlasts_a_stable_group_and_counts_for_the_departure() -> None:
 
 
 def test_row_waits_for_the_end_of_its_gaps_and_the_end_of_the_log_shows_what_is_known() -> None:
-    """While nobody reads the partitions again, they are unassigned, not unavailable."""
+    """Until a member reads the partitions again, they are unassigned, not unavailable."""
     rows = reduced(log(ANN, BEA, ANN_LEAVES, BEA_STAYS), names=NAMES)
     assert rows["unavailability"] == []
     departure = rebalances_of(rows)[4]

@@ -78,6 +78,8 @@ def apply_generation(
         _apply_assignment(track, now, identities, at, put)
         if track.ended_as("streams"):
             _switch_to_partitions(track, at, put)
+        elif track.ended_as("consumer"):
+            track.released.clear()  # Their gaps are due to the downgrade, whose generation follows.
         return
     audit_row = audit.of(track.group_id, row.epoch, at.offset)
     rebalance = _rebalance(track, previous, now, row, audit_row)

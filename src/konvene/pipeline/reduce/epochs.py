@@ -134,6 +134,7 @@ def apply_current(
     if identity is None:  # In a compacted log no other record of it may be left.
         identity = identity_of_member(after)
         track.add(identity)
+    track.size = len(track.present)  # A decision writes this after its changes of members.
     lost, gained = changes(before.current if before is not None else None, after.current, names)
     if lost or gained:
         track.transfer(identity, lost, gained, at, put)

@@ -72,7 +72,7 @@ class GroupTracker:
     """Whether no rebalance was reported since then."""
     batch: int = -1
     size: int = 0
-    """Number of members when this batch began, or at the last epoch in it."""
+    """Number of members before the changes that belong to the next epoch."""
     released: list[tuple[Unit, Tenure]] = field(default_factory=list)
     """Units of members that departed in this batch."""
     held: list[Held] = field(default_factory=list)
