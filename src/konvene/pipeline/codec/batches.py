@@ -132,12 +132,13 @@ def walk(
     most_records: int = MAX_RECORDS,
     most_bytes: int = MAX_BYTES,
     limit: int = DEFAULT_LIMIT,
+    last_offset: int = -1,
 ) -> Iterator[Block]:
     """Yield the batches that begin in `buf[position:end]`; the last of them may reach beyond `end`.
 
-    A block ends with the batch that reaches `most_records` or `most_bytes`. A batch that decompresses to more
-    than `limit` bytes is bad."""
-    walker = _Walker(memoryview(buf), position, end, limit)
+    A block ends with the batch that reaches `most_records` or `most_bytes`. A batch is bad if it decompresses
+    to more than `limit` bytes, or begins at or before `last_offset`, the last one of an earlier walk."""
+    walker = _Walker(memoryview(buf), position, end, limit, last_offset)
     while not walker.done:
         block = walker.block(most_records, most_bytes)
         if len(block.positions) or block.bad:
@@ -171,7 +172,7 @@ class _Walker:
     `work` is the remaining budget for searching, in bytes; `last` is the last offset of the batches so
     far."""
 
-    def __init__(self, view: memoryview, position: int, end: int | None, limit: int) -> None:
+    def __init__(self, view: memoryview, position: int, end: int | None, limit: int, last: int = -1) -> None:
         self.view = view
         self.total = len(view)
         self.stop = self.total if end is None else min(end, self.total)
@@ -179,7 +180,7 @@ class _Walker:
         self.limit = limit
         self.done = position >= self.stop
         self.work = 4 * self.total
-        self.last = -1
+        self.last = last
 
     def block(self, most_records: int, most_bytes: int) -> Block:
         """Return the next batches, up to `most_records` and `most_bytes`. Costs about a microsecond per
@@ -344,13 +345,13 @@ class _Walker:
             bad.append(self._bad(pos, after, f"magic {magic}: only batches of magic 2 are known"))
             return after
         if magic != 2:
-            reason = f"magic {magic} at {pos}: there is no batch"
+            reason = f"magic {magic}: there is no batch"
         elif length < _SHORTEST:
-            reason = f"a batch of {length} bytes at {pos} is shorter than its header"
+            reason = f"a batch of {length} bytes is shorter than its header"
         elif cut:
-            reason = f"a batch of {length} bytes at {pos} is longer than the log"
+            reason = f"a batch of {length} bytes is longer than the log"
         else:
-            reason = f"the checksum of the batch at {pos} does not hold"
+            reason = "the checksum of the batch does not hold"
             if self._plausible(after):
                 bad.append(self._bad(pos, after, reason))
                 return after

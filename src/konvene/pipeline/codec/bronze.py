@@ -133,6 +133,12 @@ class Decoded:
     last_offset: int
     """Last offset of their last batch, which may lie after the last remaining record; -1 if there is none."""
 
+    @property
+    def has_damage(self) -> bool:
+        """True if something in the block of these records could not be decoded, even if a later piece of the
+        block reports it."""
+        return bool(self.found.block.bad)
+
     def rows(self, cluster: str, topic: str, partition: int) -> LogRecords:
         """Return the records as rows of this log partition."""
         return LogRecords(self.found, cluster, topic, partition, self.segment_base, self.origin)
@@ -154,13 +160,17 @@ def blocks(
     most_records: int = MAX_RECORDS,
     most_bytes: int = MAX_BYTES,
     limit: int = DEFAULT_LIMIT,
+    last_offset: int = -1,
 ) -> Iterator[Decoded]:
     """Yield the records of the batches that begin in `buf[position:end]`, some ten thousand at a time.
 
     `origin` is the position of the buffer in the segment. Without a segment, `segment_base` is -1 and so are
-    all positions in the tables. A batch cut off by the end of the buffer is not decoded: the last
-    `next_position` is its start. No input raises an error."""
-    for block in walk(buf, position, end, most_records=most_records, most_bytes=most_bytes, limit=limit):
+    all positions in the tables. `last_offset` is that of the batches before the buffer. A batch cut off by
+    the end of the buffer is not decoded: the last `next_position` is its start. No input raises an error."""
+    for block in walk(
+        buf, position, end, most_records=most_records, most_bytes=most_bytes, limit=limit,
+        last_offset=last_offset,
+    ):  # fmt: skip
         for found in parse(block, buf, most_records=most_records):
             quarantine = quarantined(found.block.bad, segment_base, origin) if found.last else None
             headers = found.block.headers

@@ -1,7 +1,7 @@
 """Tasks of an ingest: one part of one log, from its bytes to files of bronze and silver.
 
 A task names the bytes to read and the wanted offsets; it returns rows about files, the spans of its offsets,
-and topic names. Batches are streamed: memory holds the part itself (about `splits.TASK_BYTES`), a block of
+and topic names. Batches are streamed: memory holds a window of the part (`windows.WINDOW_BYTES`), a block of
 records, the offsets, and a row group of each table.
 
 If the cleaner or retention replaced or deleted the segment, nothing is read and the task reports it, since
@@ -23,12 +23,13 @@ from konvene.codec.batches import read_header
 from konvene.codec.errors import CodecError
 from konvene.internal_topics import AUDIT_TOPIC, CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS, OFFSETS_TOPIC
 from konvene.pipeline.arrays import Ints
-from konvene.pipeline.codec.bronze import Decoded, LogRecords, blocks, located
+from konvene.pipeline.codec.bronze import Decoded, LogRecords, located
 from konvene.pipeline.codec.ends import log_ends
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.gold.audits import audit_rows
 from konvene.pipeline.ingest.offset_spans import WHOLE, Range, Span, spans_of
 from konvene.pipeline.ingest.splits import Replaced, Split, read_bytes
+from konvene.pipeline.ingest.windows import decoded
 from konvene.pipeline.sources.client_config import NO_CONFIG, ClientConfig
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.topics import Named, names_in_commits, names_in_metadata, names_in_share_groups
@@ -38,7 +39,7 @@ from konvene.pipeline.warehouse.warehouse import DataFile, folder_of
 
 __all__ = ["Chunk", "Done", "do"]
 
-_READ_WHOLE = (*COORDINATOR_TOPICS, CLUSTER_METADATA_TOPIC, AUDIT_TOPIC)
+_DECODED = (*COORDINATOR_TOPICS, AUDIT_TOPIC)
 _COMMITS = (0, 1)
 _NAMES = {
     "offset_commit": names_in_commits,
@@ -89,17 +90,13 @@ def do(task: Chunk) -> Done:
     if task.servers:
         return _read_by(task, _fetched(task))
     try:
-        buf = (read_bytes if task.of.topic in _READ_WHOLE else _mapped)(task.split)
+        if task.of.topic in _DECODED:
+            return _read_by(task, decoded(task.split))
+        if task.of.topic == CLUSTER_METADATA_TOPIC:
+            return _named(task, read_bytes(task.split))
+        return _ends(task, _mapped(task.split))
     except (FileNotFoundError, Replaced):
         return Done(task.of, task.within, None, [], [])
-    if task.of.topic == CLUSTER_METADATA_TOPIC:
-        return Done(
-            task.of, task.within, _whole_span(task.within), [], names_in_metadata(buf, task.of.cluster)
-        )
-    if task.of.topic not in _READ_WHOLE:
-        return _ends(task, buf)
-    split = task.split
-    return _read_by(task, blocks(buf, segment_base=split.segment_base, end=split.size, origin=split.position))
 
 
 def _read_by(task: Chunk, found: Iterator[Decoded]) -> Done:
@@ -241,6 +238,12 @@ def _audit(task: Chunk, found: Iterator[Decoded]) -> Done:
             sink.abandon()
     spans = spans_of(np.concatenate(offsets), task.within)
     return Done(task.of, task.within, spans, [file for file in files if file is not None], [])
+
+
+def _named(task: Chunk, buf: memoryview) -> Done:
+    """Return the topic names in a part of the cluster metadata log."""
+    names = names_in_metadata(buf, task.of.cluster)
+    return Done(task.of, task.within, _whole_span(task.within), [], names)
 
 
 def _ends(task: Chunk, buf: memoryview) -> Done:

@@ -22,6 +22,7 @@ from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.codec.user_records import is_transactional, user_records, without_control
 from konvene.pipeline.gold.audits import audit_rows
 from konvene.pipeline.ingest.splits import Split, read_bytes
+from konvene.pipeline.ingest.windows import decoded
 from konvene.pipeline.sources.client_config import NO_CONFIG, ClientConfig
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.live import in_turn, read_range
@@ -201,9 +202,7 @@ def _decoded(part: Slice) -> Iterator[Decoded]:
     if split is None:
         yield from fetched(part.bootstrap, part.of, part.first, part.last, part.client)
     else:
-        yield from blocks(
-            read_bytes(split), segment_base=split.segment_base, end=split.size, origin=split.position
-        )
+        yield from decoded(split)
 
 
 def fetched(
