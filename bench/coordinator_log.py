@@ -31,7 +31,8 @@ TOPIC = "__consumer_offsets"
 SEGMENT_BYTES = 104_857_600
 INDEX_INTERVAL_BYTES = 4096
 START_MS = 1_767_225_600_000  # 2026-01-01
-LAP = 1_000_000
+LAP = 2_000_000
+"""Number of records of a partition that differ from one another."""
 TOPICS = 20
 PARTITIONS = 12
 
@@ -228,6 +229,8 @@ def main() -> None:
     parser.add_argument("--partition", type=int, default=0)
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--commit-version", type=int, default=3)
+    parser.add_argument("--lap", type=int, default=LAP, help="records before the log repeats itself")
     options = parser.parse_args()
     began = time.perf_counter()
     paths = write_log(
@@ -236,6 +239,8 @@ def main() -> None:
         seed=options.seed,
         partition=options.partition,
         groups=options.groups,
+        commit_version=options.commit_version,
+        lap=options.lap,
     )
     size = sum(path.stat().st_size for path in paths)
     print(

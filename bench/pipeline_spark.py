@@ -1,6 +1,8 @@
 """Pipeline on Spark: throughput from logs to rows and files, compared with one plain process.
 
     python -m bench.pipeline_spark                        all of it, on a log of four million records
+    python -m bench.pipeline_spark --only typed,silver --commit-version 3,4
+                                                          with both versions of committed offsets
     python -m bench.pipeline_spark --records 168000000 --cores 2 --runs 0 --only typed,silver,jvm_mib
                                                           on one of 10 GB, once, for its memory use
 
@@ -27,7 +29,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.coordinator_log import write_log
+from bench.coordinator_log import LAP, write_log
 from bench.figures import Figure
 from bench.systems import Lab
 from konvene.pipeline.engine import Engine, Local, Spark
@@ -43,6 +45,8 @@ NAIVE_RECORDS = 400_000
 BATCH_RECORDS = 1000
 BATCHES = 60
 """Number of micro-batches; the first third, while code is being compiled, is left out."""
+COMMIT_VERSION = 4
+"""Version of the committed offsets: that which Kafka 4.4 writes."""
 COLUMNS = "`group` string, topic string, partition int, committed_offset bigint, commit_timestamp bigint"
 SILVER = ("offset_commit", "consumer_group_current_member_assignment")
 
@@ -53,6 +57,8 @@ class Amounts(NamedTuple):
     records: int = RECORDS
     naive: int = NAIVE_RECORDS
     batches: int = BATCHES
+    commit_version: int = COMMIT_VERSION
+    lap: int = LAP
 
 
 class Target(NamedTuple):
@@ -64,7 +70,7 @@ class Target(NamedTuple):
 
 
 TARGETS = (
-    Target("typed", "segment to typed rows (5 columns), M records/s", (0.9, 1.8)),
+    Target("typed", "segment to typed rows (5 columns), M records/s", (0.9, 2.0)),
     Target("typed_all", "segment to typed rows (all 16 columns), M records/s"),
     Target("silver", "segment to silver Parquet, M records/s", (0.9, 1.8)),
     Target("bronze", "segment to bronze and silver Parquet, M records/s"),
@@ -88,6 +94,18 @@ def main() -> None:
     parser.add_argument(
         "--cores", default="0,1,2", help="where to measure, 0 is a plain process [%(default)s]"
     )
+    parser.add_argument(
+        "--commit-version",
+        default=str(COMMIT_VERSION),
+        help="versions of committed offsets, separated by commas [%(default)s]",
+    )
+    parser.add_argument(
+        "--lap",
+        type=int,
+        default=LAP,
+        help="records of a partition that differ from one another; after them the log repeats itself, which "
+        "saves time for large logs [%(default)d]",
+    )
     parser.add_argument("--only", default="", help="rows, separated by commas")
     parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--logs", type=Path, help=argparse.SUPPRESS)
@@ -98,16 +116,21 @@ def main() -> None:
         amounts = Amounts(options.records, options.naive)
         print(json.dumps(inside(options.inside, options.logs, amounts, options.runs, only)))
         return
-    amounts = Amounts(options.records)
-    found = measured(amounts, options.runs, options.only, tuple(map(int, options.cores.split(","))))
-    print(report(found))
+    where = tuple(map(int, options.cores.split(",")))
+    by_version = {}
+    for version in map(int, options.commit_version.split(",")):
+        amounts = Amounts(options.records, commit_version=version, lap=options.lap)
+        by_version[version] = measured(amounts, options.runs, options.only, where)
+        print(f"OffsetCommit version {version}\n{report(by_version[version])}\n", flush=True)
+    if len(by_version) > 1:
+        print(ratios(by_version))
 
 
 def figures(lab: Lab) -> list[Figure]:
     """Return figures for the table of all benchmarks: a plain process, Spark on one core, Spark on two.
 
     With reduced sizes each measurement runs once, in one Spark session, without a warm-up run."""
-    amounts = Amounts(*map(lab.of, Amounts()))
+    amounts = Amounts(lab.of(RECORDS), lab.of(NAIVE_RECORDS), lab.of(BATCHES))
     if amounts == Amounts():
         found = measured(amounts, lab.windows.runs, "")
     else:
@@ -132,12 +155,18 @@ def measured(
         logs = Path(folder)
         for partition in range(PARTITIONS):
             write_log(
-                logs / "all", amounts.records // PARTITIONS, partition=partition, seed=partition, groups=1000
-            )
-        write_log(logs / "naive", amounts.naive)
-        write_log(logs / "small", amounts.batches * BATCH_RECORDS)
+                logs / "all", amounts.records // PARTITIONS, partition=partition, seed=partition, groups=1000,
+                commit_version=amounts.commit_version, lap=amounts.lap,
+            )  # fmt: skip
+        write_log(logs / "naive", amounts.naive, commit_version=amounts.commit_version)
+        write_log(logs / "small", amounts.batches * BATCH_RECORDS, commit_version=amounts.commit_version)
         size = sum(path.stat().st_size for path in (logs / "all").rglob("*.log"))
-        print(f"{amounts.records:,} records, {size / 1e6:,.0f} MB; load {_load()}", file=sys.stderr)
+        distinct = min(amounts.records, amounts.lap * PARTITIONS)
+        print(
+            f"{amounts.records:,} records, {distinct:,} of them different, {size / 1e6:,.0f} MB; "
+            f"load {_load()}",
+            file=sys.stderr,
+        )
         return {cores: _in_process(cores, logs, amounts, runs, only) for cores in where}
 
 
@@ -159,6 +188,20 @@ def report(found: dict[int, dict[str, float]]) -> str:
             scaling = found[2][name] / (2 * found[1][name])
             lines.append(f"{f'scaling of {name}, 1 to 2 cores':<58}{scaling:>27.0%}{'95%':>14}")
     return "\n".join([*lines, f"load {_load()}"])
+
+
+def ratios(by_version: dict[int, dict[int, dict[str, float]]]) -> str:
+    """Print how the rates by CPU of the last version compare with those of the first one."""
+    first, last = min(by_version), max(by_version)
+    lines = [f"version {last} compared with version {first}, by CPU"]
+    for cores, before in by_version[first].items():
+        after = by_version[last].get(cores, {})
+        shared = [name for name in before if name.endswith(" by CPU") and name in after]
+        rates = ", ".join(
+            f"{name.removesuffix(' by CPU')} {after[name] / before[name]:.0%}" for name in shared
+        )
+        lines.append(f"{cores or 'plain'}: {rates}")
+    return "\n".join(lines)
 
 
 def _shown(value: float | None) -> str:
@@ -312,8 +355,11 @@ def decode_commit(key: bytes, value: bytes | None) -> tuple[str, str, int, int, 
     end = at + 2 + int.from_bytes(key[at : at + 2], "big")
     topic = bytes(key[at + 2 : end]).decode()
     (partition,) = struct.unpack_from(">i", key, end)
-    _, offset, _, length = struct.unpack_from(">hqih", value)
-    (committed_ms,) = struct.unpack_from(">q", value, 16 + length)
+    version, offset, _, length = struct.unpack_from(">hqih", value)
+    at = 16 + length
+    if version >= 4:  # A compact string: one byte with its length and one.
+        at = 14 + value[14]
+    (committed_ms,) = struct.unpack_from(">q", value, at)
     return group, topic, partition, offset, committed_ms
 
 
