@@ -44,3 +44,10 @@ def test_each_setting_is_unique_and_has_a_reason() -> None:
     keys = [row.key for row in CONF]
     assert len(keys) == len(set(keys))
     assert all(row.reason.endswith(".") for row in CONF)
+
+
+def test_job_of_spark_submit_keeps_the_driver_as_it_was_started() -> None:
+    made = settings(None, spark_executor_memory="1g")
+    assert made["spark.executor.memory"] == "1g"
+    assert made["spark.python.unix.domain.socket.enabled"] == "true"
+    assert not {"spark.master", "spark.driver.memory", "spark.driver.host"} & made.keys()

@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,9 +52,9 @@ def _start(started: contextlib.ExitStack, folder: Path, name: str, main: str, wo
 
     home = Path(pyspark.__file__).parent
     log = folder / f"{name}.log"
-    environment = os.environ | {
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
         "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "192m",
-        "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
+        "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
     }  # fmt: skip
     with log.open("wb") as out:
         process = subprocess.Popen(

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.docs.pages import ROOT, blocks, rows
+from tests.pipeline.segments import START_MS, write
 from tests.pipeline.sources.test_live import GROUPS, commit
 
+from konvene.codec.batches import Record
 from konvene.pipeline.spark.session import settings
 from konvene.testing import Konvene
 
@@ -34,8 +36,11 @@ def test_the_examples_run(
     """Runs them with Kafka's golden logs, a live broker, and the shared Spark session of these tests."""
     commit(konvene, GROUPS, 1)
     monkeypatch.setattr("konvene.pipeline.spark.session.build", lambda *_, **__: spark)
+    write(tmp_path, [[Record(0, START_MS, b"k", b"v")]], topic="orders")
     replacements = {
-        "/var/kafka-logs": str(LOGS), "localhost:9092": konvene.bootstrap, "/data": str(tmp_path),
+        "/var/kafka-logs/orders-0": str(tmp_path / "orders-0"), "/var/kafka-logs": str(LOGS),
+        "localhost:9092": konvene.bootstrap,
+        "/data": str(tmp_path),
     }  # fmt: skip
     namespace: dict[str, Any] = {}
     for block in blocks():
@@ -46,12 +51,14 @@ def test_the_examples_run(
             exec(compile("\n" * block.line + text, str(PAGE), "exec"), namespace)
     assert namespace["records"].count() == 350
     assert namespace["commits"].columns[7:9] == ["group", "topic"]
+    assert [row.value for row in namespace["orders"].collect()] == [b"v"]
     assert namespace["live"].count() == 0
     assert namespace["news"] == []
     assert spark.read.format("konvene-log").load(str(tmp_path / "spool")).count() == len(GROUPS)
     assert spark.read.parquet(str(tmp_path / "commits")).count() == namespace["commits"].count() > 0
     assert spark.sql("select * from rebalance").count() > 0
     assert namespace["rebalances"].count() == spark.sql("select * from rebalance").count()
+    assert namespace["at_once"].count() == namespace["rebalances"].count()
     assert namespace["held"].where("valid_to_ms is not null").count() > 0
 
 

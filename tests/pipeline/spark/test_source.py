@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.pipeline.segments import START_MS, write
 from tests.pipeline.sources.test_live import GROUPS, commit
 
+from konvene.codec.batches import Record
 from konvene.pipeline.sources.decode import Reading, reading
 from konvene.pipeline.sources.plan import Files, Source
+from konvene.pipeline.spark.stream import save
 from konvene.testing import Konvene
 
 if TYPE_CHECKING:
@@ -106,8 +109,38 @@ def test_live_broker_gives_the_rows_of_its_files(
     assert live.count() == len(GROUPS)
     commits = read(spark, "offset_commit", **{"kafka.bootstrap.servers": konvene.bootstrap})
     assert {(row.group, row.committed_offset) for row in commits.collect()} == {(g, 7) for g in GROUPS}
+    for records in (
+        spark.read.format("konvene-log").load(str(tmp_path / "konvene" / "orders-0")),
+        read(spark, "record", topics="orders", **{"kafka.bootstrap.servers": konvene.bootstrap}),
+    ):
+        assert [(row.offset, row.value, row.headers) for row in records.collect()] == [
+            (0, b"a", []), (1, b"b", []),
+        ]  # fmt: skip
     ends = read(spark, "log_end", tmp_path / "konvene").collect()
     assert [(row.topic, row.base_offset, row.log_end_offset) for row in ends] == [("orders", 0, 2)]
+
+
+def test_stream_reads_records_of_users_topics(spark: SparkSession, tmp_path: Path) -> None:
+    log = [[Record(at, START_MS, None, b"%d" % at)] for at in range(5)]
+    write(tmp_path / "logs", log, topic="orders", cuts=[2])
+    records = spark.readStream.format("konvene-log").option("maxRecordsPerTrigger", 2)
+    rows = records.load(str(tmp_path / "logs" / "orders-0"))
+    save(rows, str(tmp_path / "rows"), checkpoint=str(tmp_path / "checkpoint"), once=True).awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "rows"))
+    assert sorted(row.value for row in found.collect()) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_logs_without_the_table_are_rejected(spark: SparkSession, tmp_path: Path) -> None:
+    """The message names the table to ask for, in batch reads and in streams."""
+    from pyspark.errors import PySparkException
+
+    write(tmp_path, [[Record(0, START_MS, None, b"a")]], topic="orders")
+    message = "logs of orders do not have the table rebalance: ask for the table record"
+    with pytest.raises(PySparkException, match=message):
+        read(spark, "rebalance", tmp_path).count()
+    stream = spark.readStream.format("konvene-log").option("table", "rebalance").load(str(tmp_path))
+    with pytest.raises(PySparkException, match=r"konvene\.pipeline\.spark\.stream\.gold"):
+        save(stream, str(tmp_path / "rows"), checkpoint=str(tmp_path / "checkpoint")).awaitTermination()
 
 
 def test_empty_source_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -68,11 +68,12 @@ CONF = (
 )  # fmt: skip
 
 
-def build(master: str = "local[*]", *, app_name: str = "konvene", **conf: str) -> SparkSession:
+def build(master: str | None = None, *, app_name: str = "konvene", **conf: str) -> SparkSession:
     """Return a Spark session on this machine, or on the cluster that `master` names.
 
-    `conf` has further settings, with underscores for dots, or verbatim with `**{"spark.x": ...}`. Raises
-    RuntimeError if Java is missing, with a message that names what to install."""
+    The default is the master that was given to `spark-submit`, or else all cores of this machine. `conf` has
+    further settings, with underscores for dots, or verbatim with `**{"spark.x": ...}`. Raises RuntimeError if
+    Java is missing, with a message that names what to install."""
     try:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
@@ -81,6 +82,8 @@ def build(master: str = "local[*]", *, app_name: str = "konvene", **conf: str) -
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
+    if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        master = "local[*]"
     for key, value in settings(master, **conf).items():
         builder = builder.config(key, value)
     try:
@@ -115,15 +118,20 @@ def abort() -> None:
         process.wait()
 
 
-def settings(master: str = "local[*]", **conf: str) -> dict[str, str]:
-    """Return all settings of a session; those in `conf` override `CONF`."""
+def settings(master: str | None = "local[*]", **conf: str) -> dict[str, str]:
+    """Return all settings of a session; those in `conf` override `CONF`.
+
+    Without a master they are those of a job of `spark-submit`, which has decided how the driver runs."""
     found = {row.key: row.value for row in CONF}
-    found["spark.master"] = master = retrying(master)
-    found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_quiet().as_uri()} {JIT}"
-    if master.startswith("local["):
-        found["spark.sql.shuffle.partitions"] = str(cores(master))
-        found["spark.driver.host"] = found["spark.driver.bindAddress"] = "127.0.0.1"
-        found["spark.python.daemon.module"] = DAEMON
+    if master is None:
+        del found["spark.driver.memory"]
+    else:
+        found["spark.master"] = master = retrying(master)
+        found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_quiet().as_uri()} {JIT}"
+        if master.startswith("local["):
+            found["spark.sql.shuffle.partitions"] = str(cores(master))
+            found["spark.driver.host"] = found["spark.driver.bindAddress"] = "127.0.0.1"
+            found["spark.python.daemon.module"] = DAEMON
     for key, value in conf.items():
         found[key if "." in key else key.replace("_", ".")] = str(value)
     return found
