@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.pipeline.segments import log, write
 
-from konvene.codec.batches import read_header
+from konvene.codec.batches import HEADER_SIZE, read_header
 from konvene.pipeline.ingest import splits
 from konvene.pipeline.ingest.splits import cut, extent
 from konvene.pipeline.sources.files import find
@@ -147,3 +147,19 @@ def test_an_unreadable_last_batch_with_a_wrong_last_offset_is_left(tmp_path: Pat
     last, closed = extent(segment), extent(segment, due)
     assert last is not None and (last.end, last.next) == (at, batches[-1][0].offset)
     assert closed is not None and (closed.end, closed.next) == (len(data), due)
+
+
+def test_headers_without_records_are_read_if_only_headers_are_needed(tmp_path: Path) -> None:
+    """A follower keeps the headers of user topics, each followed by a hole."""
+    (path,) = write(tmp_path, log(3, 8), index=False)
+    data, at = path.read_bytes(), 0
+    with path.open("r+b") as file:
+        while at < len(data):
+            header = read_header(data, at)
+            file.seek(at + HEADER_SIZE)
+            file.write(bytes(header.size - HEADER_SIZE))
+            at += header.size
+    segment = find([path]).copies[0].segments[0]
+    found = extent(segment, has_records=False)
+    assert extent(segment) is None
+    assert found is not None and (found.first, found.next, found.end) == (0, header.next_offset, len(data))

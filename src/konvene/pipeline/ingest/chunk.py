@@ -37,9 +37,11 @@ from konvene.pipeline.tables import TABLES
 from konvene.pipeline.warehouse.parquet import VERSION, Sink
 from konvene.pipeline.warehouse.warehouse import DataFile, folder_of
 
-__all__ = ["Chunk", "Done", "do"]
+__all__ = ["READ_WHOLE", "Chunk", "Done", "do"]
 
 _DECODED = (*COORDINATOR_TOPICS, AUDIT_TOPIC)
+READ_WHOLE = (*_DECODED, CLUSTER_METADATA_TOPIC)
+"""Topics whose records are read; of others only the headers of batches are."""
 _COMMITS = (0, 1)
 _NAMES = {
     "offset_commit": names_in_commits,

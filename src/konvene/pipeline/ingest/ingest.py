@@ -33,7 +33,7 @@ from konvene import __version__
 from konvene.internal_topics import CLUSTER_METADATA_TOPIC, COORDINATOR_TOPICS
 from konvene.pipeline.codec.typed import TYPED
 from konvene.pipeline.engine import Engine
-from konvene.pipeline.ingest.chunk import Chunk, do
+from konvene.pipeline.ingest.chunk import READ_WHOLE, Chunk, do
 from konvene.pipeline.ingest.fingerprints import Source, agreeing, fingerprint
 from konvene.pipeline.ingest.offset_spans import Covered, Range, Span, without
 from konvene.pipeline.ingest.splits import TASK_BYTES, Replaced, Split, cut, extent
@@ -228,7 +228,7 @@ class _Ingest:
                     if not covered.open(all_of_it) and not covered.doubtful(all_of_it):
                         continue
                 try:
-                    found = extent(segment, behind)
+                    found = extent(segment, behind, has_records=of.topic in READ_WHOLE)
                     if found is not None:
                         yield Source(of, segment, found, *fingerprint(segment, found))
                 except FileNotFoundError:

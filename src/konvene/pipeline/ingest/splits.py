@@ -85,16 +85,20 @@ def read_bytes(split: Split) -> memoryview:
         os.close(handle)
 
 
-def extent(segment: Segment, behind: int | None = None) -> Extent | None:
+def extent(segment: Segment, behind: int | None = None, *, has_records: bool = True) -> Extent | None:
     """Return how far a segment can be read now, and its split points; None if it has no complete batch.
 
     If another segment follows, with base offset `behind`, this one is closed: what is left at its end is
-    damage and belongs to it. Raises FileNotFoundError if the file was deleted meanwhile."""
+    damage and belongs to it. Without `has_records` only headers are read, so their batches need no valid
+    checksum: of a cluster that is followed, the logs of user topics have nothing else. Raises
+    FileNotFoundError if the file was deleted meanwhile."""
     file = ReadOnlyFile(segment.path)
     try:
         size = min(segment.size, file.size())
-        indexed = list(_indexed(file, segment, size))
+        indexed = list(_indexed(file, segment, size)) if has_records else []
         start = _first_batch(file, size, segment.base_offset)
+        if start is None and not has_records:
+            start = Cut(0, segment.base_offset)
         if start is None:
             if behind is None or not _any_nonzero(file, size, 0):
                 return None
@@ -111,7 +115,7 @@ def extent(segment: Segment, behind: int | None = None) -> Extent | None:
             end = Cut(end.position, min(end.offset, behind))
             if _any_nonzero(file, size, end.position):
                 end = Cut(size, end.offset)
-        elif not _names_its_end(file, before, end):
+        elif has_records and not _names_its_end(file, before, end):
             end = before
         if end.position == start.position:
             return None
