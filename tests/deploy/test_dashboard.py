@@ -19,10 +19,12 @@ from tests.deploy.promql import legend_labels, names
 
 from konvene.client import Consumer, ShareConsumer, TopicPartition
 from konvene.codec.batches import build_simple
+from konvene.pipeline.monitoring.metrics import METRICS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "konvene.json"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
+EXPLAIN_ALERTS = DEPLOY / "prometheus" / "explain-alerts.yml"
 
 OF_PROMETHEUS = {"up": {"instance", "job"}}
 """Metrics that Prometheus itself adds."""
@@ -89,9 +91,9 @@ def targets() -> Iterator[tuple[str, str, str]]:
             yield panel["title"], target["expr"], target["legendFormat"]
 
 
-def alerts() -> Iterator[tuple[str, str, str]]:
+def alerts(file: Path = ALERTS) -> Iterator[tuple[str, str, str]]:
     """Yield the name, expression and summary of each alert."""
-    for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]:
+    for group in yaml.safe_load(file.read_text("utf-8"))["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["expr"], rule["annotations"]["summary"]
 
@@ -109,6 +111,15 @@ def test_expression_uses_metrics_and_labels_of_a_broker(
     for metric in used.metrics:
         missing = (used.labels | legend_labels(legend)) - labels_of[metric]
         assert not missing, (where, metric, missing)
+
+
+@pytest.mark.parametrize(("where", "expression", "summary"), list(alerts(EXPLAIN_ALERTS)))
+def test_expression_uses_metrics_and_labels_of_a_follower(where: str, expression: str, summary: str) -> None:
+    labels_of = {name: {*metric.labels, *OF_TARGET} for name, metric in METRICS.items()} | OF_PROMETHEUS
+    used = names(expression)
+    assert used.metrics and used.metrics <= labels_of.keys(), where
+    for metric in used.metrics:
+        assert used.labels | legend_labels(summary) <= labels_of[metric], (where, metric)
 
 
 def test_variables_use_metrics_and_labels_of_a_broker(labels_of: dict[str, set[str]]) -> None:

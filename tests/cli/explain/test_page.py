@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from konvene.pipeline.answers.advice import RULES
+from konvene.pipeline.monitoring.alerts import RULES as ALERTS
+from konvene.pipeline.monitoring.metrics import METRICS
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "explain.md"
@@ -155,3 +157,16 @@ def test_notebook_names_a_directory_that_does_not_exist(
     monkeypatch.setenv("KONVENE_LOGS", str(tmp_path / "absent"))
     with pytest.raises(FileNotFoundError, match=r"KONVENE_LOGS is .*absent, which does not exist"):
         next(run_cells(json.loads(NOTEBOOK.read_text("utf-8"))))
+
+
+def test_every_metric_of_a_follower_is_on_the_page() -> None:
+    """With type, labels and meaning."""
+    rows = [
+        f"| `{m.name}` | {m.type} | {', '.join(f'`{label}`' for label in m.labels)} | {m.sentence} |"
+        for m in METRICS.values()
+    ]
+    assert "\n".join(rows) in PAGE.read_text("utf-8")
+
+
+def test_every_alert_is_on_the_page() -> None:
+    assert first_cells("Alert") == [f"`{name}`" for name in ALERTS]

@@ -11,7 +11,6 @@ The pipeline is imported when a command runs; it needs pyarrow (`pip install 'ko
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ import click
 
 from konvene.cli.explain.damage import damage, note_damage
 from konvene.cli.explain.deliveries import deliveries
+from konvene.cli.explain.durations import milliseconds
 from konvene.cli.explain.follow import follow
 from konvene.cli.explain.maintenance import optimize, vacuum
 from konvene.cli.explain.report import report
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 LOGS = "logs"
 DEFAULT_LIMIT = 20
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
-_AGO_MS = {"ms": 1, "s": 1_000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class ExplainGroup(click.Group):
@@ -124,9 +122,9 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
         return None
     if text.isdigit() and len(text) > 9:
         return int(text)
-    ago = _AGO.fullmatch(text.strip())
+    ago = milliseconds(text)
     if ago is not None:
-        return int(datetime.now(UTC).timestamp() * 1000 - float(ago[1]) * _AGO_MS[ago[2]])
+        return int(datetime.now(UTC).timestamp() * 1000) - ago
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

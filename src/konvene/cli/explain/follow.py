@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from konvene.cli.explain.damage import DamageNotes
+from konvene.cli.explain.monitoring import Monitoring, Observer, monitoring_options, observing
 from konvene.cli.explain.show import print_documents, print_rebalance
 from konvene.cli.explain.warehouse import (
     Work,
@@ -50,10 +51,12 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object for each rebalance, each on a line."
 )
+@monitoring_options
 @work_options
 def follow(
-    logs: tuple[str, ...], groups: tuple[str, ...], interval: float, as_json: bool, work: Work
-) -> None:
+    logs: tuple[str, ...], groups: tuple[str, ...], interval: float, as_json: bool, work: Work,
+    monitoring: Monitoring,
+) -> None:  # fmt: skip
     """Follow growing logs, and print each rebalance when it ends.
 
     Rebalances that ended before are read but not printed. Ctrl-C ends it. --warehouse keeps what was read,
@@ -67,8 +70,9 @@ def follow(
     with reporting_failures(logs, audit=work.audit), stop_on_signal(stop), open_warehouse(work) as warehouse:
         brokers, paths = brokers_and_paths(logs)
         with contextlib.ExitStack() as stack:
+            observer = stack.enter_context(observing(monitoring, groups, warehouse.path))
             readers = [_live(stack, warehouse, broker, work) for broker in brokers]
-            _follow(warehouse, paths, readers, groups, work, stop, interval, as_json)
+            _follow(warehouse, paths, readers, groups, work, stop, interval, as_json, observer)
 
 
 class _Live:
@@ -76,12 +80,12 @@ class _Live:
 
     def __init__(self, reader: LiveReader, broker: str, directory: Path) -> None:
         self.directory = directory
-        self._reader, self._broker = reader, broker
+        self._reader, self.broker = reader, broker
         self._was_reachable = False
         self._is_unreachable = False
 
-    def catch_up(self) -> None:
-        """Fetch the broker's new records into `directory`.
+    def catch_up(self) -> bool:
+        """Fetch the broker's new records into `directory`; return False if the broker is unreachable.
 
         If the broker is unreachable at the first call, raises; later prints a note, once per outage, so that
         the next call tries again.
@@ -98,8 +102,9 @@ class _Live:
             self._is_unreachable = True
         else:
             if self._is_unreachable:
-                note(f"{self._broker} is reachable again.")
+                note(f"{self.broker} is reachable again.")
             self._was_reachable, self._is_unreachable = True, False
+        return not self._is_unreachable
 
 
 def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str, work: Work) -> _Live:
@@ -112,14 +117,15 @@ def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str, work: 
 
 def _follow(
     warehouse: Warehouse, paths: Sequence[str], readers: Sequence[_Live], groups: tuple[str, ...],
-    work: Work, stop: threading.Event, interval: float, as_json: bool,
+    work: Work, stop: threading.Event, interval: float, as_json: bool, observer: Observer,
 ) -> None:  # fmt: skip
     from konvene.pipeline.warehouse.warehouse import Conflict
 
     printer = _Printer(warehouse, groups, as_json, work.cluster)
     while True:
+        observer.begin()
         for reader in readers:
-            reader.catch_up()
+            observer.source(reader.broker, reader.catch_up())
         found = [*paths, *(str(reader.directory) for reader in readers if has_logs(reader.directory))]
         if found:
             try:
@@ -128,7 +134,7 @@ def _follow(
                 if not printer.began:
                     raise
                 note(f"{error}; retrying.")
-        printer.poll()
+        observer.poll(*printer.poll())
         if stop.wait(interval):
             return
 
@@ -148,21 +154,22 @@ class _Printer:
         self._caveats: set[str] = set()
         self._damage = DamageNotes(groups)
 
-    def poll(self) -> None:
+    def poll(self) -> tuple[Gold, list[Rebalance]]:
+        """Print what is new; return the tables, and the rebalances that were printed."""
         from konvene.pipeline.answers import Gold, Selection
 
         gold = Gold(warehouse=self._warehouse, cluster=self._cluster or None)
         self._damage.poll(gold)
         ended = [each for each in reversed(gold.select(Selection(self._groups))) if _has_ended(each)]
+        new: list[Rebalance] = []
         if self.began:
-            self._print(
-                gold,
-                [each for each in ended if each.key not in self._printed and not self._awaits_audit(each)],
-            )
+            new = [each for each in ended if each.key not in self._printed and not self._awaits_audit(each)]
+            self._print(gold, new)
         else:
             self.began = True
             note(f"Following; {counted(len(ended), 'rebalance')} ended before.")
             self._printed = {each.key for each in ended}
+        return gold, new
 
     def _awaits_audit(self, rebalance: Rebalance) -> bool:
         """Return True if a rebalance should be printed after the next poll, which may bring its audit record.

@@ -36,7 +36,7 @@ def run() -> None:
 
     # Else a worker that cannot flush its output prints a trace by itself.
     os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "true"
-    daemon.traceback = _Traces  # type: ignore[assignment]
+    daemon.traceback = _Traces  # type: ignore[assignment, attr-defined]
     daemon.manager()
 
 
