@@ -68,14 +68,17 @@ def write_log(
     first_offset: int = 0,
     segment_bytes: int = SEGMENT_BYTES,
     lap: int = LAP,
+    hot: float = 0.0,
 ) -> list[Path]:
-    """Write at least `records` records, in full batches, to `directory/__consumer_offsets-<partition>`."""
+    """Write at least `records` records, in full batches, to `directory/__consumer_offsets-<partition>`.
+
+    `hot` is the share of the records that the first group has beyond its own."""
     home = directory / f"{TOPIC}-{partition}"
     home.mkdir(parents=True, exist_ok=True)
     batches = list(
         make_batches(
             min(records, lap), seed=seed, per_batch=per_batch, groups=groups,
-            compression=compression, commit_version=commit_version,
+            compression=compression, commit_version=commit_version, hot=hot,
         )
     )  # fmt: skip
     paths: list[Path] = []
@@ -129,10 +132,11 @@ def make_batches(
     groups: int = 1000,
     compression: Compression = Compression.NONE,
     commit_version: int = 3,
+    hot: float = 0.0,
 ) -> Iterator[Batch]:
     """Return batches with `records` records in total, with rising timestamps."""
     chance = np.random.Generator(np.random.PCG64(seed))
-    values = _record_bodies(chance, records, groups, commit_version)
+    values = _record_bodies(chance, records, groups, commit_version, hot)
     now_ms, left = START_MS, records
     while left > 0:
         sizes = chance.integers(per_batch[0], per_batch[1] + 1, 4096).tolist()
@@ -159,7 +163,9 @@ def _batch(bodies: list[bytes], now_ms: int, compression: Compression) -> Batch:
     return Batch(count, _FRONT.pack(0, len(covered) + 9, 0, 2, crc32c(covered))[8:] + covered)
 
 
-def _record_bodies(chance: np.random.Generator, records: int, groups: int, version: int) -> Iterator[bytes]:
+def _record_bodies(
+    chance: np.random.Generator, records: int, groups: int, version: int, hot: float = 0.0
+) -> Iterator[bytes]:
     """Yield key, value and header count of records; a group commits some partitions at a time."""
     fronts = [_key_front(g, t) for g in range(groups) for t in range(TOPICS)]
     member_keys = [_member_key(g, m) for g in range(groups) for m in range(4)]
@@ -168,6 +174,9 @@ def _record_bodies(chance: np.random.Generator, records: int, groups: int, versi
     while left > 0:
         kinds = chance.integers(0, 100, 8192).tolist()
         groups_of = np.repeat(chance.integers(0, groups, 2048), 4).tolist()
+        if hot:
+            cold = np.repeat(chance.random(2048) >= hot, 4)
+            groups_of = np.where(cold, groups_of, 0).tolist()
         topics = np.repeat(chance.integers(0, TOPICS, 2048), 4).tolist()
         partitions = chance.integers(0, PARTITIONS, 8192).tolist()
         for kind, group, topic, partition in zip(kinds, groups_of, topics, partitions, strict=True):

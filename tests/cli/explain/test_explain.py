@@ -354,7 +354,7 @@ def test_without_spark_the_hint_names_the_package(monkeypatch: pytest.MonkeyPatc
     assert run(CONSUMER, "--engine", "auto", "--limit", "1").code == 0
 
 
-def test_large_logs_go_to_all_cores_and_larger_ones_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_logs_go_to_all_cores_and_to_spark_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     from konvene.cli.explain import warehouse as explain_steps
     from konvene.cli.explain.warehouse import Work
 
@@ -365,9 +365,9 @@ def test_large_logs_go_to_all_cores_and_larger_ones_to_spark(monkeypatch: pytest
         monkeypatch.setattr("konvene.pipeline.spark.session.build", lambda master: masters.append(master))
         return engine_of(Work(None, engine, None, "", True), [CONSUMER]).name
 
-    assert [engine("auto", size) for size in (1, 100, 600)] == ["local", "processes", "spark"]
+    assert [engine("auto", size) for size in (1, 100, 600)] == ["local", "processes", "processes"]
     assert [engine("local", size) for size in (1, 600)] == ["local", "processes"]
-    assert engine("spark", 1) == "spark" and masters == ["local[*]", "local[*]"]
+    assert engine("spark", 1) == "spark" and masters == ["local[*]"]
 
 
 # arguments ------------------------------------------------------------------------------------

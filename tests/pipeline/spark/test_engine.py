@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from konvene.pipeline.engine import Engine, Local, Spark
+from konvene.pipeline.gold import build as builder
 from konvene.pipeline.gold.build import build
 from konvene.pipeline.ingest.ingest import ingest
 from konvene.pipeline.spark.frames import frames, views
@@ -46,6 +47,21 @@ def test_spark_writes_the_same_files(spark: SparkSession, local: Warehouse, tmp_
     by_spark = made(tmp_path / "spark", Spark(spark))
     assert checksums(by_spark) == checksums(local)
     assert len(checksums(local)) > 10
+
+
+def test_the_shuffle_writes_the_files_of_tasks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buckets read by tasks or spread by Spark, and with no rows at all."""
+    monkeypatch.setattr(builder, "number", lambda rows, rows_per_bucket: 4)
+    found = []
+    for name, engine in (("local", Local()), ("shuffle", Spark(spark, shuffle_from=2))):
+        warehouse = Warehouse(tmp_path / name)
+        ingest(warehouse, [LOGS / "transactions"], Local(), cluster="golden")
+        report = build(warehouse, engine)
+        found.append((report.tasks, checksums(warehouse)))
+    assert found[0] == found[1]
+    assert any("of4" in path for path in found[0][1])
 
 
 class DiesOnce:

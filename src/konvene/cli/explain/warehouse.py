@@ -56,15 +56,12 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., object])
 
-SPARK_FROM_BYTES = 512 << 20
-"""Size of the logs from which `--engine auto` uses Spark: below it, starting Spark takes longer than the
-work."""
 PATIENCE_S = 3600
 """How long `optimize` and `vacuum` wait for another writer of the warehouse."""
 MAX_CLUSTERS = 10
 """At most so many clusters are listed in a message."""
 PROCESSES_FROM_BYTES = 64 << 20
-"""Size of the logs from which all cores are used without Spark."""
+"""Size of the logs from which `--engine auto` and `local` use all cores."""
 _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5})*")
 
 
@@ -109,7 +106,7 @@ def work_options(command: F) -> F:
     @warehouse_option
     @click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto",
                   show_default=True,
-                  help="Engine that processes the logs; auto uses Spark above 512 MiB.")  # fmt: skip
+                  help="Engine that processes the logs; auto uses Spark with --master.")  # fmt: skip
     @click.option("--master", metavar="URL", help="Spark master, such as spark://host:7077; implies "
                   "--engine spark [default: this machine].")  # fmt: skip
     @click.option("--cluster", default="", metavar="NAME",
@@ -342,20 +339,13 @@ def progress_bar(name: str, quiet: bool = False) -> Iterator[Callable[[Step], No
 
 
 def engine_of(work: Work, paths: Sequence[str]) -> Engine:
-    """Return the engine of `--engine`; `auto` chooses by the size of the logs."""
+    """Return the engine of `--engine`. `auto` uses processes of this machine, which are faster here than
+    Spark; with `--master`, the engine is Spark."""
     from konvene.pipeline.engine import Local, Processes, Spark
 
-    size = _total_bytes(paths)
-    in_process: Engine = Local() if size < PROCESSES_FROM_BYTES else Processes()
-    if work.engine == "local":
-        return in_process
-    if work.engine == "auto":
-        if size < SPARK_FROM_BYTES:
-            return in_process
-        if not _has_spark():
-            note("Spark is not installed, continuing without it: pip install 'konvene[spark]'.")
-            return in_process
-    elif not _has_spark():
+    if work.engine != "spark":
+        return Local() if _total_bytes(paths) < PROCESSES_FROM_BYTES else Processes()
+    if not _has_spark():
         fail(
             "Spark is not installed", "pip install 'konvene[spark]', and Java 17 or newer; or --engine local."
         )
@@ -364,9 +354,6 @@ def engine_of(work: Work, paths: Sequence[str]) -> Engine:
     try:
         return Spark(session.build(work.master or "local[*]"))
     except RuntimeError as error:
-        if work.engine == "auto":
-            note(f"{error} Continuing without Spark.")
-            return in_process
         fail(str(error), "--engine local works without Spark.")
 
 

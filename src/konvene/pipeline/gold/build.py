@@ -24,11 +24,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import pyarrow.parquet as pq
 
 from konvene.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
-from konvene.pipeline.engine import Engine
+from konvene.pipeline.engine import Engine, Spark
 from konvene.pipeline.gold.buckets import COMMITS, GROUP_RECORDS, Bucket, number
 from konvene.pipeline.gold.task import Task
 from konvene.pipeline.gold.transitions import may_be_incomplete
-from konvene.pipeline.gold.worker import GOLD_OF, RULES, make, observe
+from konvene.pipeline.gold.worker import GOLD_OF, RULES, Made, make, observe
 from konvene.pipeline.ingest.ingest import Report, run_row
 from konvene.pipeline.ingest.offset_spans import WHOLE, Covered
 from konvene.pipeline.progress import Watch, Watched
@@ -70,7 +70,7 @@ def build(
         by_key = {(task.kind, task.of, task.bucket): task for task in tasks}
         added: list[DataFile] = []
         removed: list[DataFile] = []
-        for kind, of, bucket, files in engine.run(make, tasks):
+        for kind, of, bucket, files in _run(engine, tasks):
             task = by_key[kind, of, bucket]
             watched.did(task.size, sum(file.rows for file in files))
             added += files
@@ -90,6 +90,27 @@ def build(
 def digests(warehouse: Warehouse) -> dict[str, str]:
     """Return the digest of the inputs of each task, by the key of its entry in the ledger."""
     return {_key(task): _digest(task) for task in _tasks(warehouse)}
+
+
+def _run(engine: Engine, tasks: Sequence[Task]) -> Iterator[Made]:
+    """Run tasks and yield what each wrote."""
+    shuffled = [task for task in tasks if _is_shuffled(task, engine)]
+    if not isinstance(engine, Spark) or not shuffled:
+        yield from engine.run(make, tasks)
+        return
+    from konvene.pipeline.spark.shuffle import make_by_shuffle
+
+    pending = {(task.kind, task.of, task.bucket) for task in shuffled}
+    for made in make_by_shuffle(engine, shuffled):
+        pending.discard(made[:3])
+        yield made
+    yield from (Made(*key, []) for key in sorted(pending))
+    yield from engine.run(make, [task for task in tasks if not _is_shuffled(task, engine)])
+
+
+def _is_shuffled(task: Task, engine: Engine) -> bool:
+    """Return whether the rows of a task reach it by Spark's shuffle; a task that resumes reads few."""
+    return isinstance(engine, Spark) and task.bucket.of >= max(2, engine.shuffle_from) and not task.goes_on
 
 
 def _tasks(warehouse: Warehouse) -> Iterator[Task]:

@@ -121,9 +121,15 @@ def lag_rows(
             yield _batch(some, held, ends)
             held = []
     if some is not None:
-        held.append(minutes.finish(some.keys))
-        if any(len(rows.key) for rows in held):
-            yield _batch(some, held, ends)
+        for rows in (*held, *_pieces(minutes.finish(some.keys))):
+            if len(rows.key):
+                yield _batch(some, [rows], ends)
+
+
+def _pieces(rows: _Rows) -> Iterator[_Rows]:
+    for at in range(0, len(rows.key), _ROWS):
+        piece = slice(at, at + _ROWS)
+        yield _Rows(rows.key[piece], rows.fields[:, piece], rows.advanced[piece])
 
 
 class _Minutes:

@@ -16,7 +16,7 @@ import gc
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -63,7 +63,9 @@ GOLD_OF = {
 }
 """The tables that a task of each kind writes."""
 _OF_HEALTH = ("rebalance", "unavailability", "rebalance_member")
-HEALTH_ROWS_AT_A_TIME = 100_000
+Rows = Iterable[pa.RecordBatch] | None
+"""The records or commits of a task, if it does not read them itself."""
+HEALTH_ROWS_AT_A_TIME = 25_000
 """The health of groups is computed from about this many rows at a time."""
 
 
@@ -76,10 +78,12 @@ class Made(NamedTuple):
     files: list[DataFile]
 
 
-def make(task: Task) -> Made:
-    """Run a task of a build and return the files that it wrote."""
+def make(task: Task, rows: Iterable[pa.RecordBatch] | None = None) -> Made:
+    """Run a task of a build and return the files that it wrote.
+
+    `rows` are the records or commits of its bucket, in log order; without them the task reads them."""
     with _rare_collections():
-        return Made(task.kind, task.of, task.bucket, _MAKERS[task.kind](task))
+        return Made(task.kind, task.of, task.bucket, _MAKERS[task.kind](task, rows))
 
 
 @contextlib.contextmanager
@@ -106,7 +110,7 @@ def observe(task: Task) -> tuple[Partition, tuple[Transition, ...]]:
 # groups -------------------------------------------------------------------------------------------
 
 
-def _groups(task: Task) -> list[DataFile]:
+def _groups(task: Task, rows: Rows) -> list[DataFile]:
     out, names = _Out(task, _REDUCED), dict(_names(task))
     known = load(task) if task.goes_on else None
     try:
@@ -119,7 +123,7 @@ def _groups(task: Task) -> list[DataFile]:
             audit = _audit(task, task.inputs["audit_event"])
             some = task.bucket.of > 1
             reducer = PartitionReducer(task.of.cluster, task.of.partition, audit, names, some_groups=some)
-        to_store = _reduced(task, reducer, known, out)
+        to_store = _reduced(task, reducer, known, out, rows)
         files = out.close()
     finally:
         out.abandon()
@@ -132,7 +136,7 @@ def _groups(task: Task) -> list[DataFile]:
 
 
 def _reduced(
-    task: Task, reducer: PartitionReducer, known: StoredState | None, out: _Out
+    task: Task, reducer: PartitionReducer, known: StoredState | None, out: _Out, rows: Rows
 ) -> StoredState | None:
     """Reduce the task's records and write the rows of `_REDUCED`; return the state to store for the next
     task, or None.
@@ -144,7 +148,7 @@ def _reduced(
         done, reached = len(known.groups), replace(known.reached)
         out.copy(known.gold, known.rows)
     early = max(done, before_last(groups)) if task.goes_on else len(groups)
-    feed = _feeder(task, reducer, reached)
+    feed = _feeder(task, reducer, reached, rows)
     for _ in feed(groups[done:early]):
         out.rows(reducer.drain())
     if task.goes_on and early > done and reached.ends <= groups[early - 1].last_offset:
@@ -159,26 +163,38 @@ def _reduced(
 
 
 def _feeder(
-    task: Task, reducer: PartitionReducer, reached: Reached
+    task: Task, reducer: PartitionReducer, reached: Reached, rows: Rows
 ) -> Callable[[Sequence[DataFile]], Iterator[None]]:
-    """Return the function that feeds the records of files to the reducer."""
+    """Return the function that feeds the records of files to the reducer; `rows` are those of all files."""
     if task.bucket.of > 1:
-        return lambda files: _feed_bucket(task, reducer, files, reached)
+
+        def feed(files: Sequence[DataFile]) -> Iterator[None]:
+            found = rows if rows is not None and files else _of_bucket(task, files)
+            return _feed_bucket(task, reducer, found, reached)
+
+        return feed
     holes = Holes(task)
     return lambda files: _feed(task, reducer, files, holes, reached)
 
 
+RECORDS_AT_A_TIME = 4096
+"""After so many records their rows are written: a record of a large group yields several."""
 _COLUMNS = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", "key", "value", "key_type")
 
 
-def _feed_bucket(
-    task: Task, reducer: PartitionReducer, files: Sequence[DataFile], reached: Reached
-) -> Iterator[None]:
-    """Feed the records of the task's bucket in these files to the reducer; otherwise like `_feed`."""
-    replay = Replay(task.transitions, reducer, reached.transitions)
+def _of_bucket(task: Task, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the task's bucket in these files."""
     for batch in of_files(task.warehouse, files, (*_COLUMNS, "group_id")):
         mine = group_buckets(batch.column("group_id"), task.bucket.of) == task.bucket.index
-        rows = batch.filter(pa.array(mine))
+        yield batch.filter(pa.array(mine))
+
+
+def _feed_bucket(
+    task: Task, reducer: PartitionReducer, batches: Iterable[pa.RecordBatch], reached: Reached
+) -> Iterator[None]:
+    """Feed records of the task's bucket to the reducer; otherwise like `_feed`."""
+    replay = Replay(task.transitions, reducer, reached.transitions)
+    for rows in _pieces(batches):
         for offset, timestamp_ms, base, last, key, value, kind in zip(
             *(rows.column(name).to_pylist() for name in _COLUMNS), strict=True
         ):
@@ -205,7 +221,7 @@ def _feed(
     """Feed the records of these files to the reducer; yields now and then, so that its rows can be drained.
 
     `reached` is updated to the last batch of the log that was fed."""
-    for batch in of_files(task.warehouse, files, _COLUMNS):
+    for batch in _pieces(of_files(task.warehouse, files, _COLUMNS)):
         rows = zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True)
         for offset, timestamp_ms, base, last, key, value, kind in rows:
             if base != reached.begins:
@@ -219,6 +235,12 @@ def _feed(
             if kind is not None:
                 reducer.take(offset, timestamp_ms, key, value)
         yield
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for at in range(0, batch.num_rows, RECORDS_AT_A_TIME):
+            yield batch.slice(at, RECORDS_AT_A_TIME)
 
 
 class Holes:
@@ -340,11 +362,12 @@ def _until_ms(task: Task, known: StoredState | None) -> int | None:
 # lag, delivery ------------------------------------------------------------------------------------
 
 
-def _lag(task: Task) -> list[DataFile]:
+def _lag(task: Task, rows: Rows) -> list[DataFile]:
     """Write `lag` and, in the same pass, `transactional_commit`."""
     names = names_of(task.read("transactions", NAMED))
     files = [*task.inputs["commits"], *task.inputs["transactional"]]
     commits, marks = commits_of(task.warehouse, files, task.bucket, lag_only=True)
+    commits = commits if rows is None else iter(rows)
     ranges = [(span.first, span.last) for span in task.spans if span.kind != WHOLE]
     compacted = compacted_ranges(task.warehouse, task.inputs["commits"], ranges)
     ends = StoredEnds(task.warehouse, task.inputs["log_end"])
@@ -361,7 +384,7 @@ def _lag(task: Task) -> list[DataFile]:
         out.abandon()
 
 
-def _delivery(task: Task) -> list[DataFile]:
+def _delivery(task: Task, rows: Rows) -> list[DataFile]:
     out = _Out(task, GOLD_OF["delivery"])
     ends = StoredEnds(task.warehouse, task.inputs["log_end"])
 
@@ -378,7 +401,7 @@ def _delivery(task: Task) -> list[DataFile]:
         out.abandon()
 
 
-_MAKERS: dict[str, Callable[[Task], list[DataFile]]] = {
+_MAKERS: dict[str, Callable[[Task, Rows], list[DataFile]]] = {
     "groups": _groups,
     "lag": _lag,
     "delivery": _delivery,
