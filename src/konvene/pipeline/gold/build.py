@@ -39,8 +39,12 @@ from konvene.pipeline.warehouse.warehouse import DataFile, Warehouse
 __all__ = ["build", "digests"]
 
 _OVERLAPS = "coordinator_record"
-_COSTS = {"groups": 8.0}
-"""Time per byte of a kind of tasks, relative to the others."""
+_COSTS = {
+    "groups": (50, ("groups",)),
+    "delivery": (20, ("share_snapshot", "share_update")),
+    "lag": (1, ("commits",)),
+}
+"""By kind of task, the time per row, relative to a commit, and the input files with its rows."""
 
 
 def build(
@@ -181,7 +185,8 @@ def _with_transitions(engine: Engine, tasks: Sequence[Task]) -> list[Task]:
 
 def _cost(task: Task) -> float:
     """Return a measure of how long a task takes, to begin with the longest."""
-    return task.size * _COSTS.get(task.kind, 1.0)
+    per_row, words = _COSTS[task.kind]
+    return per_row * sum(file.rows for word in words for file in task.inputs[word]) / task.bucket.of
 
 
 def _obsolete(

@@ -300,11 +300,13 @@ def _state(kind: str, latest: _Run | None, over: _Run | None, end_ms: int) -> tu
 def _unavailable(gaps: Sequence[_Gap], units: int, minute_ms: int) -> float | None:
     total = 0
     without = set()
-    for gap in gaps:
-        length = min(gap.over_ms, minute_ms + MINUTE_MS) - max(gap.start_ms, minute_ms)
-        if length > 0:
-            total += length
-            without.add(gap.unit)
+    end_ms = minute_ms + MINUTE_MS
+    for unit, start_ms, over_ms, _ in gaps:
+        first = start_ms if start_ms > minute_ms else minute_ms
+        last = over_ms if over_ms < end_ms else end_ms
+        if last > first:
+            total += last - first
+            without.add(unit)
     units = max(units, len(without))
     return min(100.0, 100.0 * total / (units * MINUTE_MS)) if units else None
 

@@ -113,8 +113,14 @@ class Replay:
         return f"<{self.applied} of {len(self._transitions)} transitions applied>"
 
     def before_batch(self, base_offset: int, ends: int) -> None:
-        """Pass the reducer the stretch between the last batch, up to `ends`, and the next one."""
+        """Apply the transitions up to the next batch; `ends` is the last offset of the one before it.
+
+        If there are any, the stretch between these batches is a batch of its own."""
+        if self.applied == len(self._transitions):
+            return
         self._upto(ends + 1)
+        if self.applied == len(self._transitions) or self._transitions[self.applied].offset >= base_offset:
+            return
         if base_offset > ends + 1:
             self._reducer.batch(ends + 1, base_offset - 1, base_offset - ends - 1)
         self._upto(base_offset)

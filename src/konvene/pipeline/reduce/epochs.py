@@ -170,7 +170,7 @@ def _inherits_classic_assignment(track: GroupTracker, group: Group, member: Memb
 def state_of(group: Group, member: Member) -> str:
     """Return the name of a member's state, or its number if it is unknown."""
     state = member.current.state
-    return _STATES[type(group)].get(state, str(state))
+    return _STATES[type(group)].get(state) or str(state)
 
 
 def members_waited_for(group: ConsumerGroup | StreamsGroup, member_id: str) -> Iterator[str]:
