@@ -144,6 +144,18 @@ def test_logs_without_the_table_are_rejected(broker: Path, path: str, table: str
         source.reader(source.schema()).partitions()
 
 
+def test_damaged_batches_of_a_user_topic_are_in_quarantine(broker: Path) -> None:
+    (path,) = broker.glob("orders-0/*.log")
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+    assert rows_of(source_of(path)) == [b"b"]
+    source = source_of(path, table="quarantine")
+    reader = source.reader(source.schema())
+    bad = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [(row["topic"], row["offset"], row["file_position"]) for row in bad] == [("orders", 0, 0)]
+
+
 def test_coordinator_without_such_records_has_no_rows(broker: Path) -> None:
     """A cluster without share groups is no error."""
     source = source_of(broker, table="share_snapshot")

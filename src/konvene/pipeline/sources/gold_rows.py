@@ -29,6 +29,7 @@ from konvene.pipeline.sources.files import Copy, find
 from konvene.pipeline.sources.live import LiveReader
 from konvene.pipeline.sources.plan import Live, Source, Wanted
 from konvene.pipeline.warehouse import read
+from konvene.pipeline.warehouse.memory import InMemory
 from konvene.pipeline.warehouse.warehouse import Warehouse
 
 __all__ = ["GOLD", "GoldTask", "gold_rows", "gold_tasks"]
@@ -103,7 +104,8 @@ def gold_rows(task: GoldTask, names: Sequence[str] | None = None) -> Iterator[pa
     """Yield the rows of a task, with the columns `names` or with all."""
     executor = os.environ.get("SPARK_EXECUTOR_DIRS", "").split(",")[0]  # Spark deletes it with the executor.
     with tempfile.TemporaryDirectory(prefix="konvene-", dir=executor or None) as folder:
-        warehouse = Warehouse(f"{folder}/warehouse")
+        home = f"{folder}/warehouse"
+        warehouse = Warehouse(home, InMemory(home))
         paths = [*task.files, *_named(Path(folder, "names"), task.topic_ids)]
         if task.servers:
             settings = task.client.client_settings()
