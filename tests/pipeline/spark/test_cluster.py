@@ -102,7 +102,7 @@ def submit(
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [*map(str, command), "job.py", *map(str, words)], cwd=folder, capture_output=True, text=True,
-        env=kept | {"SPARK_HOME": str(home)} | environment, timeout=300,
+        env=kept | {"SPARK_HOME": str(home)} | environment, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
