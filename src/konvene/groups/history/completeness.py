@@ -38,13 +38,15 @@ class Completeness:
         """Called where the log is known to be complete again."""
         self._keys = None
 
-    def note(self, key: Hashable) -> None:
-        """Note the key of the record that is read now."""
-        if self._keys is not None:
-            if key in self._keys:
-                self.restore()
-            else:
-                self._keys.add(key)
+    def note(self, key: Hashable) -> bool:
+        """Note the key of the record that is read now; return whether the log is complete again with it."""
+        if self._keys is None:
+            return False
+        if key in self._keys:
+            self.restore()
+            return True
+        self._keys.add(key)
+        return False
 
 
 class KnownCompleteness(Completeness):
@@ -62,7 +64,8 @@ class KnownCompleteness(Completeness):
         """Called before the record whose key was read before."""
         self._with_next_key = True
 
-    def note(self, key: Hashable) -> None:
-        if self._with_next_key:
-            self._with_next_key = False
+    def note(self, key: Hashable) -> bool:
+        restored, self._with_next_key = self._with_next_key, False
+        if restored:
             self.restore()
+        return restored

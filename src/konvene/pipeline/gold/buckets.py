@@ -34,13 +34,13 @@ TOPIC_FACTOR, PARTITION_FACTOR = 31, 7
 class Bucket(NamedTuple):
     """One of the buckets of a log partition."""
 
-    index: int
+    ordinal: int
     of: int
 
     @property
     def name(self) -> str:
         """Return its name in file names; empty for the only bucket of a log."""
-        return f"{self.index}of{self.of}" if self.of > 1 else ""
+        return f"{self.ordinal}of{self.of}" if self.of > 1 else ""
 
 
 WHOLE_LOG = Bucket(0, 1)

@@ -169,8 +169,8 @@ def _in_bucket(batches: Iterable[pa.RecordBatch], bucket: Bucket) -> Iterator[pa
         if bucket.of == 1:
             yield batch
             continue
-        columns = (batch.column(name) for name in ("group", "topic", "partition"))
-        mine = commit_buckets(*columns, bucket.of) == bucket.index
+        group, topic, partition = (batch.column(name) for name in ("group", "topic", "partition"))
+        mine = commit_buckets(group, topic, partition, bucket.of) == bucket.ordinal
         yield batch.filter(pa.array(mine))
 
 

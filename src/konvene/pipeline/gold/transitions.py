@@ -75,10 +75,8 @@ class Observer:
         kind = -1 if key is None or len(key) < 2 else int.from_bytes(key[:2], "big")
         if offset in self._unreadable and not _is_readable(kind, key or b"", value):
             self._gap(offset)
-        elif kind in _NOTED and not self._completeness.complete:
-            self._completeness.note(key)
-            if self._completeness.complete:
-                self.found.append(Transition(offset, True))
+        elif kind in _NOTED and self._completeness.note(key):
+            self.found.append(Transition(offset, True))
 
     def _gap(self, offset: int) -> None:
         if self._completeness.complete:

@@ -185,7 +185,7 @@ _COLUMNS = ("offset", "timestamp_ms", "batch_base_offset", "batch_last_offset", 
 def _of_bucket(task: Task, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's bucket in these files."""
     for batch in of_files(task.warehouse, files, (*_COLUMNS, "group_id")):
-        mine = group_buckets(batch.column("group_id"), task.bucket.of) == task.bucket.index
+        mine = group_buckets(batch.column("group_id"), task.bucket.of) == task.bucket.ordinal
         yield batch.filter(pa.array(mine))
 
 
@@ -290,7 +290,7 @@ def _audit(task: Task, files: Sequence[DataFile]) -> Iterator[AuditRow]:
     Those about generations without records are included, since their log partition is unknown."""
     wanted = (ds.field("partition") == task.of.partition) | (ds.field("partition") == -1)
     for batch in of_files(task.warehouse, files, None, wanted):
-        mine = group_buckets(batch.column("group_id"), task.bucket.of) == task.bucket.index
+        mine = group_buckets(batch.column("group_id"), task.bucket.of) == task.bucket.ordinal
         yield from batch.filter(pa.array(mine)).to_pylist()
 
 

@@ -107,8 +107,8 @@ def _reduce(task: Task) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
         first = next((batch for batch in found if batch.num_rows), None)
         if first is None:
             return
-        index = first.column(_BUCKET)[0].as_py()
-        bucket = task.bucket._replace(index=index)
+        ordinal = first.column(_BUCKET)[0].as_py()
+        bucket = task.bucket._replace(ordinal=ordinal)
 
         def rows() -> Iterator[pa.RecordBatch]:
             yield first.drop_columns([_BUCKET])
