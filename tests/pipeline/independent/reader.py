@@ -112,6 +112,10 @@ class Group:
     """The generation of the last record of a classic group."""
 
     @property
+    def has_ended(self) -> bool:
+        return not self.kind and self.ended_batch >= 0
+
+    @property
     def keys(self) -> set[str]:
         return set(self.members.values())
 
@@ -129,7 +133,7 @@ class Reader:
         for record in records:
             self._record(record)
         for group in self._groups.values():
-            if group.ended_batch >= 0 and not group.kind:
+            if group.has_ended:
                 continue
             if group.open is not None:
                 group.open.unavailable_ms, group.open.members = None, len(group.keys)
@@ -145,9 +149,9 @@ class Reader:
         name = record.get("key_name") or ""
         if record["batch_base_offset"] != self._batch:
             self._batch = record["batch_base_offset"]
-            ended = [each for each, group in self._groups.items() if not group.kind and group.ended_batch >= 0]
-            for each in ended:
-                del self._groups[each]
+            for each, group in list(self._groups.items()):
+                if group.has_ended:
+                    del self._groups[each]
         key, value = record.get("key"), record.get("value")
         kind, _, what = name.partition("_GROUP_")
         if name == "GROUP_METADATA":
