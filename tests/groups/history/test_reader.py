@@ -103,12 +103,12 @@ def test_a_static_member_that_upgrades_with_another_subscription_is_a_cause() ->
     upgrade = [TOMBSTONE, member_metadata("a", instance="i", old=True), group_record("g", 1, 5)]
     replaced = [*member_tombstones("g", "a"), member_metadata("b", instance="i", topics="t u")]
     rows = rows_of([classic(1, "a/i")], [*upgrade, *replaced, group_record("g", 2, 6)])
-    assert rows[1:] == [("consumer", 2, "Assigning", ["upgraded b", "static-member-rejoins b"])]
+    assert rows[1:] == [("consumer", 2, "Assigning", ["upgraded b", "subscription-changed b"])]
 
 
-def test_replacing_an_empty_classic_group_is_an_upgrade() -> None:
+def test_replacing_an_empty_classic_group_is_no_upgrade() -> None:
     rows = rows_of([classic(4)], [TOMBSTONE, member_metadata("b"), group_record("g", 2, 5)])
-    assert rows[-1] == ("consumer", 2, "Assigning", ["upgraded b", "member-joined b"])
+    assert rows[-1] == ("consumer", 2, "Assigning", ["member-joined b"])
 
 
 def test_a_group_deleted_before_is_no_upgrade() -> None:

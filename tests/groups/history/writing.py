@@ -235,7 +235,7 @@ class Writer:
         self._set(g, back)
         self._write(target_record(g.name, back.member_id, {}))
         if changed:
-            self._bump(g, ("static-member-rejoins", back.member_id))
+            self._bump(g, ("subscription-changed", back.member_id))
         self._set_assignment(
             g, back, MemberState.STABLE, g.assigned if member.current.epoch in (-2, g.assigned) else 0
         )

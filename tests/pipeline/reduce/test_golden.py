@@ -69,6 +69,6 @@ def test_ambiguous_departures_list_the_possible_causes(name: str) -> None:
 ORDER = [
     "member-left", "session-expired", "rebalance-timeout", "sync-timeout", "member-joined",
     "cooperative-follow-up", "topic-metadata-changed", "subscription-changed", "regex-refreshed",
-    "upgraded", "downgraded", "topology-initialized", "topology-ready", "topology-not-ready",
-    "share-partitions-initialized",
+    "member-metadata-changed", "leader-rejoined", "upgraded", "downgraded", "topology-initialized",
+    "topology-ready", "topology-not-ready", "share-partitions-initialized",
 ]  # fmt: skip

@@ -218,7 +218,8 @@ def disagreement(row: dict[str, Any], expected: ExpectedRebalance) -> str:
         for cause in row["causes"]
         for kind in cause["kind"].split("|")
     }
-    if not expected.causes or not expected.causes <= row_causes:
+    named = {(kind, None) if (kind, None) in row_causes else (kind, name) for kind, name in expected.causes}
+    if not expected.causes or not named <= row_causes:
         return f"{row['group_id']} {row['to_epoch']}: {expected.causes} are not among {row_causes}"
     for cause in row["causes"]:
         kinds = set(cause["kind"].split("|"))

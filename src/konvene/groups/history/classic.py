@@ -2,7 +2,8 @@
 
 `infer` reports new members, departed members, changed subscriptions and changed topics. What the records do
 not contain is not guessed: a departed member may have left or lost its session (`MEMBER_DEPARTED`), causes
-have no timestamp, and the rebalance has an end but no start.
+have no timestamp, and the rebalance has an end but no start. Possible causes are joined by `|`, as in
+`member-metadata-changed|leader-rejoined` where the members are the same in both records.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
 from konvene.shard import causes
 
-__all__ = ["infer"]
+__all__ = ["infer", "is_rejoin"]
 
 _NEWEST_PROTOCOL = 3
 S = TypeVar("S", bound=Struct)
@@ -32,7 +33,7 @@ def infer(
 
     Without `previous`, the group is new, or compaction removed its earlier records. A tombstone (`current` is
     None) ends a group without a rebalance; two records of one generation mean that a static member rejoined.
-    If generations were skipped, the rebalance is that of `current`. `group`, `timestamp_ms`, `partition` and
+    If generations were skipped, the causes are those of all of them. `group`, `timestamp_ms`, `partition` and
     `offset` are the group id of the record of `current` and its position in the log."""
     if current is None or current.generation <= 0:
         return None
@@ -66,30 +67,89 @@ def infer(
     )
 
 
-def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) -> Iterable[Cause]:
-    """Return the differences between two records as causes, strongest first; UNKNOWN if there is none."""
+def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) -> list[Cause]:
+    """Return the causes that two records prove, strongest first; if there are none, the possible ones.
+
+    Each member that joined or departed is a cause. A member that is in both records may have rejoined with
+    changed metadata only because of another cause, so its change is one only where there is no other."""
     if previous is None and current.generation > 1:
         return [Cause(kind=causes.UNKNOWN)]
-    before = {m.member_id: m for m in _in_order(previous.members)} if previous is not None else {}
+    if previous is None:
+        return [_cause(causes.MEMBER_JOINED, m) for m in _in_order(current.members)]
+    before = {m.member_id: m for m in _in_order(previous.members)}
     after = {m.member_id: m for m in _in_order(current.members)}
-    instances = {m.group_instance_id for m in before.values() if m.group_instance_id is not None}
-    returned = {m.group_instance_id for m in after.values()} & instances
+    replaced = _replaced(previous, current)
     found = [
         _cause(causes.MEMBER_DEPARTED, m)
         for m in before.values()
-        if m.member_id not in after and m.group_instance_id not in returned
+        if m.member_id not in after and m.group_instance_id not in replaced
     ]
-    for m in after.values():
-        if m.member_id not in before:
-            static = m.group_instance_id in instances
-            found.append(_cause(causes.STATIC_MEMBER_REJOINS if static else causes.MEMBER_JOINED, m))
-        elif _subscription(current, before[m.member_id]) != _subscription(current, m):
-            found.append(_cause(causes.MEMBER_METADATA_CHANGED, m))
-    if found or previous is None:
-        return found
-    return (
-        _cooperative_follow_up(previous) or _grown_topics(previous, current) or [Cause(kind=causes.UNKNOWN)]
-    )
+    found += [
+        _cause(causes.MEMBER_JOINED, m)
+        for m in after.values()
+        if m.member_id not in before and m.group_instance_id not in replaced
+    ]
+    for m in replaced.values():
+        found += _replacement(previous, current, m)
+    return found or _rejoins(previous, current, list(replaced.values()))
+
+
+def _replaced(previous: GroupMetadataValue, current: GroupMetadataValue) -> dict[str, MemberMetadata]:
+    """Return the static members of `current` that had another member id in `previous`, by instance id."""
+    member_ids = {
+        m.group_instance_id: m.member_id for m in previous.members if m.group_instance_id is not None
+    }
+    return {
+        m.group_instance_id: m
+        for m in _in_order(current.members)
+        if m.group_instance_id is not None and member_ids.get(m.group_instance_id, m.member_id) != m.member_id
+    }
+
+
+def _replacement(
+    previous: GroupMetadataValue, current: GroupMetadataValue, member: MemberMetadata
+) -> list[Cause]:
+    """Return the causes that a static member with a new member id proves, or may be.
+
+    If it rejoined while members joined the generation, it is none. A leader that rejoins stays leader."""
+    old = next(m for m in previous.members if m.group_instance_id == member.group_instance_id)
+    if current.generation > previous.generation + 1:
+        return [_cause(f"{causes.MEMBER_JOINED}|{causes.STATIC_MEMBER_REJOINS}", member)]
+    if previous.leader == old.member_id and current.leader != member.member_id:
+        return [_cause(causes.MEMBER_DEPARTED, old), _cause(causes.MEMBER_JOINED, member)]
+    return []
+
+
+def _rejoins(
+    previous: GroupMetadataValue, current: GroupMetadataValue, replaced: list[MemberMetadata]
+) -> list[Cause]:
+    """Return the possible causes of a generation whose members all were in the one before: a member rejoined.
+
+    `replaced` are static members with new member ids, which may have been removed meanwhile. A leader may
+    rejoin unchanged, others only with other metadata. The member is named if only one can be meant."""
+    before = {m.member_id: m for m in previous.members}
+    changed = [
+        m
+        for m in _in_order(current.members)
+        if m.member_id in before and _subscription(current, before[m.member_id]) != _subscription(current, m)
+    ]
+    revoking = [] if changed or replaced else _revoking(previous)
+    topics = _grown_topics(previous, current)
+    kinds = [causes.MEMBER_JOINED] if replaced else []
+    kinds += [causes.COOPERATIVE_FOLLOW_UP] if revoking else []
+    kinds += [causes.TOPIC_METADATA_CHANGED] if topics and not changed else []
+    kinds += [causes.MEMBER_METADATA_CHANGED]
+    kinds += [causes.TOPIC_METADATA_CHANGED] if topics and changed else []
+    kinds += [causes.LEADER_REJOINED]
+    candidates = [*changed, *revoking, *replaced]
+    if len(candidates) == 1:
+        return [_cause("|".join(kinds), candidates[0])]
+    return [Cause(kind="|".join(kinds), topic=topics[0] if len(topics) == 1 else None)]
+
+
+def is_rejoin(cause: Cause) -> bool:
+    """Return whether a cause is that some member may have rejoined: no record shows any other."""
+    return causes.LEADER_REJOINED in cause.kind.split("|")
 
 
 def _subscription(group: GroupMetadataValue, member: MemberMetadata) -> object:
@@ -101,33 +161,32 @@ def _subscription(group: GroupMetadataValue, member: MemberMetadata) -> object:
     return bytes(member.subscription)
 
 
-def _cooperative_follow_up(previous: GroupMetadataValue) -> list[Cause]:
-    """Return a cause for each member that owned partitions which the previous generation took from it.
+def _revoking(group: GroupMetadataValue) -> list[MemberMetadata]:
+    """Return the members that owned partitions which their generation took from them.
 
     A cooperative member revokes such partitions and rejoins, which causes the next rebalance."""
     found = []
-    for m in _in_order(previous.members):
+    for m in _in_order(group.members):
         subscription = _decode(ConsumerProtocolSubscription, m.subscription)
         assignment = _decode(ConsumerProtocolAssignment, m.assignment)
-        if subscription is None or assignment is None or previous.protocol_type != "consumer":
+        if subscription is None or assignment is None or group.protocol_type != "consumer":
             continue
         owned = {(t.topic, p) for t in subscription.owned_partitions for p in t.partitions}
         if owned - {(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions}:
-            found.append(_cause(causes.COOPERATIVE_FOLLOW_UP, m))
+            found.append(m)
     return found
 
 
-def _grown_topics(previous: GroupMetadataValue, current: GroupMetadataValue) -> list[Cause]:
-    """Return a cause for each topic whose highest assigned partition changed: its partition count changed."""
+def _grown_topics(previous: GroupMetadataValue, current: GroupMetadataValue) -> list[str]:
+    """Return the topics whose highest assigned partition changed: their number of partitions changed."""
     if current.protocol_type != "consumer":
         return []
     before, after = _assigned(previous), _assigned(current)
-    changed = sorted(
+    return sorted(
         topic
         for topic in before.keys() | after.keys()
         if max(before.get(topic, ()), default=-1) != max(after.get(topic, ()), default=-1)
     )
-    return [Cause(kind=causes.TOPIC_METADATA_CHANGED, topic=topic) for topic in changed]
 
 
 def _assigned(group: GroupMetadataValue) -> Mapping[str, set[int]]:

@@ -3,8 +3,8 @@
 `modern` defines when there is a row. The causes of an epoch are the other records of its batch:
 
     record                                     cause
-    a new member                               member-joined; static-member-rejoins if a member with its
-                                               instance id departed in the same batch
+    a new member                               member-joined, unless a member with its instance id departed
+                                               in the same batch: then it is that member
     a member's tombstone                       MEMBER_DEPARTED
     other topic names or expression            subscription-changed
     another assignor                           assignor-changed
@@ -22,13 +22,13 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from konvene.groups.consumer.group import ConsumerGroup, Member, Resolved
 from konvene.groups.consumer.log import RECORDS
-from konvene.groups.history.conversion import ConvertibleHistory
+from konvene.groups.history.conversion import ConvertibleHistory, upgrader_of
 from konvene.groups.history.modern import (
     EpochHistory,
     Memory,
@@ -114,9 +114,8 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
                 memory.held.add(member_id)
                 if not position.complete:
                     memory.doubtful.add(member_id)
-                memory.waiting[member_id] = cause_of(
-                    _join_kind(group, memory, member, before), member, position
-                )
+                known = before if before is not None else _replaced(group, memory, member)
+                memory.waiting[member_id] = cause_of(_change(known), member, position)
         return None
 
     def _take_regex(
@@ -135,9 +134,13 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
         """Return the causes of an epoch: those in its batch, and changes that waited for an expression.
 
         Such a change is that of a member whose new expression was resolved only in this batch."""
-        departed, new, changed = _changes(group, memory)
+        departed, present = changed_members(group, memory)
         found = [cause_of(causes.MEMBER_DEPARTED, m, position) for m in departed]
-        found += [cause_of(kind, m, position) for kind, m in new + changed if m.member_id not in memory.held]
+        found += [
+            cause_of(_change(before), after, position)
+            for before, after in present
+            if after.member_id not in memory.held and _has_changed(before, after)
+        ]
         resolved = [name for name, old in memory.regexes.items() if old is None and name in group.regexes]
         waited = [name for name in memory.waiting if group.members[name].regex in resolved]
         refreshed = _refreshed(group, memory, position)
@@ -146,26 +149,35 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
         for member_id in waited:
             memory.stop_waiting(member_id)
         found += refreshed
-        upgrader = next((m for _, m in new if m.classic is None), None)
-        found = self._upgraded(group, upgrader, position) + found
+        if any(before is not None for before, _ in present) or departed or len(group.members) > len(present):
+            upgrader = upgrader_of(present)
+            upgraded = self._upgraded(group, upgrader, position)
+            if upgraded and upgrader is not None and upgrader.member_id in memory.held:
+                upgraded.append(memory.waiting[upgrader.member_id])  # The epoch is also that of its join.
+                memory.stop_waiting(upgrader.member_id)
+            found = upgraded + found
         if found:
             return found
         if value.metadata_hash != group.metadata_hash:
             return [cause_of(causes.TOPIC_METADATA_CHANGED, None, position)]
-        return self._preferred(group, memory, position)
+        return self._preferred(memory, present, position)
 
-    def _preferred(self, group: ConsumerGroup, memory: _Memory, position: Position) -> list[Cause]:
+    def _preferred(
+        self, memory: _Memory, present: Iterable[tuple[Member | None, Member]], position: Position
+    ) -> list[Cause]:
         """Return a change of preferred assignor as the cause of an epoch that nothing else explains, if any.
 
-        It is that of the member whose record came last before the epoch. If that is a member whose new
+        `present`: the members that the batch changed, before and after. The change is that of the member
+        whose record came last before the epoch. If that is a member whose new
         expression is not resolved yet, its join or change of subscription is the cause."""
         if memory.latest in memory.held:  # A new member whose expression is not resolved yet.
             memory.held.discard(memory.latest)
             return [memory.waiting.pop(memory.latest)]
-        before, after = memory.members.get(memory.latest), group.members.get(memory.latest)
-        if before is None or after is None or before.assignor == after.assignor:
-            return []
-        return [cause_of(causes.ASSIGNOR_CHANGED, after, position)]
+        return [
+            cause_of(causes.ASSIGNOR_CHANGED, after, position)
+            for before, after in present
+            if after.member_id == memory.latest and before is not None and before.assignor != after.assignor
+        ]
 
     handlers: ClassVar[Mapping[type, RecordHandler]] = {
         ConsumerGroupMetadataKey: EpochHistory._take_epoch,
@@ -176,37 +188,20 @@ class ConsumerHistory(ConvertibleHistory[ConsumerGroup, _Memory]):
     }
 
 
-def _changes(
-    group: ConsumerGroup, memory: _Memory
-) -> tuple[list[Member], list[tuple[str, Member]], list[tuple[str, Member]]]:
-    """Return the members that departed, joined, and changed their subscription in this batch.
-
-    New and changed members are given as pairs of the kind of their cause and the member."""
-    departed, present = changed_members(group, memory)
-    new: list[tuple[str, Member]] = []
-    changed: list[tuple[str, Member]] = []
-    for before, after in present:
-        if before is None:
-            new.append((causes.MEMBER_JOINED, after))
-        elif before.member_id != after.member_id:
-            if _subscription(before) != _subscription(after):
-                new.append((causes.STATIC_MEMBER_REJOINS, after))
-        elif (before.topics, before.regex) != (after.topics, after.regex):
-            changed.append((causes.SUBSCRIPTION_CHANGED, after))
-    return departed, new, changed
+def _change(before: Member | None) -> str:
+    """Return the kind of cause for a member with a new subscription, given the member before: it joined, or
+    changed it. A static member that rejoins counts as the same member."""
+    return causes.MEMBER_JOINED if before is None else causes.SUBSCRIPTION_CHANGED
 
 
-def _join_kind(group: ConsumerGroup, memory: _Memory, member: Member, before: Member | None) -> str:
-    """Return the kind of cause for a member with a new expression: it joined, rejoined, or changed it."""
-    if before is not None:
-        return causes.SUBSCRIPTION_CHANGED
+def _has_changed(before: Member | None, after: Member) -> bool:
+    return before is None or (before.topics, before.regex) != (after.topics, after.regex)
+
+
+def _replaced(group: ConsumerGroup, memory: _Memory, member: Member) -> Member | None:
+    """Return the static member with the same instance id that departed in this batch, if any."""
     departed = (m for name, m in memory.members.items() if m is not None and name not in group.members)
-    returned = member.instance_id is not None and any(m.instance_id == member.instance_id for m in departed)
-    return causes.STATIC_MEMBER_REJOINS if returned else causes.MEMBER_JOINED
-
-
-def _subscription(member: Member) -> object:
-    return (member.topics, member.regex, member.assignor)
+    return next((m for m in departed if m.instance_id == member.instance_id is not None), None)
 
 
 def _refreshed(group: ConsumerGroup, memory: _Memory, position: Position) -> list[Cause]:

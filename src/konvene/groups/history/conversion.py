@@ -10,7 +10,7 @@ epoch as its generation; the next generation is `downgraded` (`reader`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from konvene.groups.audit_members import AuditedMember
@@ -20,10 +20,11 @@ from konvene.records.audit import Cause
 from konvene.records.classic import GroupMetadataValue
 from konvene.shard import causes
 
-__all__ = ["ConvertibleHistory", "EndedGroup", "downgrade_causes"]
+__all__ = ["ConvertibleHistory", "EndedGroup", "downgrade_causes", "upgrader_of"]
 
 G = TypeVar("G", bound=ModernGroup[Any])
 M = TypeVar("M", bound=Memory[Any])
+MemberT = TypeVar("MemberT", bound=Member)
 
 
 class EndedGroup(NamedTuple):
@@ -87,6 +88,13 @@ class ConvertibleHistory(EpochHistory[G, M]):
 
 def _all_are_classic(group: ModernGroup[Any]) -> bool:
     return bool(group.members) and all(m.classic is not None for m in group.members.values())
+
+
+def upgrader_of(present: Iterable[tuple[MemberT | None, MemberT]]) -> MemberT | None:
+    """Return the first changed member that uses the new protocol, and is new or did not use it before.
+
+    `present`: the members that a batch changed, before and after."""
+    return next((m for old, m in present if m.classic is None and (old is None or old.classic)), None)
 
 
 def downgrade_causes(ended: EndedGroup, value: GroupMetadataValue, position: Position) -> list[Cause]:

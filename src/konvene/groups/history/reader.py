@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from konvene.groups.consumer.group import ConsumerGroup
-from konvene.groups.history.classic import infer
+from konvene.groups.history.classic import infer, is_rejoin
 from konvene.groups.history.completeness import Completeness
 from konvene.groups.history.consumer import ConsumerHistory
 from konvene.groups.history.conversion import ConvertibleHistory, downgrade_causes
@@ -70,6 +70,9 @@ class History:
         self._by_key = {key: each for each in self._epochs for key in each.handlers}
         self._downgrades: dict[str, tuple[Cause, ...]] = {}
         self._completeness = completeness or Completeness()
+        self._doubtful: set[str] = set()
+        """Classic groups whose last record followed a gap: its rebalance, such as one after a downgrade, may
+        be due."""
         self._begins = -1
         self._ends = -1
         self._timestamp_ms = -1
@@ -190,9 +193,15 @@ class History:
         if value is None:
             for kind in self._converts:
                 kind.classic_group_ended(group_id)
+            self._doubtful.discard(group_id)
             self._downgrades.pop(group_id, None)
             return None
         self._classic[group_id] = value
+        is_doubtful = group_id in self._doubtful
+        if position.complete:
+            self._doubtful.discard(group_id)
+        else:
+            self._doubtful.add(group_id)
         downgrade = self._downgrades.pop(group_id, ())
         if ended is not None and position.complete:
             self._downgrades[group_id] = tuple(downgrade_causes(ended, value, position))
@@ -206,7 +215,9 @@ class History:
             if downgrade:
                 self._downgrades[group_id] = downgrade
             return None
+        if is_doubtful and any(is_rejoin(c) for c in row.causes):
+            row = row.replace(causes=(Cause(kind=causes.UNKNOWN),))
         if not downgrade or previous is None or value.generation != previous.generation + 1:
             return row
-        found = tuple(c for c in row.causes if c.kind != causes.UNKNOWN)
+        found = tuple(c for c in row.causes if not is_rejoin(c))
         return row.replace(causes=downgrade + found)

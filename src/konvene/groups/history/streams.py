@@ -33,12 +33,12 @@ warm-up is dropped with a new epoch, which looks the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from konvene.groups.assignors.tasks.contract import NOTHING, MemberAssignment
-from konvene.groups.history.conversion import ConvertibleHistory
+from konvene.groups.history.conversion import ConvertibleHistory, upgrader_of
 from konvene.groups.history.modern import (
     EpochHistory,
     Memory,
@@ -214,7 +214,7 @@ class StreamsHistory(ConvertibleHistory[StreamsGroup, _Memory]):
         if configs != group.assignment_configs and not others:
             others.append(cause_of(causes.ASSIGNMENT_CONFIGS_CHANGED, None, position))
         if departed or any(before is not None for before, _ in present) or len(group.members) > len(present):
-            found = self._upgraded(group, _upgrader(present), position) + found
+            found = self._upgraded(group, upgrader_of(present), position) + found
         return found + others or _caught_up(group, position)
 
     handlers: ClassVar[Mapping[type, RecordHandler]] = {
@@ -264,11 +264,6 @@ def _note_departed(memory: _Memory, member: Member) -> None:
     Such a member may have replaced another one: `memory.passing` has it by its instance id."""
     if member.instance_id is not None and memory.members[member.member_id] is None:
         memory.passing[member.instance_id] = member
-
-
-def _upgrader(present: Iterable[tuple[Member | None, Member]]) -> Member | None:
-    """Return the first changed member that uses the streams protocol, and is new or did not use it before."""
-    return next((m for old, m in present if m.classic is None and (old is None or old.classic)), None)
 
 
 def _has_changed(before: Member, after: Member) -> bool:

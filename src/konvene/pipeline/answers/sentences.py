@@ -46,6 +46,12 @@ ALTERNATIVES = {
     "removed-by-admin": "it was removed by an administrator",
     "fenced": "it was fenced",
     "sync-timeout": "its SyncGroup timed out",
+    "member-joined": "joined",
+    "static-member-rejoins": "rejoined with its instance id",
+    "member-metadata-changed": "rejoined with other metadata",
+    "cooperative-follow-up": "revoked partitions others were waiting for",
+    "topic-metadata-changed": "detected a change of its topics",
+    "leader-rejoined": "the leader rejoined",
 }
 """Clauses for kinds that are one of several possible causes."""
 
@@ -57,7 +63,7 @@ EVENTS = {
     "fenced": "fencing",
     "sync-timeout": "a SyncGroup timeout",
 }
-"""Nouns for the kinds in `ALTERNATIVES`."""
+"""Nouns for kinds of departures."""
 
 PLURALS = {
     causes.MEMBER_JOINED: "joined",
@@ -305,6 +311,8 @@ def caveats(rebalances: Iterable[Rebalance]) -> list[str]:
         found.append(
             f"Kafka's log does not distinguish {events[0]} from {others}; konvene's audit topic does."
         )
+    if causes.LEADER_REJOINED in alternatives:
+        found.append("Kafka's log does not record why a member rejoined; konvene's audit topic does.")
     if any(r.cause == causes.UNKNOWN for r in inferred):
         found.append("Kafka's log does not record the cause of every rebalance; konvene's audit topic does.")
     if any(r.cause == causes.WARMUP_CAUGHT_UP for r in inferred):

@@ -68,7 +68,8 @@ def apply_generation(
         end_group(track, at, put)
         return
     owners_before = dict(track.ownership.owners)
-    _emit_skipped(track, now, row, audit, at, put)
+    audit_row = None if row is None else audit.of(track.group_id, row.epoch, at.offset)
+    from_epoch = _emit_skipped(track, now, row, audit_row, audit, at, put)
     track.epoch = now.generation
     identities = {
         m.member_id: identity_of(m.member_id, m.group_instance_id, m.client_id, m.client_host)
@@ -81,8 +82,7 @@ def apply_generation(
         elif track.ended_as("consumer"):
             track.released.clear()  # Their gaps are due to the downgrade, whose generation follows.
         return
-    audit_row = audit.of(track.group_id, row.epoch, at.offset)
-    rebalance = _rebalance(track, previous, now, row, audit_row)
+    rebalance = _rebalance(track, previous, now, row, from_epoch, audit_row)
     track.last = RebalanceRef(rebalance.epoch, rebalance.base_offset, rebalance.diagnosis.kind, True)
     rebalance.unavailable_ms = 0 if rebalance.start_ms is not None else None
     track.open = rebalance  # Gaps that end with this record are attributed to it.
@@ -115,32 +115,34 @@ def _switch_to_partitions(track: GroupTracker, at: Position, put: Put) -> None:
 
 
 def _emit_skipped(
-    track: GroupTracker,
-    now: GroupMetadataValue,
-    row: RebalanceValue | None,
-    audit: Audit,
-    at: Position,
-    put: Put,
-) -> None:
-    """Emit rows of `rebalance` for the generations between the tracker's last one and this record's.
+    track: GroupTracker, now: GroupMetadataValue, row: RebalanceValue | None, audit_row: AuditRow | None,
+    audit: Audit, at: Position, put: Put,
+) -> int:  # fmt: skip
+    """Emit rows of `rebalance` for the generations between the tracker's last one and this record's, which
+    left no record, and return the generation from which the record's own rebalance starts.
 
-    They left no record. If no rebalance was found in this record (`row` is None), its own is among them."""
+    If no rebalance was found in this record (`row` is None), its own generation is among them. If the audit
+    has none of them, they are part of the record's rebalance: any of them may have made its changes."""
     known = now.generation if row is None else row.epoch - 1
     unwritten = audit.unwritten(track.group_id, at.ms)
     is_behind = track.epoch > known > 0 and row is None  # It was deleted and created again.
     if track.epoch >= known and not is_behind:
         track.emit_skipped(known + 1, known, unwritten, at, put)
-        return
+        return known
     if not track.is_first:
         track.epoch = max(track.epoch, 0)  # A new group has no epoch before.
     if known > 0:
-        emit_skipped_epochs(track, known, audit, at, put, unwritten)
+        observed_rows = [*unwritten, *audit.lost(track.group_id, max(track.epoch + 1, 0), known, at.offset)]
+        if row is not None and audit_row is None and track.epoch >= 0 and not observed_rows:
+            return track.epoch
+        emit_skipped_epochs(track, known, audit, at, put, observed_rows)
     track.generation_ms = NOT_KNOWN
+    return known
 
 
 def _rebalance(
     track: GroupTracker, previous: GroupMetadataValue | None, now: GroupMetadataValue, row: RebalanceValue,
-    audit_row: AuditRow | None,
+    from_epoch: int, audit_row: AuditRow | None,
 ) -> OpenRebalance:  # fmt: skip
     """Return the rebalance that a record ends, with its causes and times."""
     target_ms = row.joined_ms if row.joined_ms >= 0 else row.ended_ms
@@ -152,7 +154,7 @@ def _rebalance(
         departures = dict(track.departure_causes)
         if previous is not None:
             departures |= departure_causes_of_generation(
-                previous, track.generation_ms, target_ms, now.members
+                previous, track.generation_ms, target_ms, now.members, row.epoch - from_epoch
             )
         diagnosis = inferred(row, departures)
     track.departure_causes.clear()
@@ -162,7 +164,7 @@ def _rebalance(
         known = audit_row["joined_ms"]
     return OpenRebalance(
         "classic",
-        row.epoch - 1,
+        from_epoch,
         row.epoch,
         diagnosis,
         row.base_offset,

@@ -266,12 +266,13 @@ def possible_departure_causes(
 
 
 def departure_causes_of_generation(
-    previous: GroupMetadataValue, generation_ms: int, absent_ms: int, members: Iterable[MemberMetadata]
-) -> dict[str, str]:
-    """Return the possible causes for members of a classic generation that are not in the next one.
+    previous: GroupMetadataValue, generation_ms: int, absent_ms: int, members: Iterable[MemberMetadata],
+    generations: int = 1,
+) -> dict[str, str]:  # fmt: skip
+    """Return the possible causes for members of a stored classic generation that are not in the next one.
 
     `generation_ms`: when all members had joined the generation; `absent_ms`: when all had joined the next
-    one."""
+    one; `generations`: by how much its number is larger. Each of those in between waited for a SyncGroup."""
     timeouts_ms = [_rebalance_timeout_ms(m) for m in (*previous.members, *members)]
     shortest_ms, longest_ms = min(timeouts_ms, default=NOT_KNOWN), max(timeouts_ms, default=NOT_KNOWN)
     return {
@@ -281,7 +282,7 @@ def departure_causes_of_generation(
             seen_ms=generation_ms,
             absent_ms=absent_ms,
             may_time_out=m.group_instance_id is None,
-            may_miss_sync=generation_ms < 0 or absent_ms - generation_ms <= 4 * longest_ms,
+            may_miss_sync=generations > 1 or generation_ms < 0 or absent_ms - generation_ms <= 4 * longest_ms,
         )
         for m in previous.members
     }
@@ -302,6 +303,7 @@ _THE_AUDIT = (
 )
 MISSING_EVIDENCE = {
     causes.MEMBER_DEPARTED: f"How a member departed. {_THE_AUDIT}.",
+    causes.LEADER_REJOINED: f"Why a member rejoined, and which one. {_THE_AUDIT}.",
     causes.UNKNOWN: "The remaining records do not contain the cause. " + _THE_AUDIT + "; a log that is "
     "read before compaction contains more.",
     causes.WARMUP_CAUGHT_UP: "That a warm-up task caught up. No log records the progress of tasks: this "
@@ -316,6 +318,8 @@ MISSING_EVIDENCE = {
 
 def missing_evidence(cause: str) -> str | None:
     """Return a text on what a cause leaves open and which source has it; None if it leaves nothing open."""
+    if causes.LEADER_REJOINED in cause.split("|"):
+        return MISSING_EVIDENCE[causes.LEADER_REJOINED]
     if "|" in cause or cause == causes.MEMBER_DEPARTED:
         return MISSING_EVIDENCE[causes.MEMBER_DEPARTED]
     return MISSING_EVIDENCE.get(cause)

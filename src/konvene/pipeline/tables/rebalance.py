@@ -17,7 +17,8 @@ TABLE = Table(
         GROUP_TYPE,
         Column("protocol_type", pa.string(), "The protocol type of a classic group, such as `consumer` or "
                "`connect`; null for other groups.", nullable=True),
-        Column("from_epoch", pa.int32(), "The epoch (generation) before; -1 if unknown."),
+        Column("from_epoch", pa.int32(), "The epoch (generation) before; -1 if unknown. Generations in "
+               "between were superseded before they were stored; the row has their causes as well."),
         Column("to_epoch", pa.int32(), "The resulting epoch (generation)."),
         Column("state", pa.string(), "The resulting state: `Stable`, `Empty`, `NotReady`; `Assigning` or "
                "`Reconciling` if the log ends first or the next epoch came; `Superseded` for a generation "
