@@ -186,12 +186,12 @@ def score(
     covered: dict[int, list[KnownRebalance]] = {}
     for each in known_rebalances:
         found.rebalances += 1
-        row = _row_of(each, reported.get(each.group_id, ()), covered)
-        if row is None:
+        match = _row_of(each, reported.get(each.group_id, ()), covered)
+        if match is None:
             found.rows_missing += 1
             _count_missed(found, each.causes, recorded)
         else:
-            covered.setdefault(id(row), []).append(each)
+            covered.setdefault(id(match), []).append(each)
     for row in (row for some in reported.values() for row in some):
         stories = covered.get(id(row), [])
         found.rows_too_many += not stories
