@@ -125,4 +125,4 @@ def vacuum(warehouse: Path | None, retention: timedelta, dry_run: bool, as_json:
             [Table(("FILE", "BYTES"), [(f"{warehouse}/{each.path}", each.bytes) for each in deleted])]
         )
     verb = "would be deleted" if dry_run else "deleted"
-    note(f"{counted(len(deleted), 'file')} {verb}: {sum(each.bytes for each in deleted):,} bytes.")
+    note(f"{counted(len(deleted), 'file')} {verb}: {counted(sum(each.bytes for each in deleted), 'byte')}.")
