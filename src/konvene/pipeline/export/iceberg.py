@@ -97,7 +97,7 @@ def _table(
     if [field.name for field in there.schema().fields] != schema.names:
         raise ExportError(f"{home} has other columns: drop the table, and export anew")
     data = home / "data"
-    files = {(data / name).as_uri(): file for name, file in wanted(warehouse, table).items()}
+    files = {f"{data.as_uri()}/{name}": file for name, file in wanted(warehouse, table).items()}
     present = {task.file.file_path: task.file for task in there.scan().plan_files()}
     added = sorted(files.keys() - present.keys())
     removed = sorted(present.keys() - files.keys())
