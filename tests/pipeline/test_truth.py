@@ -58,7 +58,7 @@ def test_score_counts_missed_and_invented_causes() -> None:
     assert score([], [row | {"causes": []}]).rows_too_many == 1
 
 
-def test_score_tells_causes_that_no_record_shows() -> None:
+def test_causes_that_no_record_shows_are_counted() -> None:
     from bench.truth import KnownRebalance, score
 
     from konvene.records.audit import Cause

@@ -101,7 +101,7 @@ def test_page_has_five_transcripts() -> None:
 
 
 def test_program_of_the_page_runs(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    *_, program = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     process = subprocess.run(
         [sys.executable, "-c", program.replace("/var/kafka", str(LOGS))], cwd=tmp_path, capture_output=True,
         text=True, check=True,
