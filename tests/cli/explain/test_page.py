@@ -23,6 +23,7 @@ from konvene.pipeline.monitoring.metrics import METRICS
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "explain.md"
 NOTEBOOK = ROOT / "docs" / "notebooks" / "why-did-it-rebalance.ipynb"
+BROKER_LOG = ROOT / "tests" / "vectors" / "broker_log"
 LOGS = ROOT / "tests" / "vectors" / "logs" / "consumer"
 
 TRANSCRIPTS = re.findall(
@@ -49,7 +50,10 @@ def test_transcript_equals_the_output(command: str, shown: str) -> None:
         return
     subcommand = command.partition(" /var/kafka ")[0].removeprefix("konvene explain").strip()
     logs = LOGS.parent / {"": "consumer", "transactions": "transactions", "deliveries": "share"}[subcommand]
-    args = command.replace("/var/kafka", str(logs)).split()[1:]
+    if "--broker-log" in command:
+        logs = BROKER_LOG / "data"
+    command = command.replace("/var/log/kafka", str(BROKER_LOG)).replace("/var/kafka", str(logs))
+    args = command.split()[1:]
     process = subprocess.run(
         [sys.executable, "-m", "konvene", *args], env=os.environ | {"PYTHONIOENCODING": "utf-8"},
         capture_output=True, text=True, encoding="utf-8", check=True,
@@ -96,8 +100,8 @@ def test_every_field_of_the_json_is_on_the_page() -> None:
     assert documented | undocumented == printed and not documented & undocumented
 
 
-def test_page_has_five_transcripts() -> None:
-    assert len(TRANSCRIPTS) == 5
+def test_page_has_six_transcripts() -> None:
+    assert len(TRANSCRIPTS) == 6
 
 
 def test_program_of_the_page_runs(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from konvene.cli.explain.broker_log import broker_log_options
 from konvene.cli.explain.damage import damage, note_damage
 from konvene.cli.explain.deliveries import deliveries
 from konvene.cli.explain.durations import milliseconds
@@ -154,6 +155,7 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
     "--json", "as_json", is_flag=True, help="Print one JSON object for each rebalance, each on a line."
 )
 @work_options
+@broker_log_options
 def logs_command(
     logs: tuple[str, ...], groups: tuple[str, ...], since: int | None, until: int | None,
     group_type: str | None, limit: int | None, epoch: int | None, as_json: bool, work: Work,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from konvene.cli.explain.broker_log import broker_log_of, broker_log_options
 from konvene.cli.explain.damage import DamageNotes
 from konvene.cli.explain.monitoring import Monitoring, Observer, monitoring_options, observing
 from konvene.cli.explain.show import print_documents, print_rebalance
@@ -38,6 +39,7 @@ from konvene.runtime.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from konvene.pipeline.answers import Gold, Rebalance
+    from konvene.pipeline.answers.broker_log.evidence import BrokerLog
     from konvene.pipeline.answers.cost import Key as CostKey
     from konvene.pipeline.sources.live import LiveReader
     from konvene.pipeline.warehouse.warehouse import Warehouse
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 )
 @monitoring_options
 @work_options
+@broker_log_options
 def follow(
     logs: tuple[str, ...], groups: tuple[str, ...], interval: float, as_json: bool, work: Work,
     monitoring: Monitoring,
@@ -121,7 +124,7 @@ def _follow(
 ) -> None:  # fmt: skip
     from konvene.pipeline.warehouse.warehouse import Conflict
 
-    printer = _Printer(warehouse, groups, as_json, work.cluster)
+    printer = _Printer(warehouse, groups, as_json, work.cluster, broker_log_of(work))
     while True:
         observer.begin()
         for reader in readers:
@@ -144,9 +147,11 @@ class _Printer:
     first poll only the number is printed."""
 
     def __init__(
-        self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool, cluster: str = ""
-    ) -> None:
+        self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool, cluster: str = "",
+        broker_log: BrokerLog | None = None,
+    ) -> None:  # fmt: skip
         self.began = False
+        self._broker_log = broker_log
         self._warehouse, self._groups, self._as_json = warehouse, groups, as_json
         self._cluster = cluster
         self._printed: set[CostKey] = set()
@@ -158,7 +163,10 @@ class _Printer:
         """Print what is new; return the tables, and the rebalances that were printed."""
         from konvene.pipeline.answers import Gold, Selection
 
-        gold = Gold(warehouse=self._warehouse, cluster=self._cluster or None)
+        if self._broker_log is not None:
+            self._broker_log.refresh()
+        cluster = self._cluster or None
+        gold = Gold(warehouse=self._warehouse, cluster=cluster, broker_log=self._broker_log)
         self._damage.poll(gold)
         ended = [each for each in reversed(gold.select(Selection(self._groups))) if _has_ended(each)]
         new: list[Rebalance] = []

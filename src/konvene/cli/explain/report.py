@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from konvene.cli.explain.broker_log import broker_log_options
 from konvene.cli.explain.damage import note_damage
 from konvene.cli.explain.warehouse import (
     NO_GROUPS,
@@ -26,6 +27,7 @@ from konvene.plurals import counted
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated.")
 @click.option("--title", default="", metavar="TEXT", help="Title of the page.")
 @work_options
+@broker_log_options
 def report(logs: tuple[str, ...], target: Path, groups: tuple[str, ...], title: str, work: Work) -> None:
     """Write a self-contained HTML page with timelines, rebalances and advice.
 

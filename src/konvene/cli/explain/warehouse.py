@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from konvene.cli.explain.broker_log import broker_log_of, note_misfits
 from konvene.cli.options import Failure, command_config_option, fail, failure_of
 from konvene.cli.output import Progress, note
 from konvene.internal_topics import AUDIT_TOPIC
 from konvene.plurals import counted
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from konvene.client.net.settings import ClientSettings
     from konvene.pipeline.answers import Cost, Gold, Rebalance
     from konvene.pipeline.answers.cost import Key as CostKey
@@ -67,8 +70,8 @@ _BROKER = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(?:,(?:[\w.-]+|\[[0
 
 class Work(NamedTuple):
     """Options of all commands that read logs: the warehouse, the engine (`auto`, `local` or `spark`) and its
-    Spark master, the cluster (empty for all), whether konvene's audit topic is read, and the file with the
-    settings for live brokers."""
+    Spark master, the cluster (empty for all), whether konvene's audit topic is read, the file with the
+    settings for live brokers, and brokers' own logs with their time zone (None: this machine's)."""
 
     warehouse: Path | None
     engine: str
@@ -76,6 +79,8 @@ class Work(NamedTuple):
     cluster: str
     audit: bool
     command_config: Path | None = None
+    broker_logs: tuple[Path, ...] = ()
+    broker_log_zone: tzinfo | None = None
 
     @property
     def client_settings(self) -> ClientSettings:
@@ -256,7 +261,9 @@ def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
                     f"The logs are of {len(clusters)} clusters: {_listed(clusters)}; --cluster NAME selects "
                     "one."
                 )
-            yield Gold(warehouse=warehouse, cluster=work.cluster or None)
+            log = broker_log_of(work)
+            yield Gold(warehouse=warehouse, cluster=work.cluster or None, broker_log=log)
+            note_misfits(log)
 
 
 def _listed(clusters: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from konvene.pipeline.row import Row
 from konvene.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
+    from konvene.pipeline.answers.broker_log.evidence import BrokerLog
     from konvene.pipeline.answers.cost import Key
     from konvene.pipeline.answers.damage import Damage
     from konvene.pipeline.warehouse.warehouse import Warehouse
@@ -31,7 +32,8 @@ __all__ = ["Gold"]
 class Gold:
     """Read access to the gold tables, in memory or in a warehouse.
 
-    With `cluster` only rows of that cluster are read."""
+    With `cluster` only rows of that cluster are read. Lines of `broker_log` settle causes of rebalances that
+    the records leave open."""
 
     def __init__(
         self,
@@ -39,10 +41,12 @@ class Gold:
         *,
         warehouse: Warehouse | None = None,
         cluster: str | None = None,
+        broker_log: BrokerLog | None = None,
     ):
         self._tables = dict(tables or {})
         self._warehouse = warehouse
         self._cluster = cluster
+        self._broker_log = broker_log
 
     def __repr__(self) -> str:
         return f"Gold({self._warehouse if self._warehouse is not None else sorted(self._tables)})"
@@ -57,6 +61,8 @@ class Gold:
     def select(self, wanted: Selection) -> list[Rebalance]:
         """Return the selected rebalances, newest first."""
         found = [Rebalance.from_row(row) for row in self.rows("rebalance", wanted.groups)]
+        if self._broker_log is not None:
+            found = [self._broker_log.settled(each) for each in found]
         found = [each for each in found if wanted.includes(each)]
         found.sort(key=lambda r: (r.at_ms, r.to_epoch, r.base_offset, r.cluster, r.group_id), reverse=True)
         return found

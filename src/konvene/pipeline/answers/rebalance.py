@@ -82,12 +82,15 @@ class Rebalance:
     log_partition: int
     base_offset: int
     last_offset: int
+    by_broker_log: bool = False
+    """Whether lines of a broker's log contributed to the causes; no column of the table."""
 
     @classmethod
     def from_row(cls, row: Row) -> Rebalance:
         """Build a rebalance from a row of the table, converted to a dict."""
         columns = {field: column for column, field in _FIELDS.items()}
-        values = {each.name: row[columns.get(each.name, each.name)] for each in fields(cls)}
+        names = (each.name for each in fields(cls) if each.name != "by_broker_log")
+        values = {name: row[columns.get(name, name)] for name in names}
         known = Cause._fields
         values["causes"] = tuple(
             Cause(**{k: v for k, v in c.items() if k in known}) for c in values["causes"]
@@ -199,6 +202,7 @@ def document(
         "instance_id": r.instance_id,
         "client_host": r.client_host,
         "evidence": r.evidence,
+        "by_broker_log": r.by_broker_log,
         "members": r.members,
         "moved": r.moved,
         "revoked": r.revoked,

@@ -289,12 +289,13 @@ def _silence(r: Rebalance) -> str:
 
 
 def note(r: Rebalance) -> str:
-    """Return a remark on the evidence for a rebalance; empty if it is `observed`."""
+    """Return a remark on the evidence for a rebalance; empty if the audit has it."""
     if r.evidence == "observed":
-        return ""
+        return "Observed in the broker's log." if r.by_broker_log else ""
     if r.evidence == "missing":
         return "The log is incomplete: records of this rebalance were compacted, or could not be read."
-    return "Inferred from the records of the log."
+    lines = " and lines of the broker's log" if r.by_broker_log else ""
+    return f"Inferred from the records of the log{lines}."
 
 
 def caveats(rebalances: Iterable[Rebalance]) -> list[str]:

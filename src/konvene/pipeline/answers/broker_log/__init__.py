@@ -1,0 +1,1 @@
+"""Evidence from brokers' application logs: lines of the group coordinator, applied to rebalances."""
