@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,12 +36,17 @@ def daemon(module: str, folder: Path, worker: str) -> Iterator[subprocess.Popen[
     path = os.pathsep.join([str(folder), *filter(None, sys.path)])
     environment = os.environ | {
         "PYTHONPATH": path, "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
     }  # fmt: skip
     environment.pop("PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE", None)
     command = [sys.executable, "-m", module, "pyspark_made"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
+    with (
+        tempfile.TemporaryDirectory(prefix="konvene-") as sockets,  # A socket's path has at most 107 bytes.
+        subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe,
+            env=environment | {"PYTHON_WORKER_FACTORY_SOCK_DIR": sockets},
+        ) as process,
+    ):  # fmt: skip
         try:
             yield process
         finally:

@@ -75,7 +75,7 @@ def _count_in(context: click.Context, parameter: click.Parameter, text: str) -> 
 def monitoring_options(command: F) -> F:
     """Add the options for metrics and alerts, passed as the parameter `monitoring`."""
 
-    @click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT",
+    @click.option("--metrics-port", type=click.IntRange(0, 65535),
                   help="Serve metrics for Prometheus at this port; 0 chooses a free one.")  # fmt: skip
     @click.option("--metrics-host", default="localhost", show_default=True, metavar="HOST",
                   help="Address at which metrics are served.")  # fmt: skip

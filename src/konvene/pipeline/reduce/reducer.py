@@ -37,7 +37,7 @@ from konvene.pipeline.reduce.columns import COLUMNS
 from konvene.pipeline.reduce.diagnosis import Audit, AuditRow
 from konvene.pipeline.reduce.ownership import Ownership, Row
 from konvene.pipeline.reduce.position import NOT_KNOWN, LogPartition, Position
-from konvene.pipeline.reduce.track import GroupTracker
+from konvene.pipeline.reduce.track import GroupTracker, Put
 from konvene.pipeline.reduce.units import Names
 from konvene.pipeline.reduce.unpickler import unpickled
 from konvene.records import classic as classic_records
@@ -292,20 +292,22 @@ class PartitionReducer:
         """Emit rows for rebalances, intervals and gaps that are open at the end of the log. More records may
         follow."""
         for group_id in sorted(self._tracks):
-            track = self._tracks[group_id]
-            if group_id in self._ended and self._history.group(group_id) is None:  # As if a batch followed.
-                for row in track.left_open.rows():
-                    self._put("rebalance", row)
-            else:
-                track.finish(self._stretch, self._put)
+            self._finish(group_id, self._put)
 
     def open_rows(self, group_id: str) -> dict[str, list[Row]]:
         """Return the rows, by table, that `finish` emits for one group, without changing any state."""
         rows: dict[str, list[Row]] = {name: [] for name in TABLES}
-        track = self._tracks.get(group_id)
-        if track is not None:
-            track.finish(self._stretch, lambda table, row: rows[table].append(row))
+        if group_id in self._tracks:
+            self._finish(group_id, lambda table, row: rows[table].append(row))
         return rows
+
+    def _finish(self, group_id: str, put: Put) -> None:
+        track = self._tracks[group_id]
+        if group_id in self._ended and self._history.group(group_id) is None:  # As if a batch followed.
+            for row in track.left_open.rows():
+                put("rebalance", row)
+        else:
+            track.finish(self._stretch, put)
 
     def drain(self) -> dict[str, list[Row]]:
         """Return the rows emitted since the last call, by table, in the order of the table's columns."""

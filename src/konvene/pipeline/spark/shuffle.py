@@ -11,17 +11,18 @@ faster depends on the number of buckets: see `konvene.pipeline.engine.SHUFFLE_FR
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from konvene.pipeline.engine import Spark
-from konvene.pipeline.gold.buckets import PARTITION_FACTOR, TOPIC_FACTOR
+from konvene.pipeline.gold.buckets import PARTITION_FACTOR, TOPIC_FACTOR, Bucket
 from konvene.pipeline.gold.task import Task
 from konvene.pipeline.gold.worker import Made, make
 from konvene.pipeline.sources.files import Partition
+from konvene.pipeline.warehouse.data_file import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,11 +53,17 @@ def make_by_shuffle(engine: Spark, tasks: Sequence[Task]) -> Iterator[Made]:
         logs.setdefault((task.kind, task.of), task)
 
     def one(task: Task) -> list[Made]:
-        rows = _mapped(_rows(engine.session, task), _reduce(task), "made binary").collect()
-        return [pickle.loads(row["made"]) for row in rows]
+        rows = _mapped(_rows(engine.session, task), _reduce(task), "made string").collect()
+        return [_made(row["made"]) for row in rows]
 
     for made in engine.jobs(one, list(logs.values())):
         yield from made
+
+
+def _made(text: str) -> Made:
+    """Return the value that a worker encoded as JSON, in which tuples are lists."""
+    kind, of, bucket, files = json.loads(text)
+    return Made(kind, Partition(*of), Bucket(*bucket), [DataFile(*file) for file in files])
 
 
 def _rows(session: SparkSession, task: Task) -> DataFrame:
@@ -115,6 +122,6 @@ def _reduce(task: Task) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
             yield from (batch.drop_columns([_BUCKET]) for batch in found)
 
         made = make(task._replace(bucket=bucket), rows())
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(made)], pa.binary())], ["made"])
+        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(made)], pa.string())], ["made"])
 
     return work
