@@ -60,8 +60,13 @@ def make_by_shuffle(engine: Spark, tasks: Sequence[Task]) -> Iterator[Made]:
         yield from made
 
 
+def _text(made: Made) -> str:
+    of = made.of
+    return json.dumps([made.kind, [of.cluster, of.topic, of.partition], made.bucket, made.files])
+
+
 def _made(text: str) -> Made:
-    """Return the value that a worker encoded as JSON, in which tuples are lists."""
+    """Return the value that `_text` encoded; tuples are lists in JSON."""
     kind, of, bucket, files = json.loads(text)
     return Made(kind, Partition(*of), Bucket(*bucket), [DataFile(*file) for file in files])
 
@@ -122,6 +127,6 @@ def _reduce(task: Task) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
             yield from (batch.drop_columns([_BUCKET]) for batch in found)
 
         made = make(task._replace(bucket=bucket), rows())
-        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(made)], pa.string())], ["made"])
+        yield pa.RecordBatch.from_arrays([pa.array([_text(made)], pa.string())], ["made"])
 
     return work
