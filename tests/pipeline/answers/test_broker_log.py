@@ -120,6 +120,14 @@ def test_other_lines_state_nothing(text: str) -> None:
     assert read("java.lang.IllegalStateException: group " + text) == []
 
 
+@pytest.mark.parametrize(
+    "time", ["2026-13-28 20:15:00,123", "2026-11-28 29:15:00,123", "0000-11-28 20:15:00,1"]
+)
+def test_a_line_with_an_impossible_time_states_nothing(time: str) -> None:
+    message = "Member a-1 in group g has failed, removing it from the group."
+    assert read(f"[{time}] INFO {message}") == []
+
+
 # a whole log ------------------------------------------------------------------------------------------
 
 

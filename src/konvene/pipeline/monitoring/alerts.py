@@ -64,11 +64,17 @@ def _rebalances(group: GroupNow, now_ms: int, limits: Limits) -> Iterator[Alert]
         yield Alert("rebalances", *group.key, text, numbers=numbers)
 
 
-def _not_converging(group: GroupNow, now_ms: int, limits: Limits) -> Iterator[Alert]:
+def _overdue_ms(group: GroupNow, now_ms: int, limits: Limits) -> int | None:
+    """Return how long the rebalance in progress has lasted; None if there is none, or within the limit."""
     if group.open is None or limits.converge_ms is None:
-        return
+        return None
     lasted = now_ms - group.open.at_ms
-    if lasted > limits.converge_ms:
+    return lasted if lasted > limits.converge_ms else None
+
+
+def _not_converging(group: GroupNow, now_ms: int, limits: Limits) -> Iterator[Alert]:
+    lasted = _overdue_ms(group, now_ms, limits)
+    if group.open is not None and lasted is not None:
         names = ", ".join(each.client for each in group.awaited[:5])
         text = (
             f"{group.group_id} has not converged for {duration(lasted)}, {group.open.epoch_noun} "
@@ -79,10 +85,8 @@ def _not_converging(group: GroupNow, now_ms: int, limits: Limits) -> Iterator[Al
 
 
 def _stuck_clients(group: GroupNow, now_ms: int, limits: Limits) -> Iterator[Alert]:
-    if group.open is None or limits.converge_ms is None:
-        return
-    lasted = now_ms - group.open.at_ms
-    if lasted > limits.converge_ms:
+    lasted = _overdue_ms(group, now_ms, limits)
+    if lasted is not None:
         for client in sorted({each.client for each in group.awaited}):
             text = f"Other members of {group.group_id} have waited for {client} for {duration(lasted)}."
             yield Alert("stuck-client", *group.key, text, client, {"waited_ms": lasted})

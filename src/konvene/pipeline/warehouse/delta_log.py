@@ -1,7 +1,7 @@
 """One Delta table of a warehouse: its files, and the last step that changed it.
 
 A commit carries a transaction of the application `konvene`, whose version is the number of the step. It is
-never retried by the library: who lost a race looks again first.
+never retried by the library: after a lost race the table is loaded again first.
 """
 
 from __future__ import annotations

@@ -118,8 +118,7 @@ class BrokerLog:
             return rebalance
         is_certain = all(_is_certain(cause) for cause in found)
         first = found[0]
-        left = [c.kind for c in found if set(c.kinds) & _DEPARTURES]
-        expired = any({causes.SESSION_EXPIRED, causes.MEMBER_DEPARTED} & set(k.split("|")) for k in left)
+        expired = any({causes.SESSION_EXPIRED, causes.MEMBER_DEPARTED} & set(c.kinds) for c in found)
         return replace(
             rebalance, causes=tuple(found), cause=first.kind, member_id=first.member_id,
             instance_id=first.instance_id, client_id=first.client_id, client_host=first.client_host,

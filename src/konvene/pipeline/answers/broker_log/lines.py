@@ -8,7 +8,7 @@ traces included, yield nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, tzinfo
 from typing import NamedTuple
 
@@ -122,18 +122,21 @@ def events(line: str, times: LogTimes) -> Iterator[LogEvent]:
     time = _TIME.match(line)
     if time is None:
         return
-    at: Callable[[], int] = lambda: times.ms(time[1].replace("T", " "), int(time[2]), time[3])  # noqa: E731
+    try:
+        at_ms = times.ms(time[1].replace("T", " "), int(time[2]), time[3])
+    except (ValueError, OverflowError):
+        return
     text = _LOGGER.sub("", line.rstrip())
     preparing = _PREPARING.search(text)
     if preparing is not None:
         group_id, generation, reason = preparing.groups()
-        yield from _matching(_TRIGGERS, reason, at, group_id, int(generation))
+        yield from _matching(_TRIGGERS, reason, at_ms, group_id, int(generation))
         return
-    yield from _matching(_DEPARTURES, text, at)
+    yield from _matching(_DEPARTURES, text, at_ms)
 
 
 def _matching(
-    patterns: tuple[tuple[re.Pattern[str], str], ...], text: str, at: Callable[[], int], group_id: str = "",
+    patterns: tuple[tuple[re.Pattern[str], str], ...], text: str, at_ms: int, group_id: str = "",
     generation: int = -1,
 ) -> Iterator[LogEvent]:  # fmt: skip
     for pattern, kind in patterns:
@@ -145,7 +148,7 @@ def _matching(
         members = [found["member"]] if found.get("member") else _listed(found["members"])
         for member_id in members:
             yield LogEvent(
-                at(), group_id or found["group"], _kind(kind, reason), member_id,
+                at_ms, group_id or found["group"], _kind(kind, reason), member_id,
                 _value(found.get("instance")), reason, generation,
             )  # fmt: skip
         return
