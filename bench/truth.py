@@ -151,8 +151,8 @@ def life(run: Run) -> tuple[World, _Listens, _Audits]:
 
 
 def truth(world: World, listens: _Listens, audits: _Audits) -> Iterator[KnownRebalance]:
-    """Yield the rebalances that left a record in the log, and superseded generations that only the audit has.
-    Rebalances lost in a crash do not count."""
+    """Yield the rebalances that left a record in the log, and superseded generations that only the audit
+    has."""
     ends: dict[int, int] = {}
     offset = 0
     for batch in world.log.batches:
@@ -177,12 +177,9 @@ def score(
     A row may cover several generations: those between its epochs. `recorded` are all strings in records."""
     found = Score()
     reported: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in sorted(rows, key=_place):
         if row["evidence"] != MISSING:
-            some = reported.setdefault(row["group_id"], [])
-            if some and some[-1]["to_epoch"] == row["to_epoch"] and row["group_type"] == "classic":
-                row = row | {"causes": some.pop()["causes"] + row["causes"]}  # A downgrade ended that epoch.
-            some.append(row)
+            reported.setdefault(row["group_id"], []).append(row)
     covered: dict[int, list[KnownRebalance]] = {}
     for each in known_rebalances:
         found.rebalances += 1
@@ -202,6 +199,11 @@ def score(
     return found
 
 
+def _place(row: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the place of a row in its group's history."""
+    return row["last_offset"], -1 if row["end_ms"] is None else row["end_ms"]
+
+
 def _row_of(
     story: KnownRebalance, rows: Sequence[dict[str, Any]], covered: Mapping[int, Sequence[KnownRebalance]]
 ) -> dict[str, Any] | None:
@@ -216,11 +218,26 @@ def _row_of(
         before = [r for r in rows if r["to_epoch"] == story.epoch and r["base_offset"] <= story.offset]
         free = [r for r in before if all(each.epoch != story.epoch for each in covered.get(id(r), ()))]
         return spans[-1] if spans else free[-1] if free else None
-    for row in rows:
-        if row["to_epoch"] == story.epoch and row["state"] == SUPERSEDED and id(row) not in covered:
-            return row
+    superseded = (r for r in rows if r["to_epoch"] == story.epoch and r["state"] == SUPERSEDED)
+    own = next((r for r in superseded if r["end_ms"] == story.ended_ms and id(r) not in covered), None)
+    if own is not None:
+        return own
     after = next((row for row in rows if row["end_ms"] is None or row["end_ms"] >= story.ended_ms), None)
     return after if after is not None and after["from_epoch"] < story.epoch <= after["to_epoch"] else None
+
+
+def without_lost(known: Iterable[KnownRebalance]) -> list[KnownRebalance]:
+    """Return the rebalances that a crash did not undo.
+
+    A generation without a record is lost if its coordinator crashed: the next one begins at the last record,
+    so that the group forms the same generation again."""
+    kept: list[KnownRebalance] = []
+    next_epoch: dict[str, int] = {}
+    for each in sorted(known, key=lambda one: one.ended_ms, reverse=True):
+        if each.offset >= 0 or each.epoch < next_epoch.get(each.group_id, sys.maxsize):
+            next_epoch[each.group_id] = each.epoch
+            kept.append(each)
+    return kept[::-1]
 
 
 ANY = "*"
@@ -303,7 +320,8 @@ def measure(run: Run) -> tuple[Score, Score]:
     scores = []
     for explained in (audits.explanations, ()):
         table = tables_of("sim", world.log.batches, explained).get("rebalance")
-        scores.append(score(known, table.to_pylist() if table is not None else [], recorded))
+        rows = table.to_pylist() if table is not None else []
+        scores.append(score(known if explained else without_lost(known), rows, recorded))
     return scores[0], scores[1]
 
 

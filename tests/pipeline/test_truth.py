@@ -8,9 +8,9 @@ from bench.truth import KINDS, SETS, Score, measure
 from konvene.sim.runs.run import Run
 
 SEEDS = range(3)
-PRECISION = 0.93
-RECALL = {"classic": 0.7, "static": 0.6}
-"""Least recall, without the audit, among the causes that records can show; 0.9 for the other types."""
+PRECISION = 0.95
+RECALL = {"classic": 0.85, "static": 0.8}
+"""Least recall, without the audit, among the causes that records can show; 0.95 for the other types."""
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
@@ -24,11 +24,11 @@ def test_audit_gives_nearly_every_cause_and_no_false_one(kinds: tuple[str, ...])
     assert audit.rebalances > 20
     assert audit.rows_too_many == 0
     assert audit.precision >= 0.99
-    assert audit.recall >= 0.97
+    assert audit.recall >= 0.99
     assert bare.rows_too_many == 0
-    assert bare.rows_missing <= 0.1 * bare.rebalances
+    assert bare.rows_missing <= 0.02 * bare.rebalances
     assert bare.precision >= PRECISION
-    assert bare.recorded_recall >= RECALL.get(kinds[0], 0.9)
+    assert bare.recorded_recall >= RECALL.get(kinds[0], 0.95)
     assert not +bare.alone_wrong, "a cause without an alternative is never wrong"
 
 
@@ -66,3 +66,35 @@ def test_causes_that_no_record_shows_are_counted() -> None:
     known = [KnownRebalance("g", 1, 5, tuple(Cause(kind="member-joined", member_id=m) for m in "ab"))]
     found = score(known, [], {b"a"})
     assert (found.missed.total(), found.unrecorded) == (2, 1)
+
+
+def test_generations_that_a_crash_undid_do_not_count() -> None:
+    """The group forms the same generation again; without a crash its number rises."""
+    from bench.truth import KnownRebalance, without_lost
+
+    def known(epoch: int, offset: int, ended_ms: int) -> KnownRebalance:
+        return KnownRebalance("g", epoch, offset, (), ended_ms)
+
+    undone, superseded, stored = known(2, -1, 10), known(2, -1, 30), known(3, 7, 40)
+    assert without_lost([stored, known(3, -1, 20), undone, superseded]) == [superseded, stored]
+
+
+def test_rows_are_compared_in_the_order_of_their_log() -> None:
+    """Their table may have another order: rows of groups are spread over files."""
+    from bench.truth import KnownRebalance, score
+
+    from konvene.records.audit import Cause
+
+    cause = {"kind": "member-joined", "member_id": "m", "instance_id": None}
+    rows = [
+        {
+            "group_id": "g", "group_type": "classic", "from_epoch": epoch - 2, "to_epoch": epoch,
+            "base_offset": epoch, "last_offset": epoch, "end_ms": epoch, "state": "Stable",
+            "evidence": "inferred", "causes": [cause],
+        }
+        for epoch in (9, 6)
+    ]  # fmt: skip
+    joined = (Cause(kind="member-joined", member_id="m"),)
+    superseded = [KnownRebalance("g", epoch - 1, -1, joined, epoch - 1) for epoch in (6, 9)]
+    found = score([KnownRebalance("g", epoch, epoch, (), epoch) for epoch in (6, 9)] + superseded, rows)
+    assert (found.right, found.rows_missing, found.invented.total()) == (2, 0, 0)

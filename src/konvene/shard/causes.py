@@ -48,6 +48,11 @@ GROUP_TOO_LARGE = "group-too-large"
 """A coordinator that loads a group finds more members than `group.max.size` allows."""
 MEMBER_DEPARTED = "member-gone"
 """Inferred rows only: the log shows that a member departed, but not how."""
+SUPERSEDED_UNRECORDED = "|".join((
+    MEMBER_JOINED, STATIC_MEMBER_REJOINS, MEMBER_METADATA_CHANGED, LEADER_REJOINED, MEMBER_LEFT,
+    SESSION_EXPIRED, SYNC_TIMEOUT,
+))  # fmt: skip
+"""Inferred rows only: one of these superseded a generation before its assignment was stored."""
 UNKNOWN = "unknown"
 """Inferred rows only: the log does not show a cause."""
 
@@ -85,6 +90,8 @@ SERVER_SIDE_SENTENCES = {
 """Predicates that differ where the coordinator assigns, that is in all groups but classic ones."""
 
 GROUP_SENTENCES = {
+    MEMBER_JOINED: "a member joined",
+    MEMBER_DEPARTED: "a member left, or was removed",
     TOPIC_METADATA_CHANGED: "the group's topics changed",
     REGEX_REFRESHED: "subscription regexes of the group now match other topics",
     UPGRADED: "the group was upgraded from the classic protocol",
@@ -98,6 +105,7 @@ GROUP_SENTENCES = {
     SHARE_PARTITIONS_INITIALIZED: "share partitions were initialized or deleted",
     OFFSETS_ALTERED: "the group's start offsets were altered",
     GROUP_TOO_LARGE: "the group has more members than group.max.size allows",
+    SUPERSEDED_UNRECORDED: "a generation was superseded before its assignment was stored, and left no record",
     UNKNOWN: "the group rebalanced for a reason that the log does not record",
 }
 """Sentences for causes that name no member."""

@@ -24,6 +24,7 @@ from konvene.messages.consumer_protocol import (
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import GROUP_RECORDS, decode_record
+from konvene.shard import causes
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "history"
 
@@ -99,6 +100,9 @@ def test_inferred_causes_of_kafkas_log_are_those_that_kafka_reported() -> None:
         assert (kind, member_id) in alternatives or (kind, None) in alternatives, key
 
 
+SUPERSEDED = causes.SUPERSEDED_UNRECORDED
+
+
 @pytest.mark.parametrize(
     "previous, current, expected",
     [
@@ -140,6 +144,14 @@ def test_inferred_causes_of_kafkas_log_are_those_that_kafka_reported() -> None:
             ["topic-metadata-changed|member-metadata-changed|leader-rejoined t"],
         ),
         (group(1, member("a")), group(2, member("a")), ["member-metadata-changed|leader-rejoined"]),
+        (
+            group(1, member("a")),
+            group(3, member("a")),
+            ["member-joined|member-metadata-changed|leader-rejoined", SUPERSEDED],
+        ),
+        (group(1, member("a")), group(4, member("a"), member("b")), ["member-joined b", SUPERSEDED]),
+        (group(1), group(3), ["member-joined", "member-gone"]),
+        (group(1), group(4), ["member-joined", "member-gone", SUPERSEDED]),
         (None, group(7, member("a")), ["unknown"]),
         (group(9, member("a")), group(1, member("b")), ["member-joined b"]),
     ],
@@ -149,6 +161,13 @@ def test_causes_inferred_from_two_records(
     previous: GroupMetadataValue | None, current: GroupMetadataValue, expected: list[str]
 ) -> None:
     assert inferred_causes(previous, current) == expected
+
+
+def test_superseded_generations_beyond_the_limit_are_only_counted() -> None:
+    row = infer_row(group(1, member("a")), group(1_001, member("a"), member("b")))
+    assert row is not None
+    assert len(row.causes) + row.causes_left_out == 999
+    assert row.causes_left_out == 899
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.groups.history.logs import Batch, Entry, infer_rebalances
 
 from konvene.groups.consumer.current_assignment import CurrentAssignment, MemberState
@@ -23,7 +24,9 @@ from konvene.groups.streams.group import Member as StreamsMember
 from konvene.records.classic import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from konvene.records.coordinator import Record
 from konvene.records.streams import StreamsGroupMetadataKey, StreamsGroupMetadataValue
+from konvene.shard import causes
 
+SUPERSEDED = causes.SUPERSEDED_UNRECORDED
 OLD = ClassicProtocolMetadata(10_000, (("range", b""),))
 
 
@@ -188,6 +191,27 @@ def test_a_log_without_its_beginning_yields_no_row_until_the_next_bump() -> None
         for _, row in infer_rebalances(log(joins[0], joins[1], start=3))
     ]
     assert rows == [(8, ["b"])]
+
+
+@pytest.mark.parametrize(
+    "names, whole, without_beginning",
+    [
+        (
+            ("a",),
+            ["member-joined|member-metadata-changed|leader-rejoined", SUPERSEDED, SUPERSEDED],
+            ["unknown"],
+        ),
+        (("a", "b"), ["member-joined b", SUPERSEDED], ["member-joined b"]),
+    ],
+)
+def test_generations_before_the_log_is_complete_are_not_superseded(
+    names: tuple[str, ...], whole: list[str], without_beginning: list[str]
+) -> None:
+    """They may be ones whose records were removed."""
+    for start, expected in ((0, whole), (3, without_beginning)):
+        records = ([classic(1, "a")], [classic(4, *names)])
+        _, row = list(infer_rebalances(log(*records, start=start)))[-1]
+        assert [f"{c.kind} {c.member_id or ''}".rstrip() for c in row.causes] == expected
 
 
 def test_an_epoch_that_jumps_is_not_explained() -> None:

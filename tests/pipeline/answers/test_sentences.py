@@ -131,6 +131,20 @@ def test_many_causes_are_counted() -> None:
     assert text.startswith("7 members joined; bob-a334… (client bob at /10.0.0.7) left; and 93 more causes: ")
 
 
+def test_superseded_generations_are_counted() -> None:
+    no_member = dict.fromkeys(("member_id", "instance_id", "client_id", "client_host"))
+    unrecorded = cause(causes.SUPERSEDED_UNRECORDED, **no_member)
+    assert sentence(row(cause(causes.MEMBER_LEFT), unrecorded)).startswith(
+        "bob-a334… (client bob at /10.0.0.7) left; a generation was superseded before its assignment was "
+        "stored, and left no record: "
+    )
+    for others in (0, 4):
+        text = sentence(row(*[cause(causes.MEMBER_LEFT)] * others, *[unrecorded] * 2))
+        assert (
+            "2 generations were superseded before their assignments were stored, and left no record: " in text
+        )
+
+
 def test_a_members_second_cause_does_not_repeat_its_name() -> None:
     text = sentence(row(cause(causes.UPGRADED), cause(causes.MEMBER_JOINED), group_type="consumer"))
     assert "upgraded the group to the consumer protocol, and joined: all 3 members converged in 3.4 s" in text

@@ -14,6 +14,7 @@ from typing import TypeVar
 from konvene.codec.compile import decode_from
 from konvene.codec.errors import CodecError
 from konvene.codec.schema import Struct
+from konvene.groups.modern.rebalance_trace import MOST_CAUSES
 from konvene.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from konvene.records.audit import Cause, RebalancedMember, RebalanceValue
 from konvene.records.classic import GroupMetadataValue, MemberMetadata
@@ -42,6 +43,7 @@ def infer(
     if previous is not None and previous.generation > current.generation:
         previous = None  # The group was deleted and created again; its tombstone was compacted away.
     joined_ms = current.current_state_timestamp
+    found = _causes(previous, current)
     return RebalanceValue(
         group_type="classic",
         epoch=current.generation,
@@ -54,7 +56,8 @@ def infer(
         inferred=True,
         protocol=current.protocol or None,
         leader=current.leader or None,
-        causes=tuple(_causes(previous, current)),
+        causes=tuple(found[:MOST_CAUSES]),
+        causes_left_out=max(len(found) - MOST_CAUSES, 0),
         members=tuple(
             RebalancedMember(
                 member_id=m.member_id,
@@ -71,7 +74,9 @@ def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) ->
     """Return the causes that two records prove, strongest first; if there are none, the possible ones.
 
     Each member that joined or departed is a cause. A member that is in both records may have rejoined with
-    changed metadata only because of another cause, so its change is one only where there is no other."""
+    changed metadata only because of another cause, so its change is one only where there is no other. Each
+    generation in between was superseded; if the causes are fewer, members that no record names did it, as
+    where a group has no members in either record."""
     if previous is None and current.generation > 1:
         return [Cause(kind=causes.UNKNOWN)]
     if previous is None:
@@ -91,7 +96,15 @@ def _causes(previous: GroupMetadataValue | None, current: GroupMetadataValue) ->
     ]
     for m in replaced.values():
         found += _replacement(previous, current, m)
-    return found or _rejoins(previous, current, list(replaced.values()))
+    superseded = current.generation - previous.generation - 1
+    if found:
+        superseded -= len(found)
+    elif previous.members:
+        found = _rejoins(previous, current, list(replaced.values()))
+    else:
+        found = [Cause(kind=causes.MEMBER_JOINED), Cause(kind=causes.MEMBER_DEPARTED)]
+        superseded -= 1
+    return found + [Cause(kind=causes.SUPERSEDED_UNRECORDED)] * superseded
 
 
 def _replaced(previous: GroupMetadataValue, current: GroupMetadataValue) -> dict[str, MemberMetadata]:
@@ -123,10 +136,11 @@ def _replacement(
 def _rejoins(
     previous: GroupMetadataValue, current: GroupMetadataValue, replaced: list[MemberMetadata]
 ) -> list[Cause]:
-    """Return the possible causes of a generation whose members all were in the one before: a member rejoined.
+    """Return the possible causes of a generation whose members all were in the stored one before.
 
-    `replaced` are static members with new member ids, which may have been removed meanwhile. A leader may
-    rejoin unchanged, others only with other metadata. The member is named if only one can be meant."""
+    A member rejoined: the leader perhaps unchanged, others only with other metadata. Or one joined: a static
+    member (`replaced`: those with new member ids) that had been removed, or one that departed before this
+    generation. The member is named if only one can be meant."""
     before = {m.member_id: m for m in previous.members}
     changed = [
         m
@@ -135,20 +149,21 @@ def _rejoins(
     ]
     revoking = [] if changed or replaced else _revoking(previous)
     topics = _grown_topics(previous, current)
-    kinds = [causes.MEMBER_JOINED] if replaced else []
+    is_next = current.generation == previous.generation + 1
+    kinds = [] if is_next and not replaced else [causes.MEMBER_JOINED]
     kinds += [causes.COOPERATIVE_FOLLOW_UP] if revoking else []
     kinds += [causes.TOPIC_METADATA_CHANGED] if topics and not changed else []
     kinds += [causes.MEMBER_METADATA_CHANGED]
     kinds += [causes.TOPIC_METADATA_CHANGED] if topics and changed else []
     kinds += [causes.LEADER_REJOINED]
     candidates = [*changed, *revoking, *replaced]
-    if len(candidates) == 1:
+    if len(candidates) == 1 and is_next:
         return [_cause("|".join(kinds), candidates[0])]
     return [Cause(kind="|".join(kinds), topic=topics[0] if len(topics) == 1 else None)]
 
 
 def is_rejoin(cause: Cause) -> bool:
-    """Return whether a cause is that some member may have rejoined: no record shows any other."""
+    """Return whether a cause is only possible, since no record shows any: some member may have rejoined."""
     return causes.LEADER_REJOINED in cause.kind.split("|")
 
 

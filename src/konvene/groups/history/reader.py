@@ -216,7 +216,8 @@ class History:
                 self._downgrades[group_id] = downgrade
             return None
         if is_doubtful and any(is_rejoin(c) for c in row.causes):
-            row = row.replace(causes=(Cause(kind=causes.UNKNOWN),))
+            certain = tuple(c for c in row.causes if not is_rejoin(c))
+            row = row.replace(causes=certain or (Cause(kind=causes.UNKNOWN),))
         if not downgrade or previous is None or value.generation != previous.generation + 1:
             return row
         found = tuple(c for c in row.causes if not is_rejoin(c))

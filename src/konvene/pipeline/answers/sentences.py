@@ -144,14 +144,16 @@ def cause_text(rebalance: Rebalance) -> str:
 def _each_cause(rebalance: Rebalance) -> Iterator[str]:
     """Yield a clause per cause; consecutive causes of one member name it once."""
     previous = ""
-    for cause in dict.fromkeys(rebalance.all_causes):
-        text = _cause(cause, rebalance)
+    for cause, count in Counter(rebalance.all_causes).items():
+        text = _superseded(count) if _is_superseded(cause.kind) else _cause(cause, rebalance)
         member = member_name(cause.member_id, cause.instance_id, cause.client_id, cause.client_host)
         yield f"and {text.removeprefix(member).strip()}" if member and member == previous else text
         previous = member
 
 
 def _counted_cause(kind: str, count: int, rebalance: Rebalance) -> str:
+    if _is_superseded(kind):
+        return _superseded(count)
     if count == 1 or kind not in PLURALS:
         return _cause(next(c for c in rebalance.all_causes if c.kind == kind), rebalance)
     return f"{counted(count, 'member')} {PLURALS[kind]}"
@@ -171,6 +173,17 @@ def _cause(cause: Cause, rebalance: Rebalance) -> str:
         if cause.kind in causes.WITH_COORDINATOR_DETAIL
         else f"{text} (client's reason: “{cause.reason}”)"
     )
+
+
+def _is_superseded(kind: str) -> bool:
+    return kind == causes.SUPERSEDED_UNRECORDED
+
+
+def _superseded(count: int) -> str:
+    """Return the clause on generations that left no record; the members that superseded them did neither."""
+    if count == 1:
+        return causes.GROUP_SENTENCES[causes.SUPERSEDED_UNRECORDED]
+    return f"{count:,} generations were superseded before their assignments were stored, and left no record"
 
 
 def _plain(kind: str, member: str, rebalance: Rebalance) -> str:

@@ -104,6 +104,7 @@ class AuditRow(TypedDict):
 
 LEFT, EXPIRED = causes.MEMBER_LEFT, causes.SESSION_EXPIRED
 TIMED_OUT, NO_SYNC = causes.REBALANCE_TIMEOUT, causes.SYNC_TIMEOUT
+ANY_DEPARTURE = "|".join((LEFT, EXPIRED, TIMED_OUT, NO_SYNC))
 
 
 class Diagnosis(NamedTuple):
@@ -147,7 +148,8 @@ def inferred(row: RebalanceValue, departures: Mapping[str, str]) -> Diagnosis:
 def _as_row(cause: Cause, departures: Mapping[str, str]) -> CauseRow:
     row = cause_row(cause)
     if cause.kind == causes.MEMBER_DEPARTED:
-        row["kind"] = departures.get(cause.member_id or "", f"{LEFT}|{EXPIRED}")
+        unknown = f"{LEFT}|{EXPIRED}" if cause.member_id is not None else ANY_DEPARTURE
+        row["kind"] = departures.get(cause.member_id or "", unknown)
     return row
 
 
