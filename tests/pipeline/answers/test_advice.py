@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.pipeline.answers.sample import Client, Model, day, together
+from tests.pipeline.answers.sample import Client, Model, day, filled, together
 
-from konvene.pipeline.answers.advice import Advice
-from konvene.pipeline.answers.rebalance import Selection
+from konvene.pipeline.answers.advice import Advice, Facts, stuck_client
+from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.answers.restarts import find_restarts, rebalances_of_restarts
 from konvene.pipeline.answers.summary import summarise
 
@@ -122,6 +122,26 @@ def test_client_that_blocks_others_is_reported() -> None:
     found = {a.rule: a for a in summarise(day(), Selection(("invoices",))).advice}["stuck-client"]
     assert found.text.startswith("Others waited for inv-b in 9 of 10 rebalances, ")
     assert found.clients == ("inv-b",)
+
+
+def test_members_with_one_client_id_count_once_for_each_rebalance() -> None:
+    rebalances, members = [], []
+    for epoch in range(3, 8):
+        at = {"base_offset": epoch, "to_epoch": epoch}
+        rebalances.append(Rebalance.from_row(filled("rebalance", at | {"group_type": "consumer"})))
+        for member_id, ms in (("m1", 4_000), ("m2", 6_000)):
+            waited = {
+                "member_id": member_id,
+                "client_id": "app",
+                "acknowledged_ms": ms,
+                "waited_for": ["m1", "m2"],
+            }
+            members.append(filled("rebalance_member", at | waited))
+    found = stuck_client("g", Facts(rebalances, members, ()))
+    assert found is not None
+    assert found.text.startswith(
+        "Others waited for app in 5 of 5 rebalances, 30.0 s in total, 6.0 s each time."
+    )
 
 
 def test_flapping_subscription_is_reported() -> None:

@@ -207,14 +207,18 @@ def subscriptions(group: str, facts: Facts) -> Advice | None:
 
 
 def stuck_client(group: str, facts: Facts) -> Advice | None:
-    """Advise more frequent polls if other members repeatedly wait for the same client."""
-    waited: dict[str, list[tuple[Rebalance, int]]] = defaultdict(list)
+    """Advise more frequent polls if other members repeatedly wait for the same client.
+
+    Of several members with one client id, the one that a rebalance waited for longest counts."""
+    longest: dict[str, dict[object, tuple[Rebalance, int]]] = defaultdict(dict)
     for r, rows in _converged_members(facts):
         for row, ms in _waited_for(r, rows):
             if ms >= SLOW_MS:
-                waited[row["client_id"] or row["member_id"]].append((r, ms))
-    if not waited:
+                of_client = longest[row["client_id"] or row["member_id"]]
+                of_client[r.key] = max(of_client.get(r.key, (r, 0)), (r, ms), key=lambda each: each[1])
+    if not longest:
         return None
+    waited = {client: list(found.values()) for client, found in longest.items()}
     client, found = max(sorted(waited.items()), key=lambda item: sum(ms for _, ms in item[1]))
     others = sum(len(each) for each in waited.values()) - len(found)
     if len(found) < AT_LEAST or others > len(found):
