@@ -130,7 +130,15 @@ class KafkaPythonConsumer(ConsumerRebalanceListener):
         emit("lost", partitions=pairs(lost))
 
     def poll(self) -> list[Row]:
+        """Poll, and keep a rebalance alive that outlasts the poll.
+
+        A leader that rejoins since its metadata changed remembers that in the difference between two metadata
+        snapshots, which its assignment makes equal. If a poll times out between assignment and SyncGroup
+        response, kafka-python 3.0.12 forgets the response, and the member never owns a partition."""
         found = self.consumer.poll(timeout_ms=100)
+        coordinator = self.consumer._coordinator
+        if coordinator.rejoining:
+            coordinator.request_rejoin()
         return [record(message) for messages in found.values() for message in messages]
 
     def commit(self, offsets: dict[Partition, tuple[int, str]]) -> None:
