@@ -72,8 +72,8 @@ class _Run(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    unit: tuple[str, int]
     start_ms: int
+    unit: tuple[str, int]
     over_ms: int
     ended: bool
 
@@ -86,7 +86,7 @@ class _Group:
     type: str
     """The group's type before its first rebalance."""
     rebalances: list[Row] = field(default_factory=list)
-    gaps: list[Row] = field(default_factory=list)
+    gaps: list[_Gap] = field(default_factory=list)
 
 
 Members = Mapping[tuple[int, int], Sequence[Row]]
@@ -104,9 +104,9 @@ def health_rows(
 
     `until_ms` is the last time in the log; without it, the last one in the tables is used."""
     members = _members(rebalance_member)
-    groups = _groups(rebalance, unavailability)
     if until_ms is None:
         until_ms = _last_time(rebalance, unavailability)
+    groups = _groups(rebalance, unavailability, until_ms)
     held: list[tuple[object, ...]] = []
     for (cluster, group_id), group in sorted(groups.items()):
         for row in _health(group, members, until_ms):
@@ -118,15 +118,23 @@ def health_rows(
         yield TABLES["group_health"].batch(held)
 
 
-def _groups(rebalance: pa.Table, unavailability: pa.Table) -> dict[tuple[str, str], _Group]:
+def _groups(rebalance: pa.Table, unavailability: pa.Table, until_ms: int) -> dict[tuple[str, str], _Group]:
     groups: dict[tuple[str, str], _Group] = {}
     for row in _rows(rebalance, _REBALANCE):
         group = groups.setdefault((row["cluster"], row["group_id"]), _Group(row["group_type"]))
         group.rebalances.append(row)
-    for row in _rows(unavailability, _GAP):
-        if row["role"] in _READ:
-            group = groups.setdefault((row["cluster"], row["group_id"]), _Group(row["group_type"]))
-            group.gaps.append(row)
+    for batch in unavailability.select(list(_GAP)).to_batches(max_chunksize=8192):
+        columns = (column.to_pylist() for column in batch.columns)
+        for cluster, group_id, group_type, topic, partition, role, from_ms, to_ms in zip(
+            *columns, strict=True
+        ):
+            if role not in _READ:
+                continue
+            found = groups.get((cluster, group_id))
+            if found is None:
+                found = groups[cluster, group_id] = _Group(group_type)
+            over_ms = max(from_ms, until_ms if to_ms is None else to_ms)
+            found.gaps.append(_Gap(from_ms, (topic, partition), over_ms, to_ms is not None))
     return groups
 
 
@@ -153,7 +161,7 @@ def _rows(table: pa.Table, columns: Sequence[str]) -> Iterator[Row]:
 def _health(group: _Group, members: Members, until_ms: int) -> Iterator[tuple[object, ...]]:
     """Yield the rows of a group, without the first two columns: cluster and group id."""
     runs = sorted(_runs(group.rebalances, until_ms), key=lambda run: (run.start_ms, run.row["base_offset"]))
-    gaps = sorted(_gaps(group.gaps, until_ms), key=lambda gap: (gap.start_ms, gap.unit))
+    gaps = sorted(group.gaps)
     by_start = _Starts([run.start_ms for run in runs])
     counted_starts = _Starts([run.start_ms for run in runs if run.row["cause"] != WARMUP_CAUGHT_UP])
     by_end = _Ends(runs)
@@ -184,13 +192,6 @@ def _runs(rebalances: Iterable[Row], until_ms: int) -> Iterator[_Run]:
             ended = row["end_ms"] is not None
             over_ms = row["end_ms"] if ended else max(until_ms, *times)
             yield _Run(times[0], row["target_ms"], max(times[0], over_ms), ended, row)
-
-
-def _gaps(gaps: Iterable[Row], until_ms: int) -> Iterator[_Gap]:
-    for row in gaps:
-        ended = row["to_ms"] is not None
-        to_ms = row["to_ms"] if ended else max(until_ms, row["from_ms"])
-        yield _Gap((row["topic"], row["partition"]), row["from_ms"], max(row["from_ms"], to_ms), ended)
 
 
 def _minutes(runs: Sequence[_Run], gaps: Sequence[_Gap]) -> list[int]:
@@ -301,7 +302,7 @@ def _unavailable(gaps: Sequence[_Gap], units: int, minute_ms: int) -> float | No
     total = 0
     without = set()
     end_ms = minute_ms + MINUTE_MS
-    for unit, start_ms, over_ms, _ in gaps:
+    for start_ms, unit, over_ms, _ in gaps:
         first = start_ms if start_ms > minute_ms else minute_ms
         last = over_ms if over_ms < end_ms else end_ms
         if last > first:

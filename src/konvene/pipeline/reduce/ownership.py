@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from konvene.pipeline.reduce.position import (
@@ -37,8 +38,8 @@ from konvene.pipeline.reduce.position import (
 )
 
 __all__ = [
-    "ACTIVE", "CONNECTOR", "READING_ROLES", "SHARED", "TASK", "Gap", "Ownership", "RebalanceRef", "Row",
-    "Unit", "marked_topic", "topic_name",
+    "ACTIVE", "CONNECTOR", "NO_REBALANCE", "READING_ROLES", "SHARED", "TASK", "Gap", "Ownership",
+    "RebalanceRef", "Row", "Unit", "marked_topic", "topic_name",
 ]  # fmt: skip
 
 ACTIVE, SHARED, CONNECTOR, TASK = "active", "shared", "connector", "task"
@@ -72,11 +73,15 @@ class RebalanceRef(NamedTuple):
     is_sure: bool = False
 
 
+NO_REBALANCE = RebalanceRef()
+
+
 def marked_topic(name: str, topic_id: str) -> str:
     """Return the name of a topic, marked with its id, because another topic had that name before."""
     return f"{name}\0{topic_id}"
 
 
+@lru_cache(maxsize=4096)
 def topic_name(name: str) -> str:
     """Return a topic's name without its mark."""
     return name.partition("\0")[0]
@@ -132,13 +137,11 @@ class Ownership:
 
     # --- what changes ---
 
-    def gain(
-        self, unit: Unit, identity: MemberIdentity, group_type: str, epoch: int, at: Position
-    ) -> Tenure | None:
+    def gain(self, unit: Unit, tenure: Tenure) -> Tenure | None:
         """Assign a unit to a member; return the tenure that this replaces, if there was one."""
-        tenure = Tenure(identity, group_type, epoch, at)
+        member_key = tenure.identity.member_key
         if unit[2] not in EXCLUSIVE_ROLES:
-            key = (unit, identity.member_key)
+            key = (unit, member_key)
             before = self.copies.get(key)
             self.copies[key] = tenure
             if before is None:
@@ -147,12 +150,12 @@ class Ownership:
             return before
         before = self.owners.get(unit)
         self.owners[unit] = tenure
-        member_key = None if before is None else before.identity.member_key
-        if member_key != identity.member_key:
-            self._record_change(unit, member_key, identity.member_key)
-            self._count(identity.member_key, 1)
-            if member_key is not None:
-                self._count(member_key, -1)
+        last = None if before is None else before.identity.member_key
+        if last != member_key:
+            self._record_change(unit, last, member_key)
+            self.counts[member_key] = self.counts.get(member_key, 0) + 1
+            if last is not None:
+                _step(self.counts, last, -1)
         return before
 
     def lose(self, unit: Unit, identity: MemberIdentity) -> Tenure | None:
@@ -171,7 +174,7 @@ class Ownership:
             return None
         del self.owners[unit]
         self._record_change(unit, tenure.identity.member_key, None)
-        self._count(tenure.identity.member_key, -1)
+        _step(self.counts, tenure.identity.member_key, -1)
         return tenure
 
     def has(self, unit: Unit, tenure: Tenure) -> bool:
@@ -207,10 +210,7 @@ class Ownership:
         if unit[2] == SHARED:
             _step(self.holders, unit, step)
             self.pairs += step
-            self._count(member_key, step)
-
-    def _count(self, member_key: str, step: int) -> None:
-        _step(self.counts, member_key, step)
+            _step(self.counts, member_key, step)
 
     def has_reader(self, unit: Unit) -> bool:
         """Return True if the unit is active or shared and a member owns it; copies are not read."""
@@ -221,7 +221,7 @@ class Ownership:
         for unit in self.units_of(old):
             tenure = self.lose(unit, old)
             if tenure is not None:
-                self.gain(unit, new, tenure.group_type, tenure.epoch, tenure.at)
+                self.gain(unit, tenure._replace(identity=new))
 
     def reset(self) -> None:
         """Forget the recorded changes: from here on, changes are relative to the current owners."""
@@ -245,31 +245,33 @@ class Ownership:
 
         Without `end` the member owned the unit until the end of the log, whose `Position.stretch` is
         `stretch`."""
-        identity = tenure.identity
-        sure = tenure.at.whole and (stretch if end is None else end.stretch) == tenure.at.stretch
+        (_, member_id, instance_id, client_id, _), group_type, from_epoch, at = tenure
+        to_ms = to_epoch = to_offset = None
+        if end is not None:
+            to_ms, to_offset, stretch, _ = end
+            to_epoch = epoch
+        topic, partition, role = unit
         return (
-            log.cluster, self.group_id, tenure.group_type, topic_name(unit[0]), *unit[1:],
-            identity.member_id, identity.instance_id, identity.client_id, tenure.at.ms,
-            None if end is None else end.ms, tenure.epoch,
-            None if end is None else epoch, log.partition, tenure.at.offset,
-            None if end is None else end.offset, OBSERVED if sure else MISSING,
+            log.cluster, self.group_id, group_type, topic_name(topic), partition, role,
+            member_id, instance_id, client_id, at.ms, to_ms, from_epoch, to_epoch, log.partition, at.offset,
+            to_offset, OBSERVED if at.whole and stretch == at.stretch else MISSING,
         )  # fmt: skip
 
     def gap_row(self, log: LogPartition, unit: Unit, gap: Gap, end: Position | None, to: str | None) -> Row:
         """Return the row of `unavailability` for a gap that ended at `end`; without `end` it is still open.
 
         `to` is the member id of the next owner."""
-        sure = gap.at.whole and (end is None or end.stretch == gap.at.stretch)
-        rebalance = gap.rebalance or RebalanceRef()
-        sure = sure and rebalance.is_sure
-        evidence = INFERRED if gap.group_type == "classic" else OBSERVED
+        at, group_type = gap.at, gap.group_type
+        epoch, base_offset, cause, is_sure = gap.rebalance or NO_REBALANCE
+        evidence = MISSING
+        if is_sure and at.whole and (end is None or end.stretch == at.stretch):
+            evidence = INFERRED if group_type == "classic" else OBSERVED
+        to_ms = None if end is None else end.ms
+        topic, partition, role = unit
         return (
-            log.cluster, self.group_id, gap.group_type, topic_name(unit[0]), *unit[1:],
-            gap.at.ms, None if end is None else end.ms,
-            None if end is None else end.ms - gap.at.ms, gap.owner.member_id, to, rebalance.epoch,
-            log.partition,
-            rebalance.base_offset, rebalance.cause,
-            gap.left_open_by if gap.left_open_by >= 0 else None, evidence if sure else MISSING,
+            log.cluster, self.group_id, group_type, topic_name(topic), partition, role,
+            at.ms, to_ms, None if to_ms is None else to_ms - at.ms, gap.owner.member_id, to, epoch,
+            log.partition, base_offset, cause, gap.left_open_by if gap.left_open_by >= 0 else None, evidence,
         )  # fmt: skip
 
     # --- gaps ---

@@ -114,7 +114,7 @@ class PartitionReducer:
         self._audit = Audit(audit)
         self._names = Names(names or {})
         self._tracks: dict[str, GroupTracker] = {}
-        self._keys: dict[bytes, Struct] = {}
+        self._keys: dict[bytes, tuple[RecordType, Struct]] = {}
         self._rows: dict[str, list[Row]] = {name: [] for name in TABLES}
         self._begins = -1
         self._batch = 0
@@ -173,25 +173,28 @@ class PartitionReducer:
     def take(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
         """Apply a record. One that cannot be decoded is counted, and treated as a gap."""
         record = None
-        kind = None if key is None or len(key) < 2 else REDUCED_TYPES.get(int.from_bytes(key[:2], "big"))
-        if kind is not None and key is not None:
-            try:
-                named = self._keys.get(key) or self._read_key(kind, key)
-                version = None if value is None else value_version(kind, value)
-                record = Record(
-                    named, None if version is None else decode(kind.value, version, value or b"", 2)
-                )
-            except CodecError:
-                self.unread += 1
-                self.gap()
+        try:
+            known = None if key is None else self._keys.get(key) or self._read_key(key)
+            if known is not None:
+                kind, decoded = known
+                if value is None:
+                    record = Record(decoded, None)
+                else:
+                    record = Record(decoded, decode(kind.value, value_version(kind, value), value, 2))
+        except CodecError:
+            self.unread += 1
+            self.gap()
         self.take_record(offset, timestamp_ms, record)
 
-    def _read_key(self, kind: RecordType, key: bytes) -> Struct:
-        """Decode a key and cache it, since most keys recur."""
+    def _read_key(self, key: bytes) -> tuple[RecordType, Struct] | None:
+        """Decode a key and cache it, since most keys recur; return None if its type is not reduced."""
+        kind = REDUCED_TYPES.get(int.from_bytes(key[:2], "big")) if len(key) >= 2 else None
+        if kind is None:
+            return None
         if len(self._keys) >= MAX_CACHED_KEYS:
             self._keys.clear()
-        decoded = self._keys[bytes(key)] = decode(kind.key, 0, key, 2)
-        return decoded
+        known = self._keys[bytes(key)] = kind, decode(kind.key, 0, key, 2)
+        return known
 
     def take_record(self, offset: int, timestamp_ms: int, record: Record | None) -> None:
         """Apply a decoded record; None for records that are not about groups."""

@@ -23,7 +23,16 @@ from konvene.pipeline.reduce.open_rebalance import (
     rebalance_row,
     row_without_records,
 )
-from konvene.pipeline.reduce.ownership import READING_ROLES, Gap, Ownership, RebalanceRef, Row, Tenure, Unit
+from konvene.pipeline.reduce.ownership import (
+    NO_REBALANCE,
+    READING_ROLES,
+    Gap,
+    Ownership,
+    RebalanceRef,
+    Row,
+    Tenure,
+    Unit,
+)
 from konvene.pipeline.reduce.position import (
     MISSING,
     NOT_KNOWN,
@@ -38,7 +47,6 @@ __all__ = ["GroupTracker"]
 
 SUPERSEDED = "Superseded"
 """State of a generation that ended before any assignment was sent."""
-NO_REBALANCE = RebalanceRef()
 Put = Callable[[str, Row], None]
 """Receives a row of a table."""
 
@@ -123,8 +131,9 @@ class GroupTracker:
         """Apply a changed assignment of a member: end and begin intervals of ownership, and gaps."""
         for unit in lost:
             self._lose(unit, identity, at, put)
+        tenure = Tenure(identity, self.group_type, self.epoch, at)
         for unit in gained:
-            self._gain(unit, identity, at, put)
+            self._gain(unit, tenure, put)
 
     def release(
         self, identity: MemberIdentity, units: Iterable[Unit], at: Position, put: Put,
@@ -144,36 +153,34 @@ class GroupTracker:
     def _lose(
         self, unit: Unit, identity: MemberIdentity, at: Position, put: Put, *, named: bool = True
     ) -> Tenure | None:
-        tenure = self.ownership.lose(unit, identity)
+        ownership = self.ownership
+        tenure = ownership.lose(unit, identity)
         if tenure is None:
             return None
-        self._emit_ownership(unit, tenure, at, put)
-        if unit[2] in READING_ROLES and at.whole and not self.ownership.has_reader(unit):
-            gap = Gap(identity, tenure.group_type, at)
-            self.ownership.gaps[unit] = gap
-            if named:
-                gap.attribute_to(self.last)
+        put("ownership", ownership.interval(self.log, unit, tenure, at, self.epoch))
+        if at.whole and unit[2] in READING_ROLES and not ownership.has_reader(unit):
+            rebalance = self.last if named else None
+            ownership.gaps[unit] = Gap(identity, tenure.group_type, at, rebalance)
         return tenure
 
-    def _gain(self, unit: Unit, identity: MemberIdentity, at: Position, put: Put) -> None:
-        before = self.ownership.gain(unit, identity, self.group_type, self.epoch, at)
+    def _gain(self, unit: Unit, tenure: Tenure, put: Put) -> None:
+        ownership, at = self.ownership, tenure.at
+        before = ownership.gain(unit, tenure)
         if before is not None:
-            self._emit_ownership(unit, before, at, put)
-        gap = self.ownership.end_gap(unit) if unit[2] in READING_ROLES else None
+            put("ownership", ownership.interval(self.log, unit, before, at, self.epoch))
+        gap = ownership.end_gap(unit) if unit in ownership.gaps else None
         if gap is None:
             return
         if at.ms > gap.at.ms:
             gap.attribute_to(self.last)
-            put("unavailability", self.ownership.gap_row(self.log, unit, gap, at, identity.member_id))
+            to = tenure.identity.member_id
+            put("unavailability", ownership.gap_row(self.log, unit, gap, at, to))
         if gap.left_open_by >= 0:
             complete = self.left_open.end_gap(gap, at.ms)
             if complete is not None:
                 put("rebalance", complete)
         elif self.open is not None:
             self.open.add_gap(gap, at.ms)
-
-    def _emit_ownership(self, unit: Unit, tenure: Tenure, at: Position, put: Put) -> None:
-        put("ownership", self.ownership.interval(self.log, unit, tenure, at, self.epoch))
 
     def ended_as(self, group_type: str) -> bool:
         """Return True if the group had this type and ended in the current batch."""
@@ -346,7 +353,7 @@ class GroupTracker:
             return
         back = [each for each in self.released if not self.ownership.has(*each)]
         for unit, tenure in back:
-            self.ownership.gain(unit, tenure.identity, tenure.group_type, tenure.epoch, tenure.at)
+            self.ownership.gain(unit, tenure)
         if rebalance.unavailable_ms is not None:
             rebalance.unavailable_ms += open_gap_ms(self.ownership, rebalance.start_ms, at.ms)
         for identity in unconverged:

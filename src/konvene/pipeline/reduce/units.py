@@ -8,7 +8,7 @@ other types have no units); for a share group, a partition, which several member
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from konvene.codec.uuid import Uuid
 from konvene.groups.classic.subscriptions import CONSUMER, read_assignment
@@ -80,12 +80,23 @@ def changes(
         had, has = _tasks(before), _tasks(after)
         return sorted(had - has), sorted(has - had)
     role = SHARED if isinstance(current, ShareCurrent) else ACTIVE
-    had_raw, has_raw = _partitions(before), _partitions(after)
-    lost = [(names[topic], partition, role) for topic, partition in had_raw - has_raw]
-    gained = [(names[topic], partition, role) for topic, partition in has_raw - had_raw]
-    lost.sort()
-    gained.sort()
-    return lost, gained
+    had_partitions, has_partitions = _partitions(before), _partitions(after)
+    lost = _without(had_partitions, has_partitions, role, names)
+    return lost, _without(has_partitions, had_partitions, role, names)
+
+
+def _without(
+    some: Mapping[Uuid, Collection[int]], others: Mapping[Uuid, Collection[int]], role: str, names: Names
+) -> list[Unit]:
+    """Return the units of the partitions in `some` that are not in `others`, sorted."""
+    units = []
+    for topic, partitions in some.items():
+        excluded = others.get(topic, ())
+        for partition in partitions:
+            if partition not in excluded:
+                units.append((names[topic], partition, role))
+    units.sort()
+    return units
 
 
 def _pending(current: CurrentAssignment) -> object:
@@ -93,14 +104,16 @@ def _pending(current: CurrentAssignment) -> object:
     return () if isinstance(current, ShareCurrent) else current.pending_revocation
 
 
-def _partitions(current: CurrentAssignment | None) -> set[tuple[Uuid, int]]:
+def _partitions(current: CurrentAssignment | None) -> Mapping[Uuid, Collection[int]]:
     if current is None or isinstance(current, StreamsCurrent):
-        return set()
-    found = {(topic, p) for topic, partitions in current.assigned.items() for p in partitions}
+        return {}
     if isinstance(current, ShareCurrent):
-        return found
+        return {topic: frozenset(partitions) for topic, partitions in current.assigned.items()}
+    if not current.pending_revocation:
+        return current.assigned
+    found = {topic: set(partitions) for topic, partitions in current.assigned.items()}
     for topic, partitions in current.pending_revocation.items():
-        found.update((topic, p) for p in partitions)
+        found.setdefault(topic, set()).update(partitions)
     return found
 
 
