@@ -53,7 +53,7 @@ var konvene = konvene || {};
   // --- tags ---
 
   const INFERRED = "Inferred: Kafka's log does not record this, konvene derived it from the records.";
-  const MISSING = "Incomplete: compaction removed records of this rebalance.";
+  const MISSING = "Incomplete: records of this rebalance were compacted, or could not be read.";
 
   function tag(shown, explanation, cls) {
     return h(
