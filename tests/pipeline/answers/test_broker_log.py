@@ -135,7 +135,7 @@ def gold(home: Path, log: BrokerLog | None) -> Gold:
     warehouse = Warehouse(home, InMemory(home))
     ingest(warehouse, [VECTORS / "data"], Local())
     build(warehouse, Local())
-    return Gold(warehouse=warehouse, broker_log=log)
+    return Gold(warehouse=warehouse, evidence=() if log is None else (log,))
 
 
 def causes_of(found: Gold, group: str) -> list[tuple[str, str]]:
@@ -207,7 +207,7 @@ def test_a_growing_log_is_read_line_by_line(tmp_path: Path) -> None:
 
 def settled(tmp_path: Path, row: Rebalance, *messages: str) -> Rebalance:
     (tmp_path / "server.log").write_text("".join(f"{AT}{message}{LOGGER}\n" for message in messages))
-    return BrokerLog([tmp_path], UTC).settled(row)
+    return BrokerLog([tmp_path], UTC).settled(row, Gold())
 
 
 def row(*causes: Cause, group_type: str = "classic", before: int = 7, after: int = 8) -> Rebalance:

@@ -25,6 +25,7 @@ from konvene.cli.explain.warehouse import (
     Work,
     brokers_and_paths,
     costs_of,
+    evidence_of,
     has_logs,
     ingest_and_build,
     logs_argument,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from konvene.pipeline.answers import Gold, Rebalance
     from konvene.pipeline.answers.broker_log.evidence import BrokerLog
     from konvene.pipeline.answers.cost import Key as CostKey
+    from konvene.pipeline.answers.observations.evidence import Observations
+    from konvene.pipeline.sources.group_polls import GroupPoller
     from konvene.pipeline.sources.live import LiveReader
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
@@ -50,6 +53,9 @@ if TYPE_CHECKING:
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group; may be repeated.")
 @click.option("--interval", default=5.0, show_default=True, type=click.FloatRange(0.1), metavar="SECONDS",
               help="Time between two polls.")  # fmt: skip
+@click.option("--no-describe", is_flag=True,
+              help="Do not describe the groups of live brokers, which settles causes that the records leave "
+              "open.")  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object for each rebalance, each on a line."
 )
@@ -57,8 +63,8 @@ if TYPE_CHECKING:
 @work_options
 @broker_log_options
 def follow(
-    logs: tuple[str, ...], groups: tuple[str, ...], interval: float, as_json: bool, work: Work,
-    monitoring: Monitoring,
+    logs: tuple[str, ...], groups: tuple[str, ...], interval: float, no_describe: bool, as_json: bool,
+    work: Work, monitoring: Monitoring,
 ) -> None:  # fmt: skip
     """Follow growing logs, and print each rebalance when it ends.
 
@@ -74,21 +80,25 @@ def follow(
         brokers, paths = brokers_and_paths(logs)
         with contextlib.ExitStack() as stack:
             observer = stack.enter_context(observing(monitoring, groups, warehouse.path))
-            readers = [_live(stack, warehouse, broker, work) for broker in brokers]
+            described = None if no_describe else groups
+            readers = [_live(stack, warehouse, broker, work, described) for broker in brokers]
             _follow(warehouse, paths, readers, groups, work, stop, interval, as_json, observer)
 
 
 class _Live:
     """A connection to a live broker, which fetches its logs and tolerates outages after the first contact."""
 
-    def __init__(self, reader: LiveReader, broker: str, directory: Path) -> None:
+    def __init__(
+        self, reader: LiveReader, broker: str, directory: Path, poller: GroupPoller | None = None
+    ) -> None:
         self.directory = directory
-        self._reader, self.broker = reader, broker
+        self._reader, self.broker, self._poller = reader, broker, poller
         self._was_reachable = False
         self._is_unreachable = False
 
     def catch_up(self) -> bool:
-        """Fetch the broker's new records into `directory`; return False if the broker is unreachable.
+        """Fetch the broker's new records into `directory`, and describe its groups; return False if the
+        broker is unreachable.
 
         If the broker is unreachable at the first call, raises; later prints a note, once per outage, so that
         the next call tries again.
@@ -107,15 +117,25 @@ class _Live:
             if self._is_unreachable:
                 note(f"{self.broker} is reachable again.")
             self._was_reachable, self._is_unreachable = True, False
+            if self._poller is not None:
+                for text in self._reader.describe_groups(self._poller):
+                    note(text)
         return not self._is_unreachable
 
 
-def _live(stack: contextlib.ExitStack, warehouse: Warehouse, broker: str, work: Work) -> _Live:
+def _live(
+    stack: contextlib.ExitStack, warehouse: Warehouse, broker: str, work: Work,
+    described: Sequence[str] | None,
+) -> _Live:  # fmt: skip
+    """Open a connection to a broker; `described` are the groups to describe (empty: all), None for none."""
+    from konvene.pipeline.answers.observations.evidence import OBSERVATIONS_NAME
+    from konvene.pipeline.sources.group_polls import GroupPoller
     from konvene.pipeline.sources.live import LiveReader
 
     directory = spool_of(warehouse, broker)
     reader = LiveReader(broker, directory, settings=work.client_settings)
-    return _Live(stack.enter_context(reader), broker, directory)
+    poller = None if described is None else GroupPoller(directory / OBSERVATIONS_NAME, described)
+    return _Live(stack.enter_context(reader), broker, directory, poller)
 
 
 def _follow(
@@ -124,7 +144,9 @@ def _follow(
 ) -> None:  # fmt: skip
     from konvene.pipeline.warehouse.warehouse import Conflict
 
-    printer = _Printer(warehouse, groups, as_json, work.cluster, broker_log_of(work))
+    followed = [reader.directory for reader in readers]
+    evidence = evidence_of(broker_log_of(work), warehouse, paths, followed)
+    printer = _Printer(warehouse, groups, as_json, work.cluster, evidence)
     while True:
         observer.begin()
         for reader in readers:
@@ -148,10 +170,10 @@ class _Printer:
 
     def __init__(
         self, warehouse: Warehouse, groups: tuple[str, ...], as_json: bool, cluster: str = "",
-        broker_log: BrokerLog | None = None,
+        evidence: Sequence[BrokerLog | Observations] = (),
     ) -> None:  # fmt: skip
         self.began = False
-        self._broker_log = broker_log
+        self._evidence = tuple(evidence)
         self._warehouse, self._groups, self._as_json = warehouse, groups, as_json
         self._cluster = cluster
         self._printed: set[CostKey] = set()
@@ -163,10 +185,10 @@ class _Printer:
         """Print what is new; return the tables, and the rebalances that were printed."""
         from konvene.pipeline.answers import Gold, Selection
 
-        if self._broker_log is not None:
-            self._broker_log.refresh()
+        for each in self._evidence:
+            each.refresh()
         cluster = self._cluster or None
-        gold = Gold(warehouse=self._warehouse, cluster=cluster, broker_log=self._broker_log)
+        gold = Gold(warehouse=self._warehouse, cluster=cluster, evidence=self._evidence)
         self._damage.poll(gold)
         ended = [each for each in reversed(gold.select(Selection(self._groups))) if _has_ended(each)]
         new: list[Rebalance] = []

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from konvene.client.net.settings import ClientSettings
     from konvene.pipeline.answers import Cost, Gold, Rebalance
+    from konvene.pipeline.answers.broker_log.evidence import BrokerLog
     from konvene.pipeline.answers.cost import Key as CostKey
+    from konvene.pipeline.answers.observations.evidence import Observations
     from konvene.pipeline.engine import Engine
     from konvene.pipeline.progress import Progress as Step
     from konvene.pipeline.warehouse.warehouse import Warehouse
@@ -44,6 +46,7 @@ __all__ = [
     "answers_of",
     "brokers_and_paths",
     "costs_of",
+    "evidence_of",
     "fetched",
     "has_logs",
     "ingest_and_build",
@@ -262,7 +265,8 @@ def answers_of(logs: Sequence[str], work: Work) -> Iterator[Gold]:
                     "one."
                 )
             log = broker_log_of(work)
-            yield Gold(warehouse=warehouse, cluster=work.cluster or None, broker_log=log)
+            evidence = evidence_of(log, warehouse, logs)
+            yield Gold(warehouse=warehouse, cluster=work.cluster or None, evidence=evidence)
             note_misfits(log)
 
 
@@ -304,6 +308,23 @@ def has_logs(directory: Path) -> bool:
 def spool_of(warehouse: Warehouse, broker: str) -> Path:
     """Return the directory for the fetched logs of a live broker."""
     return warehouse.path / "_fetched" / re.sub(r"[^\w.-]", "_", broker)
+
+
+def evidence_of(
+    log: BrokerLog | None, warehouse: Warehouse, paths: Sequence[str], followed: Sequence[Path] = ()
+) -> list[BrokerLog | Observations]:
+    """Return the evidence beside the records: brokers' logs, if any, and observations of groups that
+    followers left in the warehouse or beside the logs in `paths`, or will write into `followed`."""
+    from konvene.pipeline.answers.observations.evidence import (
+        OBSERVATIONS_NAME,
+        Observations,
+        observation_files,
+    )
+
+    found = observation_files([*paths, *warehouse.path.glob("_fetched/*")])
+    found += [path for each in followed if (path := each / OBSERVATIONS_NAME) not in found]
+    evidence: list[BrokerLog | Observations] = [] if log is None else [log]
+    return [*evidence, Observations(found)] if found else evidence
 
 
 def ingest_and_build(warehouse: Warehouse, paths: Sequence[str], work: Work, *, quiet: bool = False) -> None:

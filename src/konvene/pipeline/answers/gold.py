@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from konvene.pipeline.answers.evidence import Generation, GenerationMember
 from konvene.pipeline.answers.rebalance import Rebalance, Selection
 from konvene.pipeline.row import Row
 from konvene.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
-    from konvene.pipeline.answers.broker_log.evidence import BrokerLog
     from konvene.pipeline.answers.cost import Key
     from konvene.pipeline.answers.damage import Damage
+    from konvene.pipeline.answers.evidence import Evidence
     from konvene.pipeline.warehouse.warehouse import Warehouse
 
 __all__ = ["Gold"]
@@ -32,8 +33,8 @@ __all__ = ["Gold"]
 class Gold:
     """Read access to the gold tables, in memory or in a warehouse.
 
-    With `cluster` only rows of that cluster are read. Lines of `broker_log` settle causes of rebalances that
-    the records leave open."""
+    With `cluster` only rows of that cluster are read. `evidence` settles causes of rebalances that the
+    records leave open; what comes first prevails."""
 
     def __init__(
         self,
@@ -41,12 +42,13 @@ class Gold:
         *,
         warehouse: Warehouse | None = None,
         cluster: str | None = None,
-        broker_log: BrokerLog | None = None,
+        evidence: Sequence[Evidence] = (),
     ):
         self._tables = dict(tables or {})
         self._warehouse = warehouse
         self._cluster = cluster
-        self._broker_log = broker_log
+        self._evidence = tuple(evidence)
+        self._generations: dict[tuple[str, str], list[Generation]] = {}
 
     def __repr__(self) -> str:
         return f"Gold({self._warehouse if self._warehouse is not None else sorted(self._tables)})"
@@ -61,11 +63,25 @@ class Gold:
     def select(self, wanted: Selection) -> list[Rebalance]:
         """Return the selected rebalances, newest first."""
         found = [Rebalance.from_row(row) for row in self.rows("rebalance", wanted.groups)]
-        if self._broker_log is not None:
-            found = [self._broker_log.settled(each) for each in found]
+        for evidence in self._evidence:
+            found = [evidence.settled(each, self) for each in found]
         found = [each for each in found if wanted.includes(each)]
         found.sort(key=lambda r: (r.at_ms, r.to_epoch, r.base_offset, r.cluster, r.group_id), reverse=True)
         return found
+
+    def previous_generation(self, rebalance: Rebalance) -> Generation | None:
+        """Return the generation of a classic group that a rebalance replaced, from silver; None if its record
+        is not there."""
+        group = (rebalance.cluster, rebalance.group_id)
+        if rebalance.group_type != "classic":
+            return None
+        if group not in self._generations:
+            wanted = (pc.field("cluster") == group[0]) & (pc.field("group") == group[1])
+            rows = self.matching("group_metadata", wanted, ["offset", "generation", "members"])
+            self._generations[group] = [_generation(row) for row in rows if row["generation"] is not None]
+        known = (g for g in self._generations[group] if g.offset < rebalance.base_offset)
+        last = max(known, key=lambda g: g.offset, default=None)
+        return last if last is not None and last.number == rebalance.from_epoch else None
 
     # --- groups ---
 
@@ -163,3 +179,17 @@ class Gold:
             from konvene.pipeline.warehouse import read
 
             yield from read.batches(self._warehouse, table, columns, wanted)
+
+
+def _generation(row: Row) -> Generation:
+    """Return the generation of a row of `group_metadata`. Version 0 has no rebalance timeout: the session
+    timeout is used instead."""
+    members = {
+        m["member_id"]: GenerationMember(
+            m["session_timeout"],
+            m["rebalance_timeout"] if m["rebalance_timeout"] >= 0 else m["session_timeout"],
+            m["group_instance_id"],
+        )
+        for m in row["members"] or ()
+    }
+    return Generation(row["generation"], row["offset"], members)

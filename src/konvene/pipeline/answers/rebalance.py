@@ -84,12 +84,14 @@ class Rebalance:
     last_offset: int
     by_broker_log: bool = False
     """Whether lines of a broker's log contributed to the causes; no column of the table."""
+    by_description: bool = False
+    """Whether polled descriptions of the group did; no column of the table."""
 
     @classmethod
     def from_row(cls, row: Row) -> Rebalance:
         """Build a rebalance from a row of the table, converted to a dict."""
         columns = {field: column for column, field in _FIELDS.items()}
-        names = (each.name for each in fields(cls) if each.name != "by_broker_log")
+        names = (each.name for each in fields(cls) if each.name not in _BY_EVIDENCE)
         values = {name: row[columns.get(name, name)] for name in names}
         known = Cause._fields
         values["causes"] = tuple(
@@ -170,6 +172,7 @@ class Selection(NamedTuple):
         return self.until_ms is None or rebalance.at_ms <= self.until_ms
 
 
+_BY_EVIDENCE = ("by_broker_log", "by_description")
 _FIELDS = {"gone": "departed"}
 """Fields of `Rebalance` by column, where the names differ."""
 
@@ -203,6 +206,7 @@ def document(
         "client_host": r.client_host,
         "evidence": r.evidence,
         "by_broker_log": r.by_broker_log,
+        "by_description": r.by_description,
         "members": r.members,
         "moved": r.moved,
         "revoked": r.revoked,

@@ -307,8 +307,10 @@ def note(r: Rebalance) -> str:
         return "Observed in the broker's log." if r.by_broker_log else ""
     if r.evidence == "missing":
         return "The log is incomplete: records of this rebalance were compacted, or could not be read."
-    lines = " and lines of the broker's log" if r.by_broker_log else ""
-    return f"Inferred from the records of the log{lines}."
+    sources = ["the records of the log"]
+    sources += ["lines of the broker's log"] if r.by_broker_log else []
+    sources += ["descriptions of the group"] if r.by_description else []
+    return f"Inferred from {' and '.join(sources)}."
 
 
 def caveats(rebalances: Iterable[Rebalance]) -> list[str]:

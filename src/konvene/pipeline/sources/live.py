@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from konvene.client.consumer.fetch import (
     EARLIEST,
@@ -44,6 +44,9 @@ from konvene.pipeline.sources.spool import (
     SpoolError,
     WrongCluster,
 )
+
+if TYPE_CHECKING:
+    from konvene.pipeline.sources.group_polls import GroupPoller
 
 __all__ = [
     "SPOOLED_TOPICS", "Appended", "LiveReader", "LogWentBack", "SpoolError", "WrongCluster", "ends",
@@ -114,6 +117,10 @@ class LiveReader:
         """Fetch once: return the available batches, or wait up to `wait_ms` for the first ones; may return
         none."""
         return self._runner.run(self.poll_async(wait_ms))
+
+    def describe_groups(self, poller: GroupPoller) -> list[str]:
+        """Describe the cluster's groups once, and return the poller's notes."""
+        return self._runner.run(poller.poll(self._cluster))
 
     async def catch_up_async(self) -> list[Appended]:
         await self._refresh_metadata()

@@ -15,12 +15,12 @@ import gzip
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import tzinfo
 from pathlib import Path
 from typing import IO
 
 from konvene.pipeline.answers.broker_log.lines import LogEvent, LogTimes, events
+from konvene.pipeline.answers.evidence import DEPARTURES, Generations, is_certain, with_causes
 from konvene.pipeline.answers.rebalance import Cause, Rebalance
 from konvene.shard import causes
 
@@ -34,10 +34,6 @@ AFTER_MS = 5_000
 MAX_GENERATIONS = 1_000
 """A rebalance that covers more generations is not looked up: the log lost its past."""
 _NAMES = "server.log*"
-_DEPARTURES = frozenset({
-    causes.MEMBER_DEPARTED, causes.MEMBER_LEFT, causes.SESSION_EXPIRED, causes.REBALANCE_TIMEOUT,
-    causes.SYNC_TIMEOUT, causes.REMOVED_BY_ADMIN, causes.FENCED,
-})  # fmt: skip
 
 
 class BrokerLog:
@@ -99,12 +95,12 @@ class BrokerLog:
         self.events += 1
         if event.generation >= 0:
             self._triggers[event.group_id, event.generation].append(event)
-        if event.kind in _DEPARTURES:
+        if event.kind in DEPARTURES:
             self._departures[event.group_id, event.member_id].append(event)
 
     # settling -----------------------------------------------------------------------------------------
 
-    def settled(self, rebalance: Rebalance) -> Rebalance:
+    def settled(self, rebalance: Rebalance, generations: Generations) -> Rebalance:
         """Return a rebalance with the causes that lines of the log prove; unchanged if there are none.
 
         Its evidence is `observed` if no cause is left with alternatives, and `by_broker_log` is True."""
@@ -116,17 +112,10 @@ class BrokerLog:
         start_ms = _start_ms(rebalance, triggers)
         if found == list(rebalance.all_causes) and start_ms == rebalance.start_ms:
             return rebalance
-        is_certain = all(_is_certain(cause) for cause in found)
-        first = found[0]
-        expired = any({causes.SESSION_EXPIRED, causes.MEMBER_DEPARTED} & set(c.kinds) for c in found)
-        return replace(
-            rebalance, causes=tuple(found), cause=first.kind, member_id=first.member_id,
-            instance_id=first.instance_id, client_id=first.client_id, client_host=first.client_host,
-            reason=first.reason, cause_topic=first.topic, start_ms=start_ms,
-            duration_ms=_duration_ms(rebalance, start_ms),
-            silent_units=rebalance.silent_units if expired else 0,
-            silent_ms=rebalance.silent_ms if expired else 0,
-            evidence="observed" if is_certain else rebalance.evidence, by_broker_log=True,
+        is_settled = all(is_certain(cause) for cause in found)
+        return with_causes(
+            rebalance, found, start_ms=start_ms, duration_ms=_duration_ms(rebalance, start_ms),
+            evidence="observed" if is_settled else rebalance.evidence, by_broker_log=True,
         )  # fmt: skip
 
     def _triggers_of(self, rebalance: Rebalance) -> list[LogEvent]:
@@ -143,7 +132,7 @@ class BrokerLog:
         return found
 
     def _settled_cause(self, rebalance: Rebalance, cause: Cause) -> Cause:
-        if cause.member_id is None or _is_certain(cause) or not set(cause.kinds) <= _DEPARTURES:
+        if cause.member_id is None or is_certain(cause) or not set(cause.kinds) <= DEPARTURES:
             return cause
         lines = self._departures.get((rebalance.group_id, cause.member_id), ())
         fitting = self._fitting(rebalance, lines)
@@ -203,8 +192,8 @@ def _kind(event: LogEvent, same: Cause | None) -> str:
 def _is_same(cause: Cause, event: LogEvent) -> bool:
     """Return True if a cause is the one that a line names, certainly or possibly."""
     if event.kind not in cause.kinds:
-        return event.kind in _DEPARTURES and cause.member_id == event.member_id and (
-            set(cause.kinds) <= _DEPARTURES
+        return event.kind in DEPARTURES and cause.member_id == event.member_id and (
+            set(cause.kinds) <= DEPARTURES
         )  # fmt: skip
     return cause.member_id in (event.member_id, None)
 
@@ -212,10 +201,6 @@ def _is_same(cause: Cause, event: LogEvent) -> bool:
 def _is_only_possible(cause: Cause) -> bool:
     """Return True for a cause that was inferred because no other was found."""
     return cause.kind == causes.UNKNOWN or causes.LEADER_REJOINED in cause.kinds
-
-
-def _is_certain(cause: Cause) -> bool:
-    return len(cause.kinds) == 1 and cause.kind not in (causes.UNKNOWN, causes.MEMBER_DEPARTED)
 
 
 def _start_ms(rebalance: Rebalance, triggers: list[LogEvent]) -> int | None:

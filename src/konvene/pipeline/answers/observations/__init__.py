@@ -1,0 +1,1 @@
+"""Evidence from descriptions of groups, which `konvene explain follow` polls from live brokers."""

@@ -1,0 +1,163 @@
+"""What observations of a group settle about the causes of a rebalance. Pure.
+
+Observations only remove alternatives that they refute; they never add a cause, and if they refuted all
+alternatives of a cause, they contradict the log and remove none. They refute
+
+    session-expired        of a member that was alive less than its session timeout before it was absent. It
+                           was alive after an observation without it, after one with another epoch of it, and
+                           at its last heartbeat, where the broker reports the age of it
+    member-left            of a member that had sent no heartbeat for at least three quarters of its session
+                           timeout when it was seen last, and was absent when that timeout was over. Only
+                           konvene brokers report the ages of heartbeats
+    rebalance-timeout      of a member of a classic group that was absent less than its rebalance timeout
+                           after the group was Stable with it, or while the group was still preparing the
+                           rebalance: members that do not rejoin are removed at the end of that phase
+    sync-timeout           of a member of a classic group that was seen when the timer of its generation's
+                           SyncGroups was over, even if that was late by its own length
+    static-member-rejoins  of a static member whose instance id was absent meanwhile: it joined again
+
+A session timer is armed by each heartbeat for the whole session timeout, and timers are never early. Records
+that were not yet replicated when a group was described are not in the description, hence `SLACK_MS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from konvene.pipeline.answers.evidence import DEPARTURES, Generation
+from konvene.pipeline.answers.observations.observation import NOT_KNOWN, Observation
+from konvene.pipeline.answers.rebalance import Cause, Rebalance
+from konvene.shard import causes
+
+__all__ = ["settled_cause"]
+
+SLACK_MS = 1_000
+"""A change may be this much older than the first description that has it."""
+_SILENT_SHARE = 0.75
+"""A member without a heartbeat for this share of its session timeout is taken for dead."""
+
+
+def settled_cause(
+    cause: Cause, rebalance: Rebalance, seen: Sequence[Observation], generation: Generation | None
+) -> Cause:
+    """Return a cause without the alternatives that observations refute.
+
+    `seen`: observations of the group, oldest first; `generation`: the one that the rebalance of a classic
+    group replaced, if its record is known."""
+    kinds = set(cause.kinds)
+    if len(kinds) == 1:
+        return cause
+    if cause.member_id is not None and kinds <= DEPARTURES:
+        refuted = set(_refuted_departures(cause.member_id, rebalance, seen, generation))
+    elif causes.STATIC_MEMBER_REJOINS in kinds and _joined_again(cause, rebalance, seen, generation):
+        refuted = {causes.STATIC_MEMBER_REJOINS}
+    else:
+        return cause
+    left = [kind for kind in cause.kinds if kind not in refuted]
+    return cause._replace(kind="|".join(left)) if left else cause
+
+
+def _refuted_departures(
+    member_id: str, rebalance: Rebalance, seen: Sequence[Observation], generation: Generation | None
+) -> Iterator[str]:
+    """Yield the causes of a member's departure that cannot be."""
+    before = [each for each in seen if each.next_offset <= rebalance.base_offset]
+    present = [at for at, each in enumerate(before) if member_id in each.members]
+    if not present:
+        return
+    last = before[present[-1]]
+    is_classic = rebalance.group_type == "classic"
+    known = generation.members.get(member_id) if is_classic and generation is not None else None
+    if is_classic and _is_preparing_without(before[present[-1] + 1 :], rebalance):
+        yield causes.REBALANCE_TIMEOUT
+    if known is not None and generation is not None and _has_synced(member_id, rebalance, before, generation):
+        yield causes.SYNC_TIMEOUT
+    absent = next((each for each in seen if _is_after(each, member_id, last, rebalance)), None)
+    if absent is None:
+        return
+    history = [each for each in before[: present[-1] + 1] if each.run_ms == last.run_ms]
+    if is_classic:
+        timeout_ms = NOT_KNOWN if known is None else known.session_timeout_ms
+    else:
+        timeout_ms = min(e.members[member_id].session_timeout_ms for e in history if member_id in e.members)
+    alive_ms = max(_alive_ms(member_id, history), default=NOT_KNOWN)
+    if timeout_ms > 0 and alive_ms >= 0 and absent.end_ms - alive_ms + SLACK_MS < timeout_ms:
+        yield causes.SESSION_EXPIRED
+    elif timeout_ms > 0 and _was_silent(member_id, last, absent, timeout_ms):
+        yield causes.MEMBER_LEFT
+    prepared_ms = absent.end_ms - last.begin_ms + SLACK_MS
+    if known is not None and last.state == "Stable" and prepared_ms < known.rebalance_timeout_ms:
+        yield causes.REBALANCE_TIMEOUT
+
+
+def _is_after(each: Observation, member_id: str, last: Observation, rebalance: Rebalance) -> bool:
+    """Return True for an observation of the same run that shows that the member has departed.
+
+    It does not have the member, or has the record of the rebalance."""
+    if each.run_ms != last.run_ms or each.begin_ms < last.end_ms:
+        return False
+    return member_id not in each.members or each.first_offset > rebalance.base_offset
+
+
+def _alive_ms(member_id: str, history: Sequence[Observation]) -> Iterator[int]:
+    """Yield times at or after which the coordinator received a heartbeat, or another request, of a member.
+
+    `history`: observations of one run, of which the last one has the member."""
+    for each in history:
+        member = each.members.get(member_id)
+        if member is not None and member.heartbeat_age_ms >= 0:
+            yield each.begin_ms - member.heartbeat_age_ms
+    for earlier, later in pairwise(history):
+        member = later.members.get(member_id)
+        if member is None or earlier.group_type != later.group_type:
+            continue
+        known = earlier.members.get(member_id)
+        if known is None or (known.epoch != member.epoch and member.epoch >= 0):
+            yield earlier.begin_ms - SLACK_MS
+
+
+def _was_silent(member_id: str, last: Observation, absent: Observation, timeout_ms: int) -> bool:
+    """Return True if a member sent no heartbeat for most of its session timeout, and departed when it was
+    over."""
+    age_ms = last.members[member_id].heartbeat_age_ms
+    return age_ms >= _SILENT_SHARE * timeout_ms and age_ms + absent.end_ms - last.begin_ms >= timeout_ms
+
+
+def _is_preparing_without(later: Sequence[Observation], rebalance: Rebalance) -> bool:
+    """Return True if the group was preparing the rebalance when the member had departed.
+
+    `later` are the observations before the rebalance ended that do not have the member."""
+    is_single = rebalance.to_epoch == rebalance.from_epoch + 1
+    return is_single and any(each.state == "PreparingRebalance" for each in later)
+
+
+def _has_synced(
+    member_id: str, rebalance: Rebalance, before: Sequence[Observation], generation: Generation
+) -> bool:
+    """Return True if a member was not removed when its generation had waited for its SyncGroup."""
+    if rebalance.to_epoch != generation.number + 1:
+        return False
+    within = [e for e in before if e.first_offset > generation.offset and member_id in e.members]
+    longest_ms = max(member.rebalance_timeout_ms for member in generation.members.values())
+    return any(
+        later.run_ms == within[0].run_ms and later.begin_ms - within[0].end_ms > 2 * longest_ms
+        for later in within
+    )
+
+
+def _joined_again(
+    cause: Cause, rebalance: Rebalance, seen: Sequence[Observation], generation: Generation | None
+) -> bool:
+    """Return True if a static member of the generation before was absent before it joined again."""
+    if generation is None or cause.instance_id is None:
+        return False
+    old = {key for key, each in generation.members.items() if each.instance_id == cause.instance_id}
+    was_present = False
+    for each in seen:
+        if each.next_offset > rebalance.base_offset:
+            return False
+        if was_present and all(m.instance_id != cause.instance_id for m in each.members.values()):
+            return True
+        was_present = was_present or not old.isdisjoint(each.members)
+    return False
