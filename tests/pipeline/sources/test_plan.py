@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from bench.coordinator_log import write_log
 
-from konvene.codec.batches import batches
+from konvene.client.net.cluster import TopicPartition
+from konvene.codec.batches import Record, batches, build, read_header
+from konvene.pipeline.sources.decode import TABLES_OF_LOGS
 from konvene.pipeline.sources.files import Partition
 from konvene.pipeline.sources.limits import Limit
 from konvene.pipeline.sources.plan import Files, Slice, Wanted
+from konvene.pipeline.sources.spool import Spool
 
 WANTED = Wanted(re.compile("__consumer_offsets"))
 OFFSETS = Partition("", "__consumer_offsets", 0)
@@ -167,3 +170,21 @@ def test_only_requested_topics_are_scanned(log: Path) -> None:
     of = Partition("east", "__consumer_offsets", 0)
     few = Wanted(WANTED.topics, least_offset=10, largest_offset=20)
     assert offsets(source.slices(few, {}, {of: 1000})) == list(range(10, 21))
+
+
+def test_log_ends_of_a_followed_cluster(tmp_path: Path) -> None:
+    """Its logs of user topics have headers only, so their batches have no valid checksum."""
+    tp = TopicPartition("orders", 0)
+    data = build([Record(n, 1000 + n, None, b"x" * 100) for n in range(5)])
+    with Spool(tmp_path) as spool:
+        spool.adopt("c")
+        spool.append(tp, read_header(data), memoryview(data))
+    source = Files((str(tmp_path),))
+    for table in ("log_end", "log_part"):
+        how = TABLES_OF_LOGS[table]
+        [(of, place)] = source.places(how.wanted).items()
+        assert (of.topic, place) == ("orders", (0, 5))
+        [part] = source.slices(how.wanted, {}, {of: place.next})
+        rows = [row for batch in how.batches(part) for row in batch.to_pylist()]
+        assert [row.get("log_end_offset", 5) for row in rows] == [5]
+    assert source.places(TABLES_OF_LOGS["record"].wanted) == {}

@@ -59,8 +59,9 @@ class Reading:
     def wanted(self) -> Wanted:
         names = "|".join(map(re.escape, self.topics))
         if self.everything:
-            return Wanted(re.compile(".*"))
-        return Wanted(re.compile(names) if names else _USERS)
+            return Wanted(re.compile(".*"), headers_only=True)
+        topics = re.compile(names) if names else _USERS
+        return Wanted(topics, headers_only=self.table == TABLES["log_end"].name)
 
     def batches(self, part: Slice, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, some ten thousand at a time; with at least the columns `names`, if they

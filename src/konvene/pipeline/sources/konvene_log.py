@@ -149,12 +149,12 @@ class KonveneLog(DataSource):
     def _wanted(self, how: Reading) -> Wanted:
         wanted = how.wanted
         if how.table in _OF_ANY_TOPIC and self._named:
-            wanted = Wanted(_pattern(self._named))
+            wanted = replace(wanted, topics=_pattern(self._named))
         unfit = [topic for topic in sorted(self._named) if wanted.topics.fullmatch(topic) is None]
         if unfit and (self._topics or len(unfit) == len(self._named)):
             raise WrongTable(how.table, *unfit)
         if self._topics:
-            wanted = Wanted(_pattern(self._topics))
+            wanted = replace(wanted, topics=_pattern(self._topics))
         return chosen(wanted, self.options)
 
     def _source(self) -> Source:

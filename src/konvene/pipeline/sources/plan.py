@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.pipeline.ingest import splits
+from konvene.pipeline.ingest.chunk import READ_WHOLE
 from konvene.pipeline.ingest.splits import Extent, Split
 from konvene.pipeline.sources import files
 from konvene.pipeline.sources.client_config import NO_CONFIG, ClientConfig
@@ -29,6 +30,8 @@ from konvene.pipeline.sources.live import ranges
 
 __all__ = ["Files", "Live", "Place", "Slice", "Source", "Wanted"]
 
+_SegmentKey = tuple[str, int, int | None, bool]
+"""Path and size of a segment, base offset of the next one, and whether it has records."""
 LIVE_TASK_OFFSETS = 500_000
 """Number of offsets of a live partition per task."""
 
@@ -62,6 +65,9 @@ class Wanted:
     partitions: frozenset[int] | None = None
     least_offset: int = 0
     largest_offset: int = (1 << 63) - 1
+    headers_only: bool = False
+    """True if of user topics only headers of batches are read. In the directory of a follower, their logs
+    have nothing else."""
 
     def has(self, of: Partition) -> bool:
         return self.topics.fullmatch(of.topic) is not None and (
@@ -76,7 +82,7 @@ class Files:
     paths: tuple[str, ...]
     cluster: str = ""
     task_bytes: int = splits.TASK_BYTES
-    _extents: dict[tuple[str, int, int | None], Extent | None] = field(default_factory=dict)
+    _extents: dict[_SegmentKey, Extent | None] = field(default_factory=dict)
 
     def places(self, wanted: Wanted) -> dict[Partition, Place]:
         found = {}
@@ -113,28 +119,29 @@ class Files:
 
     def _partitions(self, wanted: Wanted) -> dict[Partition, list[tuple[Segment, Extent]]]:
         found: dict[Partition, list[tuple[Segment, Extent]]] = {}
-        extents: dict[tuple[str, int, int | None], Extent | None] = {}
+        extents: dict[_SegmentKey, Extent | None] = {}
         for copy in files.find(self.paths, self.cluster).copies:
             if not wanted.has(copy.of):
                 continue
             bases = [segment.base_offset for segment in copy.segments[1:]]
             for segment, behind in zip_longest(copy.segments, bases):  # The last one, if any, gets None.
-                key = (segment.path, segment.size, behind)
-                extent = extents[key] = self._extent(segment, behind)
+                has_records = not (wanted.headers_only and segment.kept) or copy.of.topic in READ_WHOLE
+                key = (segment.path, segment.size, behind, has_records)
+                extent = extents[key] = self._extent(segment, behind, has_records)
                 if extent is not None:
                     found.setdefault(copy.of, []).append((segment, extent))
         self._extents = extents
         return {of: sorted(found[of], key=lambda part: (part[1].first, part[0].path)) for of in sorted(found)}
 
-    def _extent(self, segment: Segment, behind: int | None) -> Extent | None:
+    def _extent(self, segment: Segment, behind: int | None, has_records: bool) -> Extent | None:
         """Return the extent of a segment, cached until the file grows; None if it has none or was deleted.
 
         `behind` is the base offset of the segment after it, if there is one."""
-        known = self._extents.get((segment.path, segment.size, behind))
+        known = self._extents.get((segment.path, segment.size, behind, has_records))
         if known is not None:
             return known
         try:
-            return splits.extent(segment, behind)
+            return splits.extent(segment, behind, has_records=has_records)
         except FileNotFoundError:  # Retention took it meanwhile.
             return None
 
