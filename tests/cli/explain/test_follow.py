@@ -16,6 +16,13 @@ from tests.pipeline.answers.sample import Client, Model, gold, together
 
 from konvene.cli.explain.follow import _Live, _Printer
 from konvene.client.errors import CannotConnect
+from konvene.pipeline.answers import Gold, Selection
+from konvene.pipeline.answers.rebalance import Rebalance
+from konvene.pipeline.engine import Local
+from konvene.pipeline.gold.build import build
+from konvene.pipeline.ingest.ingest import ingest
+from konvene.pipeline.warehouse.memory import InMemory
+from konvene.pipeline.warehouse.warehouse import Warehouse
 
 # live ------------------------------------------------------------------------------------------
 
@@ -126,6 +133,36 @@ def test_follower_without_a_warehouse_leaves_no_files(tmp_path: Path, signals: l
             code = follower.wait(60)
     assert code == 0 or (len(signals) == 2 and code == 130)
     assert list(temporary.iterdir()) == []
+
+
+def test_only_files_that_changed_are_read_again(tmp_path: Path) -> None:
+    """Two logs, of which one grows; a rebalance that has not ended is returned again."""
+    data = Path(CONSUMER, "__consumer_offsets-0", "00000000000000000000.log").read_bytes()
+    grows, rests = (
+        tmp_path / home / "__consumer_offsets-0" / "00000000000000000000.log" for home in ("grows", "rests")
+    )
+    for log, size, cluster in ((grows, len(data) // 2, "a"), (rests, len(data), "b")):
+        log.parent.mkdir(parents=True)
+        log.write_bytes(data[:size])
+        meta = f"version=1\ncluster.id={cluster}\nnode.id=1\n"
+        (log.parent.parent / "meta.properties").write_text(meta)
+    warehouse = Warehouse(tmp_path / "w", InMemory(tmp_path / "w"))
+    read: set[str] = set()
+
+    def changed() -> list[Rebalance]:
+        ingest(warehouse, [tmp_path / "grows", tmp_path / "rests"], Local())
+        build(warehouse, Local())
+        return Gold(warehouse=warehouse).select_changed(Selection(), read)
+
+    first = changed()
+    assert {each.cluster for each in first} == {"a", "b"}
+    assert changed() == []
+    grows.write_bytes(data)
+    again = changed()
+    every = Gold(warehouse=warehouse).select(Selection())
+    assert again == [each for each in every if each.cluster == "a"]
+    assert len(again) > sum(each.cluster == "a" for each in first)
+    assert len(read) == 2
 
 
 class Stored:

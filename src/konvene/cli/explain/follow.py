@@ -177,7 +177,10 @@ class _Printer:
         self._warehouse, self._groups, self._as_json = warehouse, groups, as_json
         self._cluster = cluster
         self._printed: set[CostKey] = set()
-        self._early: set[CostKey] = set()
+        self._early: dict[CostKey, Rebalance] = {}
+        """Rebalances that ended and are printed after the next poll."""
+        self._read: set[str] = set()
+        """Files of rebalances that were read."""
         self._caveats: set[str] = set()
         self._damage = DamageNotes(groups)
 
@@ -190,11 +193,17 @@ class _Printer:
         cluster = self._cluster or None
         gold = Gold(warehouse=self._warehouse, cluster=cluster, evidence=self._evidence)
         self._damage.poll(gold)
-        ended = [each for each in reversed(gold.select(Selection(self._groups))) if _has_ended(each)]
+        changed = gold.select_changed(Selection(self._groups), self._read)
+        ended = [each for each in reversed(changed) if _has_ended(each)]
         new: list[Rebalance] = []
         if self.began:
-            new = [each for each in ended if each.key not in self._printed and not self._awaits_audit(each)]
-            self._print(gold, new)
+            read_again = {(each.cluster, each.group_id) for each in changed}
+            waiting = [e for e in self._early.values() if (e.cluster, e.group_id) not in read_again]
+            waiting = [*map(gold.settled, waiting), *(e for e in ended if e.key not in self._printed)]
+            new = [each for each in waiting if not self._awaits_audit(each)]
+            new.sort(key=lambda each: (each.at_ms, each.to_epoch))
+            if new:
+                self._print(gold, new)
         else:
             self.began = True
             note(f"Following; {counted(len(ended), 'rebalance')} ended before.")
@@ -211,7 +220,7 @@ class _Printer:
             return False
         if rebalance.key in self._early:
             return False
-        self._early.add(rebalance.key)
+        self._early[rebalance.key] = rebalance
         return True
 
     def _print(self, gold: Gold, new: Sequence[Rebalance]) -> None:
@@ -230,7 +239,7 @@ class _Printer:
                     note(text)
         sys.stdout.flush()
         self._printed |= {each.key for each in new}
-        self._early -= self._printed
+        self._early = {key: each for key, each in self._early.items() if key not in self._printed}
 
 
 def _has_ended(rebalance: Rebalance) -> bool:

@@ -62,10 +62,36 @@ class Gold:
 
     def select(self, wanted: Selection) -> list[Rebalance]:
         """Return the selected rebalances, newest first."""
-        found = [Rebalance.from_row(row) for row in self.rows("rebalance", wanted.groups)]
+        return self._selected(self.rows("rebalance", wanted.groups), wanted)
+
+    def select_changed(self, wanted: Selection, read: set[str]) -> list[Rebalance]:
+        """Return the selected rebalances of the files of a warehouse that are not in `read`, newest first.
+
+        The files are added to `read`, those that the warehouse has replaced are removed. A file has all
+        rebalances of some groups, so that unchanged ones are returned again with changed ones."""
+        if self._warehouse is None:
+            return self.select(wanted)
+        from konvene.pipeline.warehouse import read as reading
+
+        files = {each.path: each for each in self._warehouse.files("rebalance", cluster=self._cluster)}
+        new = [each for path, each in files.items() if path not in read]
+        read.intersection_update(files)
+        read.update(files)
+        in_groups = pc.field("group_id").isin(list(wanted.groups)) if wanted.groups else None
+        rows = [
+            row for b in reading.of_files(self._warehouse.path, new, None, in_groups) for row in b.to_pylist()
+        ]
+        return self._selected(rows, wanted)
+
+    def settled(self, rebalance: Rebalance) -> Rebalance:
+        """Return a rebalance with the causes that the evidence settles."""
         for evidence in self._evidence:
-            found = [evidence.settled(each, self) for each in found]
-        found = [each for each in found if wanted.includes(each)]
+            rebalance = evidence.settled(rebalance, self)
+        return rebalance
+
+    def _selected(self, rows: Iterable[Row], wanted: Selection) -> list[Rebalance]:
+        settled = (self.settled(Rebalance.from_row(row)) for row in rows)
+        found = [each for each in settled if wanted.includes(each)]
         found.sort(key=lambda r: (r.at_ms, r.to_epoch, r.base_offset, r.cluster, r.group_id), reverse=True)
         return found
 
