@@ -15,12 +15,16 @@ from tests.cli.explain.test_explain import CONSUMER, lines, run
 from tests.pipeline.answers.sample import Client, Model, gold, together
 
 from konvene.cli.explain.follow import _Live, _Printer
+from konvene.cli.explain.warehouse import evidence_of, spool_of
 from konvene.client.errors import CannotConnect
 from konvene.pipeline.answers import Gold, Selection
+from konvene.pipeline.answers.observations.evidence import OBSERVATIONS_NAME
+from konvene.pipeline.answers.observations.observation import Observation, encode
 from konvene.pipeline.answers.rebalance import Rebalance
 from konvene.pipeline.engine import Local
 from konvene.pipeline.gold.build import build
 from konvene.pipeline.ingest.ingest import ingest
+from konvene.pipeline.sources.group_polls import GroupPoller
 from konvene.pipeline.warehouse.memory import InMemory
 from konvene.pipeline.warehouse.warehouse import Warehouse
 
@@ -77,6 +81,38 @@ def test_a_follower_waits_for_an_unreachable_broker(
     )
     with pytest.raises(CannotConnect):
         _Live(FlakyReader(True), "b:1", tmp_path).catch_up()  # type: ignore[arg-type]
+
+
+class DescribedReader(FlakyReader):
+    """A live reader whose groups cannot be described."""
+
+    def describe_groups(self, poller: object) -> list[str]:
+        return ["Groups cannot be described."]
+
+
+def test_groups_of_a_reachable_broker_are_described(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    poller = GroupPoller(tmp_path / OBSERVATIONS_NAME)
+    live = _Live(DescribedReader(False, True), "b:1", tmp_path, poller)  # type: ignore[arg-type]
+    assert (live.catch_up(), live.catch_up()) == (True, False)
+    assert capsys.readouterr().err == (
+        "Groups cannot be described.\ncannot connect to b:1: connection refused; retrying.\n"
+    )
+
+
+def test_descriptions_of_followers_are_evidence_for_later_commands(tmp_path: Path) -> None:
+    """Those in the warehouse, and those beside logs that are read."""
+    warehouse = Warehouse(tmp_path / "w", InMemory(tmp_path / "w"))
+    assert evidence_of(None, warehouse, [str(tmp_path)]) == []
+    assert len(evidence_of(None, warehouse, [], [tmp_path / "new"])) == 1
+    for directory in (spool_of(warehouse, "b:1"), tmp_path / "logs"):
+        directory.mkdir(parents=True)
+        (directory / OBSERVATIONS_NAME).write_bytes(
+            encode(Observation("", "g", "", "", 1, 2, 3, 4, 5, 6, {}))
+        )
+    assert repr(evidence_of(None, warehouse, [])) == "[<1 observation of 1 group>]"
+    assert repr(evidence_of(None, warehouse, [str(tmp_path / "logs")])) == "[<2 observations of 1 group>]"
 
 
 # following ------------------------------------------------------------------------------------

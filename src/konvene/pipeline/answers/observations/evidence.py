@@ -13,6 +13,7 @@ from konvene.pipeline.answers.evidence import Generations, is_certain, with_caus
 from konvene.pipeline.answers.observations.observation import Observation, decode
 from konvene.pipeline.answers.observations.rules import settled_cause
 from konvene.pipeline.answers.rebalance import Rebalance
+from konvene.plurals import counted
 
 __all__ = ["OBSERVATIONS_NAME", "Observations", "observation_files"]
 
@@ -38,7 +39,7 @@ class Observations:
 
     def __repr__(self) -> str:
         count = sum(map(len, self._seen.values()))
-        return f"<{count} observations of {len(self._seen)} groups>"
+        return f"<{counted(count, 'observation')} of {counted(len(self._seen), 'group')}>"
 
     def refresh(self) -> None:
         """Read what was appended to the files."""
