@@ -48,8 +48,8 @@ ROOT = Path(__file__).parents[1]
 CORES = ("shard", "groups", "transactions", "share_state", "delivery", "cluster")
 PACKAGES = {
     "broker", "cli", "client", "cluster", "codec", "configs", "console", "delivery", "groups", "log",
-    "messages", "pipeline", "records", "runtime", "security", "shard", "share_state", "sim", "testing",
-    "transactions",
+    "messages", "pipeline", "records", "runtime", "security", "shard", "share_state", "sim", "spark",
+    "testing", "transactions",
 }  # fmt: skip
 """The packages that the import contracts in `pyproject.toml` cover."""
 

@@ -1,8 +1,8 @@
-"""Where Spark looks for data sources by itself: packages whose names begin with `pyspark_`.
+"""Where Spark looks for data sources by itself: packages whose names begin with `pyspark_`, with one each.
 
-`spark.read.format("konvene-log")` works wherever this package can be imported, with nothing called first.
+`spark.read.format("konvene")` works wherever this package can be imported, with nothing called first.
 """
 
-from konvene.pipeline.sources.konvene_log import KonveneLog as DefaultSource
+from konvene.spark.source import Konvene as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -25,7 +25,7 @@ if importlib.util.find_spec("pyspark") is None:
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-import pyspark_konvene
+import pyspark_konvene_log
 from konvene.pipeline.sources.konvene_log import BatchReader, KonveneLog, StreamReader
 from konvene.pipeline.sources.types import conversion, spark_schema
 from konvene.pipeline.tables import TABLES
@@ -200,10 +200,10 @@ def test_empty_task_reads_nothing() -> None:
 
 def test_spark_finds_the_source_by_its_package() -> None:
     """The wheel contains that package."""
-    assert pyspark_konvene.DefaultSource is KonveneLog
+    assert pyspark_konvene_log.DefaultSource is KonveneLog
     assert KonveneLog.name() == "konvene-log"
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    assert "src/pyspark_konvene" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert "src/pyspark_konvene_log" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 
 
 def test_paths_may_be_a_list_of_uris() -> None:

@@ -14,7 +14,7 @@ import sysconfig
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[3] / "src"
-PACKAGES = ("konvene", "pyspark_konvene")
+PACKAGES = ("konvene", "pyspark_konvene", "pyspark_konvene_log")
 """The packages of the wheel."""
 
 

@@ -188,15 +188,19 @@ async def fetch(
 
 async def fetch_batches(
     cluster: Cluster, positions: Mapping[TopicPartition, int], *, max_wait_ms: int = 500, min_bytes: int = 1,
-    max_bytes: int = _LARGEST_ANSWER, partition_max_bytes: int = 1024 * 1024, lane: Lane = None,
+    max_bytes: int = _LARGEST_ANSWER, partition_max_bytes: int = 1024 * 1024,
+    isolation_level: int = READ_UNCOMMITTED, lane: Lane = None,
 ) -> list[FetchedBatches]:  # fmt: skip
     """Fetch as `fetch` does, but return the bytes of every batch that ends at or after its position.
 
-    They include control batches and batches of open or aborted transactions."""
-    base = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+    They include control batches and, unless the isolation level is READ_COMMITTED, batches of open or aborted
+    transactions."""
+    base = FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation_level=isolation_level
+    )
 
     def keep(tp: TopicPartition, data: PartitionData) -> FetchedBatches:
-        return _keep(tp, positions[tp], data)
+        return _keep(tp, positions[tp], data, isolation_level)
 
     return await _round(cluster, positions, base, partition_max_bytes, lane, keep)
 
@@ -318,20 +322,12 @@ def _fetch_request(
 def _unpack(tp: TopicPartition, position: int, data: PartitionData, isolation_level: int) -> Fetched:
     found: list[Record] = []
     following, error_code, damage = position, data.error_code, ""
-    aborted = sorted(data.aborted_transactions or (), key=lambda t: t.first_offset)
-    aborting: set[int] = set()
+    aborted = _Aborted(data, isolation_level)
     log_append_time: list[range] = []
-    committed_only = isolation_level == READ_COMMITTED
     try:
         for header, batch in whole_batches(data.records or b""):
             check(batch, header)
-            if committed_only and header.has_producer_id:
-                while aborted and aborted[0].first_offset <= header.last_offset:
-                    aborting.add(aborted.pop(0).producer_id)
-            if header.is_control:
-                if any(control_type(r) is ControlType.ABORT for r in records(batch, header)):
-                    aborting.discard(header.producer_id)
-            elif not (committed_only and header.is_transactional and header.producer_id in aborting):
+            if not aborted.includes(header, batch) and not header.is_control:
                 found += [r for r in records(batch, header) if r.offset >= position]
                 if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
                     is_adjacent = bool(log_append_time) and log_append_time[-1].stop == header.base_offset
@@ -347,14 +343,38 @@ def _unpack(tp: TopicPartition, position: int, data: PartitionData, isolation_le
     )  # fmt: skip
 
 
-def _keep(tp: TopicPartition, position: int, data: PartitionData) -> FetchedBatches:
+class _Aborted:
+    """The aborted transactions in a response; none unless the isolation level is READ_COMMITTED."""
+
+    def __init__(self, data: PartitionData, isolation_level: int) -> None:
+        self._committed_only = isolation_level == READ_COMMITTED
+        self._later = sorted(data.aborted_transactions or (), key=lambda t: t.first_offset)
+        self._producers: set[int] = set()
+
+    def includes(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Return whether a batch belongs to an aborted transaction. Called for every batch, in order."""
+        if not self._committed_only or not header.has_producer_id:
+            return False
+        while self._later and self._later[0].first_offset <= header.last_offset:
+            self._producers.add(self._later.pop(0).producer_id)
+        if header.is_control:
+            if any(control_type(r) is ControlType.ABORT for r in records(batch, header)):
+                self._producers.discard(header.producer_id)
+            return False
+        return header.is_transactional and header.producer_id in self._producers
+
+
+def _keep(tp: TopicPartition, position: int, data: PartitionData, isolation_level: int) -> FetchedBatches:
     following, error_code, damage = position, data.error_code, ""
+    aborted = _Aborted(data, isolation_level)
     kept = []
     try:
         for header, batch in whole_batches(data.records or b""):
+            is_aborted = aborted.includes(header, batch)
             if header.next_offset > following:
                 following = header.next_offset
-                kept.append((header, batch))
+                if not is_aborted:
+                    kept.append((header, batch))
     except CodecError as error:
         if following == position:
             error_code, damage = Errors.CORRUPT_MESSAGE, str(error)

@@ -48,8 +48,10 @@ class ClientConfig(NamedTuple):
 NO_CONFIG: Final = ClientConfig()
 
 
-def client_config(options: Mapping[str, str]) -> ClientConfig:
+def client_config(options: Mapping[str, str], *, source: str = "konvene-log") -> ClientConfig:
     """Return how the options of a source connect: `command.config`, and settings that begin with `kafka.`.
+
+    `source` is the format's name, for messages.
 
     Raises ValueError for a secret or an unknown setting, without its value."""
     file = options.get(CONFIG_OPTION, "")
@@ -64,7 +66,7 @@ def client_config(options: Mapping[str, str]) -> ClientConfig:
                 f" and name that with {CONFIG_OPTION} or {CONFIG_VARIABLE}"
             )
         if not is_client_setting(name) and name != "client.id":
-            raise ValueError(f"konvene-log has no option {option}")
+            raise ValueError(f"{source} has no option {option}")
         settings[name] = value
     if settings and not file and not os.environ.get(CONFIG_VARIABLE):
         try:

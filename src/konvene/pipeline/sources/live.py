@@ -26,6 +26,7 @@ from konvene.client.consumer.fetch import (
     EARLIEST,
     LATEST,
     LEADER_MOVED,
+    READ_UNCOMMITTED,
     FetchedBatches,
     fetch_batches,
     list_offsets,
@@ -270,16 +271,20 @@ async def ranges(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition
 
 
 async def read_range(
-    cluster: Cluster, partition: TopicPartition, start: int, end: int
-) -> AsyncIterator[list[tuple[BatchHeader, memoryview]]]:
-    """Yield the batches that have offsets from `start` to before `end`, one Fetch response at a time."""
+    cluster: Cluster, partition: TopicPartition, start: int, end: int, *,
+    isolation_level: int = READ_UNCOMMITTED, fetch_bytes: int = 4 * PARTITION_BYTES,
+) -> AsyncIterator[list[tuple[BatchHeader, memoryview]]]:  # fmt: skip
+    """Yield the batches that have offsets from `start` to before `end`, one Fetch response at a time.
+
+    Raises `KafkaError` OFFSET_OUT_OF_RANGE if the log does not have them any more."""
     position = start
     patience = cluster.patience()
     while position < end:
         try:
             (got,) = await fetch_batches(
-                cluster, {partition: position}, partition_max_bytes=4 * PARTITION_BYTES
-            )
+                cluster, {partition: position}, partition_max_bytes=fetch_bytes,
+                isolation_level=isolation_level,
+            )  # fmt: skip
             if got.error_code:
                 raise read_error(got, position)
         except ClientError as error:

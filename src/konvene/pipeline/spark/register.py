@@ -1,7 +1,7 @@
-"""Registers the data source `konvene-log` with a Spark session.
+"""Registers the data sources `konvene` and `konvene-log` with a Spark session.
 
-With the wheel installed, Spark finds the source through the package `pyspark_konvene`. Use `register` where
-that package cannot be found: executors that received konvene as an archive, or a session that was started
+With the wheel installed, Spark finds them through the packages `pyspark_konvene` and `pyspark_konvene_log`. Use
+`register` where these cannot be found: executors that received konvene as an archive, or a session that was started
 before the installation.
 """
 
@@ -16,8 +16,10 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the source, so that `spark.read.format("konvene-log")` and
-    `spark.readStream.format("konvene-log")` work."""
+    """Register the sources, so that `spark.read.format("konvene")` and `spark.readStream.format("konvene-log")`
+    work."""
     from konvene.pipeline.sources.konvene_log import KonveneLog
+    from konvene.spark.source import Konvene
 
+    spark.dataSource.register(Konvene)
     spark.dataSource.register(KonveneLog)
