@@ -1,8 +1,8 @@
 """Registers the data sources `konvene` and `konvene-log` with a Spark session.
 
-With the wheel installed, Spark finds them through the packages `pyspark_konvene` and `pyspark_konvene_log`. Use
-`register` where these cannot be found: executors that received konvene as an archive, or a session that was started
-before the installation.
+With the wheel installed, Spark finds them through the packages `pyspark_konvene` and `pyspark_konvene_log`.
+Use `register` where these cannot be found: executors that received konvene as an archive, or a session that
+was started before the installation.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the sources, so that `spark.read.format("konvene")` and `spark.readStream.format("konvene-log")`
-    work."""
+    """Register the sources, so that `spark.read.format("konvene")` and the others work."""
     from konvene.pipeline.sources.konvene_log import KonveneLog
     from konvene.spark.source import Konvene
 
