@@ -176,7 +176,11 @@ def kafka_jars() -> Path:
     if given and not list(jars.glob("kafka_*.jar")):
         raise Unavailable(f"no Kafka jars in {jars}")
     if not given:
-        maven(HERE / "kafka", "dependency:copy-dependencies", unless=lambda: any(jars.glob("kafka_*.jar")))
+        needed = ("kafka_*.jar", "log4j-slf4j-impl-*.jar")
+        maven(
+            HERE / "kafka", "dependency:copy-dependencies",
+            unless=lambda: all(any(jars.glob(each)) for each in needed),
+        )  # fmt: skip
     return jars
 
 
