@@ -130,15 +130,17 @@ class _Audits(MembershipListener):
         self.explanations.append(explained)
 
 
-def life(run: Run) -> tuple[World, _Listens, _Audits]:
-    """Return a random history: its log, the decisions of its coordinator, and its audit."""
+def life(run: Run, *observers: Invariant) -> tuple[World, _Listens, _Audits]:
+    """Return a random history: its log, the decisions of its coordinator, and its audit.
+
+    `observers` are called after each of its events."""
     options = run.options()
     heavy = targets.OFFLOAD_WEIGHT, tasks.OFFLOAD_WEIGHT
     targets.OFFLOAD_WEIGHT = tasks.OFFLOAD_WEIGHT = options["heavy"]
     listens, audits = _Listens(), _Audits()
     try:
         world = World(
-            Random(f"world {run.seed}"), options, kinds=run.kinds, invariants=(listens,),
+            Random(f"world {run.seed}"), options, kinds=run.kinds, invariants=(listens, *observers),
             settings=run.settings,
             measure=audits,
         )  # fmt: skip

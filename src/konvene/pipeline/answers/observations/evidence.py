@@ -54,8 +54,13 @@ class Observations:
                     position += len(line)
                     found = decode(line)
                     if found is not None:
-                        self._seen[found.cluster, found.group_id, found.log_partition].append(found)
+                        self.add(found)
             self._read[path] = position
+
+    def add(self, observation: Observation) -> None:
+        """Add an observation; those of a group in the order of their times."""
+        each = observation
+        self._seen[each.cluster, each.group_id, each.log_partition].append(each)
 
     def settled(self, rebalance: Rebalance, generations: Generations) -> Rebalance:
         """Return a rebalance without the alternatives that observations refute; unchanged if there are

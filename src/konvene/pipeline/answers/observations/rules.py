@@ -6,15 +6,16 @@ alternatives of a cause, they contradict the log and remove none. They refute
     session-expired        of a member that was alive less than its session timeout before it was absent. It
                            was alive after an observation without it, after one with another epoch of it, and
                            at its last heartbeat, where the broker reports the age of it
-    member-left            of a member that had sent no heartbeat for at least three quarters of its session
-                           timeout when it was seen last, and was absent when that timeout was over. Only
-                           konvene brokers report the ages of heartbeats
     rebalance-timeout      of a member of a classic group that was absent less than its rebalance timeout
                            after the group was Stable with it, or while the group was still preparing the
                            rebalance: members that do not rejoin are removed at the end of that phase
     sync-timeout           of a member of a classic group that was seen when the timer of its generation's
                            SyncGroups was over, even if that was late by its own length
     static-member-rejoins  of a static member whose instance id was absent meanwhile: it joined again
+
+All but the last one are about dynamic members: a static member may have another id since, with other
+timeouts. That a member sent no heartbeat for long does not refute that it left: members leave, or are
+removed, just before their sessions expire.
 
 A session timer is armed by each heartbeat for the whole session timeout, and timers are never early. Records
 that were not yet replicated when a group was described are not in the description, hence `SLACK_MS`.
@@ -34,8 +35,6 @@ __all__ = ["settled_cause"]
 
 SLACK_MS = 1_000
 """A change may be this much older than the first description that has it."""
-_SILENT_SHARE = 0.75
-"""A member without a heartbeat for this share of its session timeout is taken for dead."""
 
 
 def settled_cause(
@@ -48,7 +47,7 @@ def settled_cause(
     kinds = set(cause.kinds)
     if len(kinds) == 1:
         return cause
-    if cause.member_id is not None and kinds <= DEPARTURES:
+    if cause.member_id is not None and cause.instance_id is None and kinds <= DEPARTURES:
         refuted = set(_refuted_departures(cause.member_id, rebalance, seen, generation))
     elif causes.STATIC_MEMBER_REJOINS in kinds and _joined_again(cause, rebalance, seen, generation):
         refuted = {causes.STATIC_MEMBER_REJOINS}
@@ -84,8 +83,6 @@ def _refuted_departures(
     alive_ms = max(_alive_ms(member_id, history), default=NOT_KNOWN)
     if timeout_ms > 0 and alive_ms >= 0 and absent.end_ms - alive_ms + SLACK_MS < timeout_ms:
         yield causes.SESSION_EXPIRED
-    elif timeout_ms > 0 and _was_silent(member_id, last, absent, timeout_ms):
-        yield causes.MEMBER_LEFT
     prepared_ms = absent.end_ms - last.begin_ms + SLACK_MS
     if known is not None and last.state == "Stable" and prepared_ms < known.rebalance_timeout_ms:
         yield causes.REBALANCE_TIMEOUT
@@ -115,13 +112,6 @@ def _alive_ms(member_id: str, history: Sequence[Observation]) -> Iterator[int]:
         known = earlier.members.get(member_id)
         if known is None or (known.epoch != member.epoch and member.epoch >= 0):
             yield earlier.begin_ms - SLACK_MS
-
-
-def _was_silent(member_id: str, last: Observation, absent: Observation, timeout_ms: int) -> bool:
-    """Return True if a member sent no heartbeat for most of its session timeout, and departed when it was
-    over."""
-    age_ms = last.members[member_id].heartbeat_age_ms
-    return age_ms >= _SILENT_SHARE * timeout_ms and age_ms + absent.end_ms - last.begin_ms >= timeout_ms
 
 
 def _is_preparing_without(later: Sequence[Observation], rebalance: Rebalance) -> bool:
