@@ -40,11 +40,12 @@ class Polls(Invariant):
         self.observations = Observations([])
         self.count = 0
         self._every_ms, self._ages = every_ms, ages
-        self._due_ms = 0
+        self._due_ms = self._loads = 0
 
     def after(self, event: Event) -> None:
         runtime = event.runtime
         now_ms = runtime.event_queue.now_ms
+        self._loads += event.kind == "loaded"
         # A response waits until everything before it is durable: then the state is that of the log.
         if now_ms < self._due_ms or runtime.log.durable < len(runtime.log.batches):
             return
@@ -56,7 +57,7 @@ class Polls(Invariant):
             state = str(group.state) if is_classic else ""
             self.count += 1
             self.observations.add(
-                Observation(CLUSTER, name, kind, state, 0, now_ms, now_ms, 0, end, end, members)
+                Observation(CLUSTER, name, kind, state, 0, now_ms, now_ms, 0, end, end, self._loads, members)
             )
 
     def _member(

@@ -109,7 +109,7 @@ def test_descriptions_of_followers_are_evidence_for_later_commands(tmp_path: Pat
     for directory in (spool_of(warehouse, "b:1"), tmp_path / "logs"):
         directory.mkdir(parents=True)
         (directory / OBSERVATIONS_NAME).write_bytes(
-            encode(Observation("", "g", "", "", 1, 2, 3, 4, 5, 6, {}))
+            encode(Observation("", "g", "", "", 1, 2, 3, 4, 5, 6, 7, {}))
         )
     assert repr(evidence_of(None, warehouse, [])) == "[<1 observation of 1 group>]"
     assert repr(evidence_of(None, warehouse, [str(tmp_path / "logs")])) == "[<2 observations of 1 group>]"

@@ -38,12 +38,14 @@ def generation(number: int = 7, **members: GenerationMember) -> Generation:
 
 def seen(
     at_s: float, members: Members, *, before: bool = True, state: str = STABLE, first: int | None = None,
-    run_ms: int = 0, group_type: str = "classic",
+    run_ms: int = 0, leader_epoch: int = 0, group_type: str = "classic",
 ) -> Observation:  # fmt: skip
     """Return an observation, which took 10 ms; `before` the record of the rebalance was written."""
     offset = (60 if before else RECORD + 1) if first is None else first
     at_ms = 1_000_000 + round(at_s * 1000)
-    return Observation("", "g", group_type, state, run_ms, at_ms, at_ms + 10, 0, offset, offset, members)
+    return Observation(
+        "", "g", group_type, state, run_ms, at_ms, at_ms + 10, 0, offset, offset, leader_epoch, members
+    )
 
 
 def row(
@@ -57,8 +59,15 @@ def row(
     return Rebalance.from_row(filled("rebalance", columns))
 
 
-def settled(known: Rebalance, *observations: Observation, of: Generation | None = None) -> list[str]:
-    return list(settled_cause(known.causes[0], known, observations, of).kinds)
+def settled(
+    known: Rebalance,
+    *observations: Observation,
+    of: Generation | None = None,
+    until: Observation | None = None,
+) -> list[str]:
+    """Return the alternatives that are left after these observations and one after the record."""
+    after = until or seen(10_000, {}, before=False, group_type=known.group_type)
+    return list(settled_cause(known.causes[0], known, [*observations, after], of).kinds)
 
 
 A, B = {"a": ObservedMember()}, {"b": ObservedMember()}
@@ -79,13 +88,27 @@ def test_a_member_that_joined_less_than_its_session_timeout_ago_left() -> None:
     (seen(0, BOTH), seen(5, BOTH), seen(8, B)),  # It was there before the first poll.
     (seen(0, B), seen(5, BOTH)),  # The departure was not seen.
     (seen(0, B), seen(5, B), seen(8, B)),  # It was never seen.
-    (seen(0, B), seen(5, BOTH), seen(8, B, run_ms=9)),  # Another run, whose clock may differ.
-    (seen(0, B, run_ms=9), seen(5, BOTH), seen(8, B)),
+    (seen(0, B, run_ms=9), seen(5, BOTH), seen(8, B)),  # Another run, whose clock may differ.
+    (seen(0, B, leader_epoch=9), seen(5, BOTH), seen(8, B)),  # Another coordinator.
     (seen(0, B), seen(5, BOTH, before=False), seen(8, B, before=False)),  # It came back afterwards.
 ])  # fmt: skip
 def test_otherwise_its_session_may_have_expired(polls: tuple[Observation, ...]) -> None:
     known = row(f"{LEFT}|{EXPIRED}")
     assert settled(known, *polls, of=generation()) == [LEFT, EXPIRED]
+
+
+def test_observations_until_after_the_record_are_needed() -> None:
+    """If another coordinator has taken over meanwhile, what the one before had not stored is undone."""
+    known, polls = row(f"{LEFT}|{EXPIRED}"), (seen(0, B), seen(5, BOTH), seen(8, B))
+    assert settled(known, *polls, of=generation()) == [LEFT]
+    for other in (seen(9, B), seen(9, B, before=False, run_ms=9), seen(9, B, before=False, leader_epoch=9)):
+        assert settled(known, *polls, of=generation(), until=other) == [LEFT, EXPIRED]
+
+
+def test_a_member_may_have_changed_its_timeouts_in_generations_that_were_not_stored() -> None:
+    polls = seen(0, B), seen(5, BOTH), seen(8, B)
+    known = row(f"{LEFT}|{EXPIRED}", before=6)
+    assert settled(known, *polls, of=generation(6)) == [LEFT, EXPIRED]
 
 
 def test_without_its_record_the_session_timeout_of_a_classic_member_is_unknown() -> None:
@@ -208,6 +231,7 @@ POLLS = st.lists(
     st.builds(
         seen, st.integers(0, 200), MEMBERS, before=st.booleans(),
         state=st.sampled_from([STABLE, PREPARING, "CompletingRebalance"]), run_ms=st.integers(0, 1),
+        leader_epoch=st.integers(0, 1),
     )
 )  # fmt: skip
 
@@ -249,8 +273,8 @@ def test_settled_rebalances_of_a_growing_file(tmp_path: Path) -> None:
     observations = Observations([path])
     departed = row(f"{LEFT}|{EXPIRED}", group_type="consumer")
     polls = [
-        encode(seen(at, members, group_type="consumer"))
-        for at, members in ((0, {}), (5, {"a": MODERN}), (8, {}))
+        encode(seen(at, members, group_type="consumer", before=before))
+        for at, members, before in ((0, {}, True), (5, {"a": MODERN}, True), (8, {}, False))
     ]
     path.write_bytes(b"damage\n" + b"".join(polls[:2]) + polls[2][:20])
     observations.refresh()

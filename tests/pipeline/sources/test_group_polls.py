@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from tests.cli.explain.test_explain import lines, run
 
 from konvene.client.consumer.classic_member import Member
+from konvene.client.consumer.fetch import OffsetAt
 from konvene.client.consumer.modern_member import ConsumerMember
 from konvene.client.errors import CannotConnect, ClientError, UnsupportedVersion
 from konvene.client.net.cluster import Cluster, Metadata, Node, Partition, Topic, TopicPartition
@@ -68,7 +69,8 @@ def test_descriptions_show_that_members_left(konvene: Konvene, tmp_path: Path) -
             assert await poller.poll(cluster) == []
             for member in joined:
                 await member.leave()
-            assert await poller.poll(cluster) == []
+            for _ in range(3):  # The group is empty; the third one is not written.
+                assert await poller.poll(cluster) == []
 
     with LiveReader(konvene.bootstrap, spool) as reader:
         asyncio.run(members())
@@ -79,7 +81,7 @@ def test_descriptions_show_that_members_left(konvene: Konvene, tmp_path: Path) -
         [member] = each.members.values()
         assert member.heartbeat_age_ms >= 0
         assert member.session_timeout_ms == (45_000 if each.group_type == "consumer" else -1)
-    assert [(each.state, each.members) for each in empty] == [("Empty", {})] * 2
+    assert [(each.state, each.members) for each in empty] == [("Empty", {})] * 4
     assert all(each.first_offset <= each.next_offset for each in (first, second, *empty))
 
     def departures(*paths: str) -> dict[str, str]:
@@ -108,6 +110,7 @@ class Scripted:
         self.failure: ClientError | None = None
         self.requests: list[Any] = []
         self.end = 0
+        self.leader_epochs = [5] * 20
 
     async def ask(self, request: Any, **_: object) -> Any:
         self.requests.append(request)
@@ -145,11 +148,11 @@ class Scripted:
 
 @pytest.fixture
 def poller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupPoller:
-    async def ends(cluster: Scripted, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    async def ends(cluster: Scripted, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
         cluster.end += 1
-        return dict.fromkeys(partitions, cluster.end)
+        return dict.fromkeys(wanted, OffsetAt(cluster.end, -1, cluster.leader_epochs.pop(0)))
 
-    monkeypatch.setattr(group_polls, "ends", ends)
+    monkeypatch.setattr(group_polls, "list_offsets", ends)
     now = iter(range(1000, 100_000))
     return GroupPoller(tmp_path / OBSERVATIONS_NAME, clock=lambda: next(now))
 
@@ -170,10 +173,17 @@ def test_what_changes_is_written_with_the_last_description_before(
     found = written(tmp_path / OBSERVATIONS_NAME)
     assert [(each.first_offset, each.state, sorted(each.members)) for each in found] == [
         (1, "Stable", ["a", "b"]), (3, "Stable", ["a", "b"]), (9, "Stable", ["a", "b"]),
-        (11, "PreparingRebalance", ["b"]), (13, "Empty", []),
+        (11, "PreparingRebalance", ["b"]), (13, "Empty", []), (15, "Empty", []),
     ]  # fmt: skip
     assert all(each.begin_ms < each.end_ms and each.next_offset == each.first_offset + 1 for each in found)
     assert len({each.run_ms for each in found}) == 1
+
+
+def test_a_description_while_the_coordinator_changes_is_left_out(poller: GroupPoller, tmp_path: Path) -> None:
+    cluster = Scripted(g=("classic", "Stable", ["a"]))
+    cluster.leader_epochs = [5, 5, 5, 6, 6, 6]
+    polled(poller, cluster, 3)
+    assert [each.leader_epoch for each in written(tmp_path / OBSERVATIONS_NAME)] == [5, 6]
 
 
 def test_session_timeouts_are_those_of_members_of_the_groups_protocol(

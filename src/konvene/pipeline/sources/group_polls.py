@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from konvene.client.admin.admin import BROKER, GROUP_CONFIG
 from konvene.client.admin.heartbeats import decode_heartbeats
+from konvene.client.consumer.fetch import LATEST, list_offsets
 from konvene.client.errors import ClientError, KafkaError, UnsupportedVersion
 from konvene.client.net.cluster import Cluster, TopicPartition
 from konvene.codec.hashes import group_partition
@@ -48,7 +49,6 @@ from konvene.pipeline.answers.observations.observation import (
     ObservedMember,
     encode,
 )
-from konvene.pipeline.sources.live import ends
 
 __all__ = ["GroupPoller"]
 
@@ -120,11 +120,11 @@ class GroupPoller:
         notes: dict[str, str] = {}
         found: list[_Described] = []
         try:
-            first = await ends(cluster, partitions)
+            first = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
             for node_id in sorted(cluster.metadata.nodes):
                 found += await self._groups_of(cluster, node_id, notes)
             timeouts_ms = await self._session_timeouts(cluster, found, notes)
-            last = await ends(cluster, partitions)
+            last = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
         except ClientError as error:
             if not error.retriable:
                 notes["all"] = f"Groups cannot be described: {error}."
@@ -133,11 +133,12 @@ class GroupPoller:
         name = cluster.metadata.cluster_id or "unknown"
         for each in found:
             tp = TopicPartition(OFFSETS_TOPIC, group_partition(each.group_id, len(topic.partitions)))
-            if tp in first and tp in last:
+            if tp in first and tp in last and first[tp].leader_epoch == last[tp].leader_epoch:
                 members = _members(each, timeouts_ms.get(each.group_id, NOT_KNOWN))
                 observation = Observation(
                     name, each.group_id, each.group_type, each.state, self._run_ms, each.begin_ms,
-                    each.end_ms, tp.partition, first[tp], last[tp], members,
+                    each.end_ms, tp.partition, first[tp].offset, last[tp].offset, last[tp].leader_epoch,
+                    members,
                 )  # fmt: skip
                 made += self._to_write(observation)
         if made:
@@ -273,7 +274,7 @@ class GroupPoller:
             yield observation
             self._writes[group] = 1
         self._last[group] = observation
-        if not observation.members:
+        if not observation.members and self._writes[group] > 1:
             del self._last[group], self._writes[group]
 
 

@@ -44,7 +44,13 @@ class Observation(NamedTuple):
     """End of the group's log before the request."""
     next_offset: int
     """End of the group's log after the response."""
+    leader_epoch: int
+    """Leader epoch of that log: it is another one for another coordinator, or after a restart."""
     members: Mapping[str, ObservedMember]
+
+    def is_continued_by(self, later: Observation) -> bool:
+        """Return True if a later observation is of the same coordinator, in the same run of the follower."""
+        return (self.run_ms, self.leader_epoch) == (later.run_ms, later.leader_epoch)
 
     def is_same_state(self, other: Observation) -> bool:
         """Return True if the group was in the same state: only times, offsets and heartbeats differ."""
@@ -52,7 +58,7 @@ class Observation(NamedTuple):
 
     def _state(self) -> tuple[object, ...]:
         members = {key: member._replace(heartbeat_age_ms=NOT_KNOWN) for key, member in self.members.items()}
-        return (self.cluster, self.group_id, self.group_type, self.state, self.run_ms, members)
+        return (*self[:5], self.leader_epoch, members)
 
 
 def encode(observation: Observation) -> bytes:
@@ -69,7 +75,7 @@ def decode(line: bytes) -> Observation | None:
         found = Observation(**fields, members=members)
     except (ValueError, TypeError, AttributeError, KeyError):
         return None
-    numbers = (*found[4:10], *(n for m in members.values() for n in m[:3]))
+    numbers = (*found[4:11], *(n for m in members.values() for n in m[:3]))
     texts = (*found[:4], *(m.instance_id or "" for m in members.values()))
     is_valid = all(type(n) is int for n in numbers) and all(isinstance(t, str) for t in texts)
     return found if is_valid else None

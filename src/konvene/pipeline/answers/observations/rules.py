@@ -17,6 +17,10 @@ All but the last one are about dynamic members: a static member may have another
 timeouts. That a member sent no heartbeat for long does not refute that it left: members leave, or are
 removed, just before their sessions expire.
 
+A coordinator that takes over has the state of the log: members that had departed without a record are back.
+So only observations of one coordinator count, from before the rebalance's record until after it. A member of
+a classic group may change its timeouts when it rejoins; if generations were not stored, they are unknown.
+
 A session timer is armed by each heartbeat for the whole session timeout, and timers are never early. Records
 that were not yet replicated when a group was described are not in the description, hence `SLACK_MS`.
 """
@@ -45,62 +49,57 @@ def settled_cause(
     `seen`: observations of the group, oldest first; `generation`: the one that the rebalance of a classic
     group replaced, if its record is known."""
     kinds = set(cause.kinds)
-    if len(kinds) == 1:
+    after = next((each for each in seen if each.first_offset > rebalance.base_offset), None)
+    if len(kinds) == 1 or after is None:
         return cause
-    if cause.member_id is not None and cause.instance_id is None and kinds <= DEPARTURES:
-        refuted = set(_refuted_departures(cause.member_id, rebalance, seen, generation))
-    elif causes.STATIC_MEMBER_REJOINS in kinds and _joined_again(cause, rebalance, seen, generation):
-        refuted = {causes.STATIC_MEMBER_REJOINS}
-    else:
-        return cause
+    before = [e for e in seen if e.next_offset <= rebalance.base_offset and e.is_continued_by(after)]
+    refuted: set[str] = set()
+    if cause.instance_id is None and cause.member_id is not None and kinds <= DEPARTURES:
+        refuted.update(_refuted_departures(cause.member_id, rebalance, before, after, generation))
+    elif causes.STATIC_MEMBER_REJOINS in kinds and _joined_again(cause, before, generation):
+        refuted.add(causes.STATIC_MEMBER_REJOINS)
     left = [kind for kind in cause.kinds if kind not in refuted]
     return cause._replace(kind="|".join(left)) if left else cause
 
 
 def _refuted_departures(
-    member_id: str, rebalance: Rebalance, seen: Sequence[Observation], generation: Generation | None
-) -> Iterator[str]:
-    """Yield the causes of a member's departure that cannot be."""
-    before = [each for each in seen if each.next_offset <= rebalance.base_offset]
+    member_id: str, rebalance: Rebalance, before: Sequence[Observation], after: Observation,
+    generation: Generation | None,
+) -> Iterator[str]:  # fmt: skip
+    """Yield the causes of a member's departure that cannot be, given the observations before the record of
+    the rebalance and the first one after it."""
     present = [at for at, each in enumerate(before) if member_id in each.members]
     if not present:
         return
-    last = before[present[-1]]
-    is_classic = rebalance.group_type == "classic"
-    known = generation.members.get(member_id) if is_classic and generation is not None else None
-    if is_classic and _is_preparing_without(before[present[-1] + 1 :], rebalance):
-        yield causes.REBALANCE_TIMEOUT
-    if known is not None and generation is not None and _has_synced(member_id, rebalance, before, generation):
-        yield causes.SYNC_TIMEOUT
-    absent = next((each for each in seen if _is_after(each, member_id, last, rebalance)), None)
-    if absent is None:
-        return
-    history = [each for each in before[: present[-1] + 1] if each.run_ms == last.run_ms]
-    if is_classic:
-        timeout_ms = NOT_KNOWN if known is None else known.session_timeout_ms
-    else:
-        timeout_ms = min(e.members[member_id].session_timeout_ms for e in history if member_id in e.members)
+    last, later = before[present[-1]], before[present[-1] + 1 :]
+    history = before[: present[-1] + 1]
+    absent = [*later, after][0]
     alive_ms = max(_alive_ms(member_id, history), default=NOT_KNOWN)
-    if timeout_ms > 0 and alive_ms >= 0 and absent.end_ms - alive_ms + SLACK_MS < timeout_ms:
+    gone_ms = absent.end_ms - alive_ms + SLACK_MS
+    if rebalance.group_type != "classic":
+        timeout_ms = min(e.members[member_id].session_timeout_ms for e in history if member_id in e.members)
+        if alive_ms >= 0 and gone_ms < timeout_ms:
+            yield causes.SESSION_EXPIRED
+        return
+    is_single = rebalance.to_epoch == rebalance.from_epoch + 1
+    if is_single and any(each.state == "PreparingRebalance" for each in later):
+        yield causes.REBALANCE_TIMEOUT
+    known = None if generation is None else generation.members.get(member_id)
+    if known is None or generation is None or not is_single:
+        return
+    if alive_ms >= 0 and gone_ms < known.session_timeout_ms:
         yield causes.SESSION_EXPIRED
     prepared_ms = absent.end_ms - last.begin_ms + SLACK_MS
-    if known is not None and last.state == "Stable" and prepared_ms < known.rebalance_timeout_ms:
+    if last.state == "Stable" and prepared_ms < known.rebalance_timeout_ms:
         yield causes.REBALANCE_TIMEOUT
-
-
-def _is_after(each: Observation, member_id: str, last: Observation, rebalance: Rebalance) -> bool:
-    """Return True for an observation of the same run that shows that the member has departed.
-
-    It does not have the member, or has the record of the rebalance."""
-    if each.run_ms != last.run_ms or each.begin_ms < last.end_ms:
-        return False
-    return member_id not in each.members or each.first_offset > rebalance.base_offset
+    if _has_synced(member_id, before, generation):
+        yield causes.SYNC_TIMEOUT
 
 
 def _alive_ms(member_id: str, history: Sequence[Observation]) -> Iterator[int]:
     """Yield times at or after which the coordinator received a heartbeat, or another request, of a member.
 
-    `history`: observations of one run, of which the last one has the member."""
+    `history`: observations, of which the last one has the member."""
     for each in history:
         member = each.members.get(member_id)
         if member is not None and member.heartbeat_age_ms >= 0:
@@ -114,39 +113,20 @@ def _alive_ms(member_id: str, history: Sequence[Observation]) -> Iterator[int]:
             yield earlier.begin_ms - SLACK_MS
 
 
-def _is_preparing_without(later: Sequence[Observation], rebalance: Rebalance) -> bool:
-    """Return True if the group was preparing the rebalance when the member had departed.
-
-    `later` are the observations before the rebalance ended that do not have the member."""
-    is_single = rebalance.to_epoch == rebalance.from_epoch + 1
-    return is_single and any(each.state == "PreparingRebalance" for each in later)
-
-
-def _has_synced(
-    member_id: str, rebalance: Rebalance, before: Sequence[Observation], generation: Generation
-) -> bool:
+def _has_synced(member_id: str, before: Sequence[Observation], generation: Generation) -> bool:
     """Return True if a member was not removed when its generation had waited for its SyncGroup."""
-    if rebalance.to_epoch != generation.number + 1:
-        return False
     within = [e for e in before if e.first_offset > generation.offset and member_id in e.members]
     longest_ms = max(member.rebalance_timeout_ms for member in generation.members.values())
-    return any(
-        later.run_ms == within[0].run_ms and later.begin_ms - within[0].end_ms > 2 * longest_ms
-        for later in within
-    )
+    return bool(within) and within[-1].begin_ms - within[0].end_ms > 2 * longest_ms
 
 
-def _joined_again(
-    cause: Cause, rebalance: Rebalance, seen: Sequence[Observation], generation: Generation | None
-) -> bool:
+def _joined_again(cause: Cause, before: Sequence[Observation], generation: Generation | None) -> bool:
     """Return True if a static member of the generation before was absent before it joined again."""
     if generation is None or cause.instance_id is None:
         return False
     old = {key for key, each in generation.members.items() if each.instance_id == cause.instance_id}
     was_present = False
-    for each in seen:
-        if each.next_offset > rebalance.base_offset:
-            return False
+    for each in before:
         if was_present and all(m.instance_id != cause.instance_id for m in each.members.values()):
             return True
         was_present = was_present or not old.isdisjoint(each.members)
