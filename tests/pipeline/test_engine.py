@@ -45,6 +45,16 @@ def test_processes_engine_uses_other_processes() -> None:
     assert set(Local().run(process_id, range(2))) == {os.getpid()}
 
 
+def allocator(_: int) -> str:
+    import pyarrow as pa
+
+    return str(pa.default_memory_pool().backend_name)
+
+
+def test_worker_processes_return_freed_memory_to_the_system() -> None:
+    assert set(Processes(2).run(allocator, range(2))) == {"system"}
+
+
 def wait_unless_first(n: int) -> int:
     if n:
         time.sleep(600)

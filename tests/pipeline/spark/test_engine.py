@@ -33,6 +33,16 @@ def made(folder: Path, engine: Engine, task_bytes: int = TASK_BYTES) -> Warehous
     return warehouse
 
 
+def allocator(_: int) -> str:
+    import pyarrow as pa
+
+    return str(pa.default_memory_pool().backend_name)
+
+
+def test_workers_return_freed_memory_to_the_system(spark: SparkSession) -> None:
+    assert list(Spark(spark).run(allocator, [0])) == ["system"]
+
+
 def checksums(warehouse: Warehouse) -> Mapping[str, str]:
     tables = set(warehouse.tables()) - {"pipeline_run"}
     return {file.path: file.sha256 for table in tables for file in warehouse.files(table)}

@@ -60,6 +60,8 @@ CONF = (
          "Calls from a task to Python take a third of the time of TCP."),
     Conf("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH),
          "Smaller batches cost more per row, larger ones more memory."),
+    Conf("spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL", "system",
+         "Arrow's own allocator keeps up to 80 MB that a Python worker has freed."),
     Conf("spark.driver.memory", "512m", "Little data passes the driver, whatever the input."),
     Conf("spark.sql.catalogImplementation", "in-memory", "No metastore and no files of one."),
     Conf("spark.hadoop.fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs",
