@@ -11,6 +11,7 @@ import gzip
 import json
 import struct
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,9 +41,13 @@ class Case(NamedTuple):
 
 
 def cases(assignor: str, only: SubscriptionType | None = None) -> list[Case]:
+    return [case for case in _all_cases(assignor) if only in (None, case.spec.subscription_type)]
+
+
+@cache
+def _all_cases(assignor: str) -> list[Case]:
     lines = gzip.decompress((VECTORS / f"server-{assignor}.jsonl.gz").read_bytes()).splitlines()
-    found = [_case(json.loads(line)) for line in lines]
-    return [case for case in found if only in (None, case.spec.subscription_type)]
+    return [_case(json.loads(line)) for line in lines]
 
 
 def _case(case: dict[str, Any]) -> Case:

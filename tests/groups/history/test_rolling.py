@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from random import Random
 
@@ -15,6 +16,7 @@ from konvene.records.audit import RebalanceValue
 Rows = list[tuple[str, RebalanceValue]]
 
 
+@cache
 def random_roll(seed: int) -> Roll:
     roll = Roll(seed)
     roll.roll(60)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -21,9 +22,10 @@ NAMES = (
 )  # fmt: skip
 
 
-def filled(name: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with all columns; omitted ones are null, or empty where null is not allowed."""
-    complete = {}
+@cache
+def blank(name: str) -> dict[str, Any]:
+    """Return a row in which all columns are null, or empty where null is not allowed."""
+    row: dict[str, Any] = {}
     for column in TABLES[name].columns:
         empty: Any = 0
         if pa.types.is_string(column.type):
@@ -32,9 +34,14 @@ def filled(name: str, row: dict[str, Any]) -> dict[str, Any]:
             empty = False
         elif pa.types.is_list(column.type):
             empty = []
-        complete[column.name] = row.get(column.name, None if column.nullable else empty)
-    assert not set(row) - set(complete), set(row) - set(complete)
-    return complete
+        row[column.name] = None if column.nullable else empty
+    return row
+
+
+def filled(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with all columns."""
+    assert row.keys() <= blank(name).keys(), row.keys() - blank(name).keys()
+    return blank(name) | row
 
 
 def table(name: str, rows: Iterable[dict[str, Any]]) -> pa.Table:
