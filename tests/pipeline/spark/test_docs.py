@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md run, in their order, in one namespace."""
+"""The examples of docs/spark.md and docs/spark-topics.md run, each page in its order, in one namespace."""
 
 from __future__ import annotations
 
@@ -18,15 +18,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = ROOT / "docs" / "spark.md"
+TOPICS_PAGE = ROOT / "docs" / "spark-topics.md"
 LOGS = ROOT / "tests" / "vectors" / "logs" / "consumer"
 
 
-def test_options_on_the_page_match_the_source() -> None:
-    """The page lists exactly the source's options, with the same descriptions."""
-    from konvene.pipeline.sources.konvene_log import OPTIONS
+def test_options_on_the_pages_match_the_sources() -> None:
+    """A page lists exactly its source's options, with the same descriptions."""
+    from konvene.pipeline.sources import konvene_log
+    from konvene.spark import options
 
-    listed = [[name.strip("`"), meaning] for name, meaning in rows(PAGE, "options")]
-    assert listed == [[name, meaning] for name, meaning in OPTIONS.items()]
+    for page, known in ((PAGE, konvene_log.OPTIONS), (TOPICS_PAGE, options.OPTIONS)):
+        listed = [[name.strip("`"), meaning] for name, meaning in rows(page, "options")]
+        assert listed == [[name, meaning] for name, meaning in known.items()]
+
+
+def run_examples(page: Path, replacements: dict[str, str]) -> dict[str, Any]:
+    """Run the Python examples of a page with other paths and servers, and return their names."""
+    namespace: dict[str, Any] = {}
+    for block in blocks():
+        if block.page == page and block.language == "python":
+            text = block.text
+            for text_on_page, replacement in replacements.items():
+                text = text.replace(text_on_page, replacement)
+            exec(compile("\n" * block.line + text, str(page), "exec"), namespace)
+    return namespace
 
 
 @pytest.mark.konvene(topics={"orders": 1})
@@ -42,13 +57,7 @@ def test_the_examples_run(
         "localhost:9092": konvene.bootstrap,
         "/data": str(tmp_path),
     }  # fmt: skip
-    namespace: dict[str, Any] = {}
-    for block in blocks():
-        if block.page == PAGE and block.language == "python":
-            text = block.text
-            for text_on_page, replacement in replacements.items():
-                text = text.replace(text_on_page, replacement)
-            exec(compile("\n" * block.line + text, str(PAGE), "exec"), namespace)
+    namespace = run_examples(PAGE, replacements)
     assert namespace["records"].count() == 350
     assert namespace["commits"].columns[7:9] == ["group", "topic"]
     assert [row.value for row in namespace["orders"].collect()] == [b"v"]
@@ -60,6 +69,18 @@ def test_the_examples_run(
     assert namespace["rebalances"].count() == spark.sql("select * from rebalance").count()
     assert namespace["at_once"].count() == namespace["rebalances"].count()
     assert namespace["held"].where("valid_to_ms is not null").count() > 0
+
+
+@pytest.mark.konvene(topics={"orders": 2})
+def test_the_examples_with_topics_run(
+    spark: SparkSession, konvene: Konvene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    konvene.produce("orders", [f"value {n}" for n in range(5)])
+    monkeypatch.setattr("konvene.pipeline.spark.session.build", lambda *_, **__: spark)
+    replacements = {"localhost:9092": konvene.bootstrap, "/data": str(tmp_path)}
+    namespace = run_examples(TOPICS_PAGE, replacements)
+    assert namespace["orders"].count() == namespace["values"].count() == 5
+    assert spark.read.parquet(str(tmp_path / "orders")).count() == 5
 
 
 def test_session_settings_match_the_page() -> None:

@@ -75,10 +75,10 @@ def _refuted_departures(
     history = before[: present[-1] + 1]
     absent = [*later, after][0]
     alive_ms = max(_alive_ms(member_id, history), default=NOT_KNOWN)
-    gone_ms = absent.end_ms - alive_ms + SLACK_MS
+    unseen_ms = absent.end_ms - alive_ms + SLACK_MS
     if rebalance.group_type != "classic":
         timeout_ms = min(e.members[member_id].session_timeout_ms for e in history if member_id in e.members)
-        if alive_ms >= 0 and gone_ms < timeout_ms:
+        if alive_ms >= 0 and unseen_ms < timeout_ms:
             yield causes.SESSION_EXPIRED
         return
     is_single = rebalance.to_epoch == rebalance.from_epoch + 1
@@ -87,7 +87,7 @@ def _refuted_departures(
     known = None if generation is None else generation.members.get(member_id)
     if known is None or generation is None or not is_single:
         return
-    if alive_ms >= 0 and gone_ms < known.session_timeout_ms:
+    if alive_ms >= 0 and unseen_ms < known.session_timeout_ms:
         yield causes.SESSION_EXPIRED
     prepared_ms = absent.end_ms - last.begin_ms + SLACK_MS
     if last.state == "Stable" and prepared_ms < known.rebalance_timeout_ms:
