@@ -6,6 +6,7 @@
 #   make test-all                                all tests, with fewer seeds and generated examples
 #   make test-deep                               all tests in full depth, as CI runs them
 #   make pytest TESTS=tests/groups               one part of the tests
+#   make pytest DEPTH=--soak                     all tests, with more seeds, kills and generated examples
 #   make sim                                     100 seeds of each kind of group
 #   make soak SEEDS=0..99999                     any number of seeds; continues where it stopped
 #   make bench                                   figures, beside those of Apache Kafka

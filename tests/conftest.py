@@ -7,7 +7,7 @@ alternate with tests that compute, so that twice as many workers as processors k
 Properties (hypothesis) are tested with the same generated examples in every run.
 
 `--quick` (`make test`, `make test-all`) runs fewer seeds and generated examples (`tests.depth`), and no test
-marked `deep`.
+marked `deep`. `--soak` runs more seeds, kills and generated examples.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 settings.register_profile(
-    "full", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+    "full", deadline=None, derandomize=True, max_examples=depth.EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
 settings.register_profile("quick", settings.get_profile("full"), max_examples=depth.QUICK_EXAMPLES)
+settings.register_profile("soak", settings.get_profile("full"), max_examples=depth.SOAK_EXAMPLES)
 settings.load_profile("full")
 
 HERE = Path(__file__).parent
@@ -50,9 +52,11 @@ WAIT = (
     "cli/groups/test_watch.py",
     "browser/console/test_all_pages.py",
     "console/test_server.py",
+    "browser/console/test_hostile_names.py",
     "browser/console/test_live_members.py",
     "browser/test_console_page.py",
     "against/consumer_groups/test_members.py",
+    "against/test_authorization.py",
     "against/test_static.py",
     "against/test_kills.py",
     "against/test_kafka_loads_streams.py",
@@ -81,14 +85,12 @@ WAIT = (
     "against/share/test_kills.py",
     "browser/test_report.py",
     "against/test_tools.py",
-    "mutation/test_mutants.py",
     "against/test_trouble.py",
     "against/test_admin.py",
     "broker/shares/test_state_coordinators_disk.py",
     "docs/test_pages.py",
     "against/test_group_tools.py",
     "broker/shares/test_writes.py",
-    "test_language.py",
     "testing/test_plugin.py",
     "testing/test_page.py",
     "against/streams_groups/test_warmups.py",
@@ -137,6 +139,7 @@ COMPUTE = (
     "sim/runs/test_parallel.py",
     "sim/seeds/test_share.py",
     "sim/runs/test_run.py",
+    "pipeline/gold/test_buckets.py",
     "groups/history/test_rolling.py",
     "sim/end_to_end/test_run.py",
     "pipeline/reduce/test_compaction.py",
@@ -177,12 +180,13 @@ RANKS = {name: n for n, name in enumerate(WAIT)} | {name: 2 * n + 1.5 for n, nam
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="fewer seeds and generated examples; no deep tests")
+    parser.addoption("--soak", action="store_true", help="more seeds, kills, generated examples")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("quick"):
-        depth.quick = True
-        settings.load_profile("quick")
+    depth.quick, depth.soak = config.getoption("quick"), config.getoption("soak")
+    if depth.quick or depth.soak:
+        settings.load_profile("quick" if depth.quick else "soak")
 
 
 def unit(file: str) -> str:

@@ -1,12 +1,22 @@
-"""How many seeds and generated examples tests run: all of them, or fewer with `--quick`."""
+"""How many seeds, kills and generated examples tests run: fewer with `--quick`, more with `--soak`."""
 
 from __future__ import annotations
 
-QUICK_EXAMPLES = 20
-"""Generated examples of a property with `--quick`, where the test names no number."""
+from typing import TypeVar
+
+T = TypeVar("T")
+
+QUICK_EXAMPLES, EXAMPLES, SOAK_EXAMPLES = 20, 50, 100
+"""Generated examples of a property where the test names no number."""
 
 quick = False
-"""Set by `tests.conftest` before the tests are collected."""
+soak = False
+"""Both are set by `tests.conftest` before the tests are collected."""
+
+
+def times(usual: T, soaked: T) -> T:
+    """Return how often to repeat a random trial: for every change, or with `--soak`."""
+    return soaked if soak else usual
 
 
 def seeds(count: int) -> int:

@@ -6,12 +6,12 @@ records can still be delivered. Time is abstracted: one action expires all locks
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests import depth
 from tests.delivery.playing import KEY, header
 
 from konvene.delivery.contract import Acknowledged, AcquireMode, Change, DeadLetter, RecordState, Terms
@@ -34,7 +34,7 @@ CONFIGURATIONS: list[tuple[Log, int, bool]] = [
     (((0, 1), (2, 2)), 1, False),
     (((0, 1),), 2, True),
 ]
-if os.environ.get("KONVENE_DELIVERY_WORLDS") == "all":
+if depth.soak:
     CONFIGURATIONS += [(((0, 1), (2, 2)), 1, True), (((0, 0), (1, 1)), 2, False), (((0, 2),), 1, True)]
 
 

@@ -466,7 +466,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
 TestClassicGroups = ClassicGroupMachine.TestCase
 TestClassicGroups.settings = settings(
-    max_examples=EXAMPLES or depth.examples(200),
+    max_examples=EXAMPLES or depth.examples(depth.times(100, soaked=200)),
     stateful_step_count=50,
     deadline=None,
     derandomize=not EXAMPLES,

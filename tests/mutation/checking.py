@@ -37,16 +37,16 @@ CHECKS: dict[str, dict[int, tuple[str, ...]]] = {
         ),
     },
     "tests": {
-        1: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/groups", "tests/records",
+        1: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--soak", "tests/groups", "tests/records",
             "tests/runtime"),
-        2: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/broker", "tests/runtime",
+        2: ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--soak", "tests/broker", "tests/runtime",
             "tests/log"),
     },
 }  # fmt: skip
 """Arguments of Python by name and level. `sim` is the real check; `tests` shows what unit tests detect."""
 
 RANDOM_RUNS = (
-    "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging",
+    "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:logging", "--soak",
     "tests/groups/streams/test_invariants.py", "tests/groups/streams/test_nothing_is_stranded.py",
     "tests/groups/streams/test_racks.py", "tests/groups/assignors/tasks/test_racks.py",
     "tests/groups/assignors/tasks/test_spread.py", "tests/groups/assignors/highly_available/test_assignor.py",

@@ -177,7 +177,7 @@ class Scenario:
 
 
 @settings(
-    max_examples=EXAMPLES or depth.examples(400),
+    max_examples=EXAMPLES or depth.examples(depth.times(200, soaked=400)),
     deadline=None,
     derandomize=not EXAMPLES,
     database=None,

@@ -5,13 +5,13 @@ These are Kafka Streams' own clients, each instance in a process of its own. Kaf
 so with it only the refusals apply, which `test_migration.py` has.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+from tests import depth
 
 from ..brokers import Unavailable
 from ..clients import OLDER_STREAMS, Refused, eventually, fleet_of, older_streams_classpath
@@ -31,7 +31,7 @@ KIP = SETTINGS | {
     "group.streams.min.task.offset.interval.ms": "1000",
     "group.streams.task.offset.interval.ms": "3000",
 }
-LONG = pytest.mark.skipif("KONVENE_ROLLING" not in os.environ, reason="long: KONVENE_ROLLING=1 runs it")
+LONG = pytest.mark.skipif(not depth.soak, reason="long: --soak runs it")
 ONCE = {"processing.guarantee": "exactly_once_v2", "producer.transaction.timeout.ms": 4000}
 STANDBYS = {"num.standby.replicas": 1}
 OLDER = {

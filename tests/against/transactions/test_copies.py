@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests import depth
 
 from ..brokers import Broker
 from ..clients import OLDER_JAVA, Client, Fleet, eventually, group_offsets, meet_the_coordinator
@@ -46,7 +47,7 @@ CONSUMER = [
 ]
 
 KILLS = {
-    "konvene": {"classic": (25, 25), "consumer": (5, 5)},
+    "konvene": {"classic": depth.times((10, 10), soaked=(25, 25)), "consumer": (5, 5)},
     "kafka": {"classic": (2, 4), "consumer": (1, 2)},
 }
 """How often the broker is killed, and how often a copier. Apache Kafka needs eight seconds to come back."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import depth
 from tests.pipeline.segments import all_files, expected, log, records_of, sums_of, write
 
 from konvene.pipeline.engine import Local, Processes
@@ -22,8 +23,8 @@ from konvene.pipeline.ingest.ingest import ingest
 from konvene.pipeline.warehouse.warehouse import Conflict, Warehouse
 
 ROOT = Path(__file__).parents[3]
-EVERY = int(os.environ.get("KONVENE_CRASH_EVERY", "5"))
-"""Step between the points at which the driver is killed; 1 tests every point and takes half a minute."""
+EVERY = int(os.environ.get("KONVENE_CRASH_EVERY", depth.times(9, soaked=1)))
+"""Step between the points at which the driver is killed; with `--soak` every point is tested."""
 
 
 @pytest.mark.parametrize(("life", "numbers"), [("steps", [2, 3, 4]), ("stream", [4, 5, 6])])

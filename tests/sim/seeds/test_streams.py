@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.sim.seeds.playing import assert_invariants_hold, each_seed
+import pytest
+from tests import depth
+from tests.sim.seeds.playing import assert_invariants_hold
 
 
-@each_seed
+@pytest.mark.parametrize("seed", range(depth.times(25, soaked=100)))
 def test_every_invariant_holds(seed: int) -> None:
     assert_invariants_hold(seed, "streams")
