@@ -136,3 +136,10 @@ def test_lost_partitions_are_an_error_or_passed_over(
     assert reader(failOnDataLoss="false").latestOffset(start, ALL) == {
         topic: {"0": 10, "1": 99}, "old": {"0": 1}
     }  # fmt: skip
+
+
+def test_a_missing_topic_or_partition_is_named(reader: Callable[..., StreamReader], topic: str) -> None:
+    with pytest.raises(NotFound, match=r"topic nothing-here cannot be read: .*UNKNOWN_TOPIC"):
+        reader(subscribe="nothing-here").initialOffset()
+    with pytest.raises(NotFound, match=f"{topic}-7 does not exist"):
+        reader(subscribe="", assign=f'{{"{topic}":[0,7]}}').initialOffset()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from konvene.client.consumer.fetch import list_offsets
-from konvene.client.net.cluster import Cluster, Metadata, Topic, TopicPartition
-from konvene.errors import Errors
+from konvene.client.errors import KafkaError
+from konvene.client.net.cluster import Cluster, Topic, TopicPartition
 from konvene.spark.options import SourceOptions, Subscription
 from konvene.spark.positions import EARLIEST, LATEST, Positions
 
@@ -26,20 +26,20 @@ async def partitions(cluster: Cluster, wanted: Subscription) -> list[TopicPartit
         found = [topic for topic in every if wanted.pattern.fullmatch(topic.name) and not topic.is_internal]
         return sorted(tp for topic in found for tp in _of(topic))
     names = wanted.topics or tuple(sorted({tp.topic for tp in wanted.assigned}))
-    metadata = await cluster.refresh(names)
-    there = {tp for name in names for tp in _of(_existing(metadata, name))}
+    await cluster.refresh(names)
+    there = {tp for name in names for tp in _of(await _existing(cluster, name))}
     missing = [str(tp) for tp in wanted.assigned if tp not in there]
     if missing:
         raise NotFound(f"{', '.join(missing)} does not exist")
     return list(wanted.assigned) or sorted(there)
 
 
-def _existing(metadata: Metadata, name: str) -> Topic:
-    topic = metadata.topics.get(name)
-    if topic is None or topic.error_code:
-        why = Errors(topic.error_code).name if topic is not None else "UNKNOWN_TOPIC_OR_PARTITION"
-        raise NotFound(f"the topic {name} cannot be read: {why}")
-    return topic
+async def _existing(cluster: Cluster, name: str) -> Topic:
+    """Return a topic, waiting for leaders that its partitions lack. Raises `NotFound`."""
+    try:
+        return await cluster.topic(name)
+    except KafkaError as error:
+        raise NotFound(f"the topic {name} cannot be read: {error}") from error
 
 
 def _of(topic: Topic) -> list[TopicPartition]:

@@ -64,7 +64,7 @@ def test_an_explicit_schema_selects_columns(spark: SparkSession, broker: Konvene
     "more, message",
     [
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
-        ({"subscribe": "nothing-here"}, "the topic nothing-here cannot be read: UNKNOWN_TOPIC_OR_PARTITION"),
+        ({"subscribe": "nothing-here"}, "the topic nothing-here cannot be read: "),
         ({"startingOffsets": '{"orders":{"0":1}}'}, "startingOffsets must name all partitions"),
     ],
 )
