@@ -239,7 +239,7 @@ def inside(cores: int, logs: Path, amounts: Amounts, runs: int, only: Iterable[s
         if not amount:
             found[name] = how()
             continue
-        took = [_seconds(how) for _ in range(runs + 1)][min(runs, 1) :]
+        took = [seconds_of(how) for _ in range(runs + 1)][min(runs, 1) :]
         found[name] = amount / min(wall for wall, _ in took) / 1e6
         found[f"{name} by CPU"] = amount / min(cpu for _, cpu in took) / 1e6
     return found
@@ -290,7 +290,7 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
     }
 
 
-def _seconds(how: Callable[[], object]) -> tuple[float, float]:
+def seconds_of(how: Callable[[], object]) -> tuple[float, float]:
     """Return wall seconds, and CPU seconds of this process and its descendants, in whole ticks and at least
     one."""
     began, before = time.perf_counter(), _ticks()

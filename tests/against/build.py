@@ -16,6 +16,7 @@ from .clients import (
     older_java_classpath,
     older_streams_classpath,
 )
+from .spark_connector import connector_jars
 from .tools import tools_classpath
 
 BUILDS: tuple[Callable[[], object], ...] = (
@@ -26,6 +27,7 @@ BUILDS: tuple[Callable[[], object], ...] = (
     partial(older_streams_classpath, "3.9.1"),
     tools_classpath,
     kafka_jars,
+    connector_jars,
 )
 
 

@@ -94,18 +94,23 @@ def test_a_range_within_batches_has_its_offsets_only(broker: Broker, topic: str)
     assert rows(broker, topic, 10, 10) == []
 
 
-def test_aborted_transactions_are_read_only_uncommitted(broker: Broker, topic: str) -> None:
+def send_transactions(broker: Broker, topic: str, partitions: int = 1) -> None:
+    """Write six transactions of three records, and abort every second one."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
     for n in range(6):
         producer.begin_transaction()
         for part in range(3):
-            producer.produce(topic, b"%d-%d" % (n, part))
-        assert producer.flush(30) == 0
+            producer.produce(topic, b"%d-%d" % (n, part), partition=part % partitions)
+        assert producer.flush(30) == 0  # Those that were not sent would not be in the log.
         if n % 2:
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
+
+
+def test_aborted_transactions_are_read_only_uncommitted(broker: Broker, topic: str) -> None:
+    send_transactions(broker, topic)
     end = 6 * 4  # With the markers.
     for isolation in ("read_uncommitted", "read_committed"):
         expected = list(consumed(broker, topic, isolation))
