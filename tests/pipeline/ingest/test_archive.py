@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,12 @@ def removed(results: list[CleaningResult]) -> int:
     return sum(row.messages_read - row.messages_written for each in results for row in each.stats)
 
 
+played = cache(Played)
+
+
 def logs_of(home: Path, kind: str, seed: int, *, audit: bool = True, steps: int = 1_500) -> Path:
     """Write the log and the audit of a simulated run to a data directory."""
-    write_simulated_logs(home, Played(kind, seed, steps=steps))
+    write_simulated_logs(home, played(kind, seed, steps=steps))
     if not audit:
         shutil.rmtree(home / "__konvene_audit-0")
     return recut(home)

@@ -1,8 +1,8 @@
 """The seeds that every change has to pass, for each kind of group; each seed is a test.
 
 Each kind has its own file, which lets parallel test workers share the kinds. `make sim` runs a hundred seeds
-of each kind, as these tests do with `--soak`. Forty suffice for all planted bugs (`tests/mutation`) that a
-hundred find.
+of each kind, as these tests do with `--soak`. The first forty find all but four of 188 planted bugs
+(`tests/mutation`) of classic and consumer groups.
 """
 
 from __future__ import annotations
