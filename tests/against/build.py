@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from .brokers import Unavailable, kafka_jars
+from .brokers import Unavailable, kafka_archive, kafka_jars
 from .clients import (
     authorizer_classpath,
     java_archive,
@@ -27,6 +27,7 @@ BUILDS: tuple[Callable[[], object], ...] = (
     partial(older_streams_classpath, "3.9.1"),
     tools_classpath,
     kafka_jars,
+    kafka_archive,
     connector_jars,
 )
 

@@ -38,7 +38,10 @@ JAVA = HERE / "java"
 OLDER = JAVA / "older"
 NEWEST = HERE / "newest"
 AUTHORIZER = HERE / "authorizer"
-MODEST = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog:disable"]
+MODEST = [
+    "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CompileThresholdScaling=5",
+    "-Xshare:auto", "-Xlog:disable",
+]  # fmt: skip
 """Of JVMs that live for seconds: little memory, no long work on their code, no words of their own."""
 
 
