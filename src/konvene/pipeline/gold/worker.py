@@ -82,8 +82,11 @@ def make(task: Task, rows: Iterable[pa.RecordBatch] | None = None) -> Made:
     """Run a task of a build and return the files that it wrote.
 
     `rows` are the records or commits of its bucket, in log order; without them the task reads them."""
-    with _rare_collections():
-        return Made(task.kind, task.of, task.bucket, _MAKERS[task.kind](task, rows))
+    try:
+        with _rare_collections():
+            return Made(task.kind, task.of, task.bucket, _MAKERS[task.kind](task, rows))
+    finally:
+        pa.default_memory_pool().release_unused()
 
 
 @contextlib.contextmanager

@@ -99,6 +99,8 @@ def do(task: Chunk) -> Done:
         return _ends(task, _mapped(task.split))
     except (FileNotFoundError, Replaced):
         return Done(task.of, task.within, None, [], [])
+    finally:
+        pa.default_memory_pool().release_unused()
 
 
 def _read_by(task: Chunk, found: Iterator[Decoded]) -> Done:
