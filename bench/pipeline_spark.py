@@ -74,6 +74,8 @@ TARGETS = (
     Target("typed_all", "segment to typed rows (all 16 columns), M records/s"),
     Target("silver", "segment to silver Parquet, M records/s", (0.9, 1.8)),
     Target("bronze", "segment to bronze and silver Parquet, M records/s"),
+    Target("commits", "segment to Parquet of one table by workers, M records/s"),
+    Target("commits_frame", "the same by the data source and Spark, M records/s"),
     Target("naive", "naive function over key and value, M records/s"),
     Target("batch_ms", "a micro-batch of 1,000 rows to Parquet, ms", (250, 250)),
     Target("gold_batch_ms", "a micro-batch of 1,000 records up to gold, ms"),
@@ -255,6 +257,7 @@ def _plain(logs: Path) -> dict[str, Way]:
         "typed": (lambda: _decoded(logs / "all"), "all"),
         "silver": (lambda: _ingested(logs / "all", Local(), SILVER), "all"),
         "bronze": (lambda: _ingested(logs / "all", Local(), None), "all"),
+        "commits": (lambda: _ingested(logs / "all", Local(), SILVER[:1]), "all"),
         "naive": (lambda: _naive_loop(logs / "naive"), "naive"),
     }
 
@@ -268,6 +271,10 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
     def typed(schema: str | None) -> None:
         rows = (log.schema(schema) if schema else log).load(str(logs / "all"))
         rows.write.format("noop").mode("overwrite").save()
+
+    def commits_frame() -> None:
+        with tempfile.TemporaryDirectory(dir=logs) as folder:
+            log.load(str(logs / "all")).write.option("compression", "zstd").parquet(f"{folder}/rows")
 
     def naive() -> None:
         from pyspark.sql import functions as f
@@ -283,6 +290,8 @@ def _spark(cores: int, logs: Path) -> dict[str, Way]:
         "typed": (lambda: typed(COLUMNS), "all"),
         "silver": (lambda: _ingested(logs / "all", Spark(spark), SILVER), "all"),
         "bronze": (lambda: _ingested(logs / "all", Spark(spark), None), "all"),
+        "commits": (lambda: _ingested(logs / "all", Spark(spark), SILVER[:1]), "all"),
+        "commits_frame": (commits_frame, "all"),
         "batch_ms": (lambda: _micro_batch_ms(spark, logs), ""),
         "gold_batch_ms": (lambda: _gold_batch_ms(spark, logs), ""),
         "jvm_mib": (lambda: _jvm_mib(spark), ""),
