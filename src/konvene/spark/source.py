@@ -14,6 +14,7 @@ each process opens a connection of its own.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
 
@@ -134,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         begun, until = from_json(start), from_json(end)
-        begun |= self._connection.run(self._starts_of_new(begun, until))
+        begun |= self._connection.run(self._new_starts(begun, until))
         return _tasks(self._options, ranges(begun, until))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -156,18 +157,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = await partitions(cluster, self._options.subscription)
         return await latest(cluster, wanted, self._options.isolation_level) if wanted else {}
 
-    async def _starts_of_new(self, begun: Offsets, until: Offsets) -> dict[TopicPartition, int]:
-        """Return the starts of partitions that were found after the query began."""
-        fresh = [tp for tp in until if tp not in begun]
+    async def _new_starts(self, begun: Offsets, until: Offsets) -> dict[TopicPartition, int]:
+        """Return the starts of partitions that were found after the query began, or were created again."""
+        fresh = [tp for tp, end in until.items() if end < begun.get(tp, sys.maxsize)]
         return await earliest(self._connection.cluster, fresh) if fresh else {}
 
     async def _reachable(self, begun: Offsets, limit: ReadLimit) -> dict[TopicPartition, int]:
         """Return the end of the next micro-batch."""
-        target = dict(await self._ends() if self._target is None else self._target)
-        self._known = target
-        self._check_loss(begun, target)
-        since = dict(begun) | await self._starts_of_new(begun, target)
-        target = {tp: max(target.get(tp, 0), offset) for tp, offset in since.items()}
+        self._known = await self._ends() if self._target is None else self._target
+        self._check_loss(begun, self._known)
+        target = {**begun, **self._known}
+        since = {**begun, **await self._new_starts(begun, self._known)}
         options = self._options
         if options.min_offsets is not None and self._target is None:
             available = sum(each.size for each in ranges(since, target))
@@ -176,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return dict(begun)
         if isinstance(limit, ReadMaxRows):
             target = limited(since, target, limit.max_rows)
-        return dict(begun) if target == since else target
+        return target
 
     def _check_loss(self, begun: Offsets, target: Offsets) -> None:
         """Raise `DataLoss`, or warn, if partitions no longer exist or have fewer offsets than were read."""
