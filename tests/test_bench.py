@@ -58,7 +58,7 @@ def test_row_returns_figures(lab: Lab, row: Row) -> None:
 
 def test_cpu_seconds_are_positive_below_the_clock_resolution() -> None:
     """Short work may take less CPU time than the kernel's clock resolves; it must not divide by zero."""
-    assert pipeline_spark._seconds(lambda: None)[1] > 0
+    assert pipeline_spark.seconds_of(lambda: None)[1] > 0
 
 
 def test_published_figures_belong_to_existing_rows() -> None:

@@ -68,7 +68,8 @@ Chosen = list[tuple[Conversation, list[str]]]
 
 
 class AuditedKafka(Kafka):
-    """Apache Kafka whose log has the lines of the audit."""
+    """Apache Kafka whose log has the lines of the audit. Of several loggers in the class path the first one
+    is used."""
 
     def java(self) -> list[str]:
         level = "-Dorg.slf4j.simpleLogger."
@@ -76,7 +77,7 @@ class AuditedKafka(Kafka):
         jars = words.pop()
         logger = next(Path(authorizer_classpath().rpartition(":")[2][:-2]).glob("slf4j-simple-*.jar"))
         return [java, f"{level}defaultLogLevel=off", f"{level}log.kafka.authorizer.logger=info", *words,
-            f"{jars}:{logger}"]  # fmt: skip
+            f"{logger}:{jars}"]  # fmt: skip
 
 
 class AuditedKonvene(Konvene):
