@@ -214,11 +214,20 @@ def kafka_jars() -> Path:
     if given and not list(jars.glob("kafka_*.jar")):
         raise Unavailable(f"no Kafka jars in {jars}")
     if not given:
-        needed = ("kafka_*.jar", "log4j-slf4j-impl-*.jar")
         maven(
-            HERE / "kafka", "dependency:copy-dependencies",
-            unless=lambda: all(any(jars.glob(each)) for each in needed),
+            HERE / "kafka", "dependency:copy-dependencies", unless=lambda: any(jars.glob("kafka_*.jar"))
         )  # fmt: skip
+    return jars
+
+
+def kafka_log_jars() -> Path:
+    """The directory with what Apache Kafka needs to write its application log, fetched by Maven the first
+    time."""
+    jars = HERE / "kafka_log" / "target" / "dependency"
+    maven(
+        HERE / "kafka_log", "dependency:copy-dependencies",
+        unless=lambda: any(jars.glob("log4j-slf4j-impl-*.jar")),
+    )  # fmt: skip
     return jars
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from .brokers import Unavailable, kafka_archive, kafka_jars
+from .brokers import Unavailable, kafka_archive, kafka_jars, kafka_log_jars
 from .clients import (
     authorizer_classpath,
     java_archive,
@@ -28,6 +28,7 @@ BUILDS: tuple[Callable[[], object], ...] = (
     tools_classpath,
     kafka_jars,
     kafka_archive,
+    kafka_log_jars,
     connector_jars,
 )
 

@@ -21,7 +21,7 @@ from konvene.pipeline.answers.observations.evidence import OBSERVATIONS_NAME
 from konvene.pipeline.sources.group_polls import GroupPoller
 from konvene.pipeline.sources.live import LiveReader
 
-from .brokers import Kafka, Unavailable
+from .brokers import Kafka, Unavailable, kafka_log_jars
 from .clients import Client, Fleet, eventually, fleet_of
 
 SETTINGS = {
@@ -59,20 +59,22 @@ class LoggedKafka(Kafka):
         (self.directory / "log4j2.properties").write_text(CONFIG.format(path=self.server_log))
         super().prepare()
 
-    def command(self) -> list[str]:
-        java, *words = super().command()
+    def java(self) -> list[str]:
+        java, *words, jars = super().java()
         config = self.directory / "log4j2.properties"
-        return [java, f"-Dlog4j2.configurationFile={config}", "-Duser.timezone=UTC", *words]
+        return [
+            java, f"-Dlog4j2.configurationFile={config}", "-Duser.timezone=UTC", *words,
+            f"{jars}:{kafka_log_jars()}/*",
+        ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedKafka]:
     try:
         broker = LoggedKafka(tmp_path_factory.mktemp("kafka") / "broker", SETTINGS)
+        kafka_log_jars()
     except Unavailable as why:
         pytest.skip(str(why))
-    if not any(broker.jars.glob("log4j-slf4j-impl-*.jar")):
-        pytest.skip("Kafka's jars lack log4j-slf4j-impl")
     broker.start()
     try:
         yield broker

@@ -68,8 +68,7 @@ Chosen = list[tuple[Conversation, list[str]]]
 
 
 class AuditedKafka(Kafka):
-    """Apache Kafka whose log has the lines of the audit. Of several loggers in the class path the first one
-    is used."""
+    """Apache Kafka whose log has the lines of the audit."""
 
     def java(self) -> list[str]:
         level = "-Dorg.slf4j.simpleLogger."
@@ -77,7 +76,7 @@ class AuditedKafka(Kafka):
         jars = words.pop()
         logger = next(Path(authorizer_classpath().rpartition(":")[2][:-2]).glob("slf4j-simple-*.jar"))
         return [java, f"{level}defaultLogLevel=off", f"{level}log.kafka.authorizer.logger=info", *words,
-            f"{logger}:{jars}"]  # fmt: skip
+            f"{jars}:{logger}"]  # fmt: skip
 
 
 class AuditedKonvene(Konvene):

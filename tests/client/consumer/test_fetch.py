@@ -103,6 +103,10 @@ def test_markers_are_dropped_and_aborted_records_with_read_committed() -> None:
     committed = unpack(log, level=READ_COMMITTED, aborted=aborted)
     assert values(committed) == [b"plain", b"committed", b"later"]
     assert everything.next_offset == committed.next_offset == 6
+    raw = _keep(TP, 0, PartitionData(records=log, aborted_transactions=aborted), READ_COMMITTED)
+    data = [header.base_offset for header, _ in raw.batches if not header.is_control]
+    assert data == sorted({record.offset for record in committed.records})
+    assert raw.next_offset == 6
 
 
 def test_raw_batches_are_returned_unchanged() -> None:

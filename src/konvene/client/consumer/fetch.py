@@ -364,7 +364,9 @@ class _Aborted:
         return header.is_transactional and header.producer_id in self._producers
 
 
-def _keep(tp: TopicPartition, position: int, data: PartitionData, isolation_level: int) -> FetchedBatches:
+def _keep(
+    tp: TopicPartition, position: int, data: PartitionData, isolation_level: int = READ_UNCOMMITTED
+) -> FetchedBatches:
     following, error_code, damage = position, data.error_code, ""
     aborted = _Aborted(data, isolation_level)
     kept = []
