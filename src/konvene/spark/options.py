@@ -83,11 +83,6 @@ class Subscription(NamedTuple):
     pattern: re.Pattern[str] | None = None
     assigned: tuple[TopicPartition, ...] = ()
 
-    def __str__(self) -> str:
-        if self.pattern is not None:
-            return f"topics that match {self.pattern.pattern!r}"
-        return ", ".join(map(str, self.assigned or self.topics))
-
 
 class SourceOptions(NamedTuple):
     """The options of a query."""

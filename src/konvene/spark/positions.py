@@ -12,14 +12,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from konvene.client.consumer.fetch import EARLIEST, LATEST
 from konvene.client.net.cluster import TopicPartition
 
 __all__ = [
     "EARLIEST", "LATEST", "Offsets", "Positions", "as_json", "assigned_of", "offsets_of", "positions_of",
 ]  # fmt: skip
 
-EARLIEST, LATEST = -2, -1
-"""Offsets that stand for the start and the end of a partition, as in Kafka's ListOffsets."""
 EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 Offsets = Mapping[TopicPartition, int]
 

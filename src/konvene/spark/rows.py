@@ -80,9 +80,9 @@ def read(task: ReadTask, names: list[str]) -> Iterator[pa.RecordBatch]:
         except KafkaError as error:
             if error.code != Errors.OFFSET_OUT_OF_RANGE:
                 raise
-        remaining = there.run(_remaining(there.cluster, left, task.isolation_level))
         if task.fails_on_loss:
             raise DataLoss(f"{left} are not in the log any more")
+        remaining = there.run(_remaining(there.cluster, left, task.isolation_level))
         _log.warning("%s are not in the log any more; reading goes on with %s", left, remaining)
         left = remaining
 

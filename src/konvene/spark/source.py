@@ -114,9 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def latestOffset(
-        self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit
-    ) -> dict[str, dict[str, int]]:
+    def latestOffset(self, start: Json, limit: ReadLimit) -> dict[str, dict[str, int]]:
         begun = from_json(start)
         for _ in range(LOOKS):
             end = self._connection.run(self._reachable(begun, limit))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from konvene.client.consumer.fetch import list_offsets
 from konvene.client.errors import KafkaError
 from konvene.client.net.cluster import Cluster, Topic, TopicPartition
+from konvene.pipeline.sources.live import ends as latest
 from konvene.spark.options import SourceOptions, Subscription
 from konvene.spark.positions import EARLIEST, LATEST, Positions
 
@@ -49,14 +50,6 @@ def _of(topic: Topic) -> list[TopicPartition]:
 async def earliest(cluster: Cluster, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the start of each partition."""
     found = await list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
-    return {tp: at.offset for tp, at in found.items()}
-
-
-async def latest(
-    cluster: Cluster, wanted: Iterable[TopicPartition], isolation_level: int
-) -> dict[TopicPartition, int]:
-    """Return the end of each partition; with READ_COMMITTED that is the last stable offset."""
-    found = await list_offsets(cluster, dict.fromkeys(wanted, LATEST), isolation_level=isolation_level)
     return {tp: at.offset for tp, at in found.items()}
 
 

@@ -254,9 +254,11 @@ class LiveReader:
         self.spool.sync()
 
 
-async def ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the current end offset of each partition."""
-    found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+async def ends(
+    cluster: Cluster, partitions: Iterable[TopicPartition], isolation_level: int = READ_UNCOMMITTED
+) -> dict[TopicPartition, int]:
+    """Return the current end offset of each partition; with READ_COMMITTED that is the last stable offset."""
+    found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level=isolation_level)
     return {tp: at.offset for tp, at in found.items()}
 
 
